@@ -196,6 +196,7 @@ def _config(model_type: str, vocabulary: dict[str, int]) -> Any:
             if model_type == "qwen2_5_vl":
                 vision |= {"depth": 2, "window_size": 56, "fullatt_block_indexes": [1]}
             else:
+                text["num_hidden_layers"] = 2  # what is added after the first is seen in the second
                 vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
         case "lighton_ocr":
             text |= {"model_type": "qwen3", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}

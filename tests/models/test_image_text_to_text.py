@@ -23,12 +23,13 @@ from dsocr.models.batch import aligned_labels
 from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.export import export_merged
 from dsocr.models.family import IGNORED, load_processor, recognize
+from dsocr.models.feature_cache import vision_features
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.preflight import overfit
-from dsocr.training.train import set_up
+from dsocr.training.train import set_up, train
 from tests.integration.calling import fail
 from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
 from tests.raising import raises_code
@@ -254,6 +255,66 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
         )
         merged = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
         assert torch.allclose(logits(merged), expected, atol=1e-4)
+
+
+# Cached features
+
+
+def test_features_replace_pixels(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    if not base.family.caches_features:
+        assert base.family.name == "smolvlm"
+        return
+    texts, images = TEXTS[:3], [draw_text(text) for text in TEXTS[:3]]
+    encoded = [processor.encode(image, text) for image, text in zip(images, texts, strict=True)]
+    features = vision_features(base.network, processor, encoded, None)
+    cached = [processor.encode_features(found, text) for found, text in zip(features, texts, strict=True)]
+    batches = []
+    for samples in (encoded, cached):
+        batch = base.family.prepare_batch(processor.training_batch(samples))
+        batches.append(base.family.sample_losses(base.network, batch))
+    assert batches[1] == pytest.approx(batches[0], rel=1e-6)
+    for sample, again in zip(encoded, cached, strict=True):
+        assert (sample.prompt_ids, sample.answer_ids, sample.marks) == (again.prompt_ids, again.answer_ids, again.marks)
+    for found in features:
+        assert found.tokens[0].numel() == processor.feature_width(base.network)
+    encoders = {name for name in base.network.state_dict() if processor.is_encoder(name)}
+    assert {name for name, _ in base.network.named_parameters() if "language" not in name} - encoders <= {
+        "lm_head.weight"
+    }
+    with raises_code("batch-mixed"):
+        processor.training_batch([encoded[0], cached[1]])
+    if base.family.name == "qwen3_vl":  # what the decoder adds in its first layer matters
+        assert features[0].tokens.shape[1] == 2
+        for found in features:
+            found.tokens[:, 1] = 0
+        less = [processor.encode_features(found, text) for found, text in zip(features, texts, strict=True)]
+        batch = base.family.prepare_batch(processor.training_batch(less))
+        assert base.family.sample_losses(base.network, batch) != pytest.approx(batches[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_vl", "got_ocr2"])
+def test_a_training_with_cached_features_is_the_same(
+    model_type: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    base = write_chat_model(tmp_path / "base", model_type)
+    adapters = []
+    for cache in (False, True):
+        config = {
+            "base": str(base),
+            "dataset": small_dataset,
+            "output": tmp_path / f"run-{cache}",
+            "guard": {"lines": 0},
+            "training": {"max_steps": 2, "batch_size": 4, "micro_batch_size": 2, "feature_cache": cache},
+            "validation": {"every_steps": 2, "max_samples": 2},
+            "generation": {"max_new_tokens": 2},
+        }
+        run = train(RunConfig.model_validate(config)).run
+        adapters.append(load_file(run.adapter / "adapter_model.safetensors"))
+    assert any((tmp_path / "cache").rglob("*.safetensors"))
+    for name, tensor in adapters[0].items():
+        assert torch.allclose(adapters[1][name], tensor, atol=1e-6), name
 
 
 # Resolutions, prompts and templates

@@ -3,7 +3,7 @@
 Shapes: `B` batch, `T` tokens, `S` side of the canvas, `s` side of a tile, `N` tiles of the whole batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,15 +28,24 @@ class ImageFeatures:
     Not frozen, because beam search in transformers repeats them in place.
     """
 
-    pooler_output: list[Tensor]
+    pooler_output: list[Tensor] | Tensor
+    deepstack_features: list[list[Tensor]] | None = None
+    """What Qwen3-VL adds in its first layers: for each layer, the features of each image."""
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageFeatures":
         """Move the features to a device."""
-        return ImageFeatures([image.to(device, non_blocking=non_blocking) for image in self.pooler_output])
+        return self._map(lambda image: image.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "ImageFeatures":
         """Copy the features to pinned memory."""
-        return ImageFeatures([image.pin_memory() for image in self.pooler_output])
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "ImageFeatures":
+        pooled = self.pooler_output
+        return ImageFeatures(
+            change(pooled) if isinstance(pooled, Tensor) else [change(image) for image in pooled],
+            self.deepstack_features and [[change(image) for image in layer] for layer in self.deepstack_features],
+        )
 
 
 def collate(
@@ -78,14 +87,18 @@ def collate_chat(
     padding: Literal["left", "right"],
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
+    stack_features: bool = False,
 ) -> dict[str, Any]:
     """Batch samples of a chat model as `collate` does; image tensors are in one row after the other.
 
     Images of different sizes are padded with zeros at the bottom and right, as their processors do. Floating point
-    tensors become `dtype` if it is given. Raises ModelError for samples with and without transcription in one batch.
+    tensors become `dtype` if it is given. Features replace pixels as in `collate`; with `stack_features` they are one
+    tensor. Raises ModelError for samples with and without transcription, or with and without features, in one batch.
     """
     if len({bool(sample.answer_ids) for sample in samples}) != 1:
         raise ModelError("Samples with and without transcription cannot share a batch", code="batch-mixed")
+    if len({sample.features is None for sample in samples}) != 1:
+        raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
     rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
     longest = max(map(len, rows))
     batch: dict[str, Any] = {
@@ -100,7 +113,13 @@ def collate_chat(
     if samples[0].answer_ids:
         labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
         batch["labels"] = _padded(labels, IGNORED, longest, padding)
-    return {name: _moved(tensor, device, dtype) for name, tensor in batch.items()}
+    batch = {name: _moved(tensor, device, dtype) for name, tensor in batch.items()}
+    if features := [sample.features for sample in samples if sample.features is not None]:
+        pooled = [image[:, 0] for image in features]
+        deeper = [[image[:, layer] for image in features] for layer in range(1, features[0].shape[1])]
+        made = ImageFeatures(torch.stack(pooled) if stack_features else pooled, deeper or None)
+        batch["mm_encoder_outputs"] = {"image": made.to(device)}
+    return batch
 
 
 def _concatenate(tensors: Sequence[Tensor]) -> Tensor:

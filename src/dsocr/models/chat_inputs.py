@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
+    from dsocr.models.feature_cache import Features
+
 DEFAULT = "default"
 """The resolution that the checkpoint's own files state."""
 
@@ -49,6 +51,9 @@ _TEMPLATES = {
     )
 }
 """Chat templates of models that are published without one."""
+
+_STACKED = ("got_ocr2",)
+"""Models that take the features of a batch as one tensor."""
 
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 _AGAIN = "download the checkpoint again, with its processor and tokenizer files"
@@ -90,6 +95,8 @@ class ChatEncoded:
 
     `prompt_ids` hold the image's tokens; `answer_ids` end with the end token and are empty for transcription. `images`
     are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt token.
+    `features` (n, 1 + layers, D) are what the decoder takes in place of the image's tokens and adds in later layers, if
+    they have been computed already; there are then no pixels.
     """
 
     prompt_ids: tuple[int, ...]
@@ -97,6 +104,7 @@ class ChatEncoded:
     images: "Mapping[str, Tensor]"
     marks: Mapping[str, tuple[int, ...]]
     format: PixelFormat
+    features: "Tensor | None" = None
 
     @property
     def nbytes(self) -> int:
@@ -194,13 +202,12 @@ class ChatProcessor:
 
         image = image.convert("RGB")
         shown = image if self.canvas is None else draw_canvas(image, self.canvas)
-        begins = self.tokenizer.bos_token is not None and self.conversation.prompt.startswith(self.tokenizer.bos_token)
         try:
             inputs = self.transformers(
                 images=[shown],
                 text=[self.conversation.prompt],
                 return_tensors="np",  # GLM-OCR's would warn about tensors
-                add_special_tokens=not begins,
+                add_special_tokens=not self._begins(),
             )
         except ValueError as error:
             size = f"{image.width} x {image.height}"
@@ -270,13 +277,69 @@ class ChatProcessor:
         """Batch encoded samples, padded right for training and left for generation; see `batch.collate_chat`."""
         from dsocr.models.batch import collate_chat
 
-        return collate_chat(samples, self.pad_id, padding=padding, device=device, dtype=dtype)
+        stack = self.family.name in _STACKED
+        return collate_chat(samples, self.pad_id, padding=padding, device=device, dtype=dtype, stack_features=stack)
 
     def training_batch(self, samples: Sequence[ChatEncoded]) -> dict[str, Any]:
         """Batch encoded samples with texts on the CPU, logits where there are labels only."""
         from dsocr.models.batch import drop_ignored_positions
 
         return drop_ignored_positions(self.collate(samples, padding="right"))
+
+    def encode_features(self, features: "Features", text: str) -> ChatEncoded:
+        """Encode a sample whose image features have been computed."""
+        import torch
+
+        columns, rows = features.grid
+        images = {"image_grid_thw": torch.tensor([[1, rows, columns]])} if rows else {}
+        written = self.tokenizer(self.conversation.prompt, add_special_tokens=not self._begins())["input_ids"]
+        place = written.index(self.image_token_id)
+        slots = [self.image_token_id] * len(features.tokens)
+        ids = (*written[:place], *slots, *written[place + 1 :])
+        marks = {}
+        if self.transformers.return_mm_token_type_ids:
+            marks["mm_token_type_ids"] = tuple(int(token == self.image_token_id) for token in ids)
+        return ChatEncoded(ids, self.answer_ids(text), images, marks, self._format(), features.tokens)
+
+    @property
+    def feature_key(self) -> str:
+        """The canvas and the image processor's settings, on which an image's features depend."""
+        return f"{self.canvas}\n{self.transformers.image_processor.to_json_string()}"
+
+    @property
+    def feature_code(self) -> tuple[str, ...]:
+        """The source files that prepare pixels."""
+        return ("models/canvas.py", "models/chat_inputs.py")
+
+    def is_encoder(self, name: str) -> bool:
+        """Whether a tensor belongs to the vision tower or what connects it."""
+        return self.family.is_vision(name)
+
+    def feature_width(self, network: Any) -> int:
+        """Return the width of the decoder, once for each layer that takes features."""
+        layers = getattr(network.config.vision_config, "deepstack_visual_indexes", None) or ()
+        return int(network.config.get_text_config().hidden_size) * (1 + len(layers))
+
+    def encoder_features(self, network: Any, samples: Sequence[ChatEncoded], dtype: "torch.dtype") -> "list[Features]":
+        """Return what the decoder takes for the image of each sample, also in its later layers."""
+        import torch
+
+        from dsocr.models.feature_cache import Features
+
+        batch = self.collate(samples, padding="right", device=network.device, dtype=dtype)
+        outputs = network.get_image_features(**{name: batch[name] for name in samples[0].images}, return_dict=True)
+        layers = [outputs.pooler_output, *(getattr(outputs, "deepstack_features", None) or ())]
+        found = []
+        for place, sample in enumerate(samples):
+            grid = sample.images["image_grid_thw"][0].tolist() if "image_grid_thw" in sample.images else (0, 0, 0)
+            tokens = torch.stack([layer[place] for layer in layers], dim=1)
+            found.append(Features(tokens, (int(grid[2]), int(grid[1]))))
+        return found
+
+    def _begins(self) -> bool:
+        """Whether the prompt has the begin token already, so that the tokenizer must not add it."""
+        begin = self.tokenizer.bos_token
+        return begin is not None and self.conversation.prompt.startswith(begin)
 
     def _image_tokens(self, width: int, height: int) -> int:
         """Return the number of tokens of an image of this size."""

@@ -58,6 +58,9 @@ BASES = (
 )
 """Published networks; licences and sizes as their pages or papers state them."""
 
+_CACHED = ("glm_ocr", "got_ocr2", "lighton_ocr", "paddleocr_vl", "qwen2_5_vl", "qwen3_vl")
+"""Models whose features replace every pixel in a tested way."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImageTextToText:
@@ -66,7 +69,6 @@ class ImageTextToText:
     name: str
     serving: None = None
     learning_rate: float = 2e-4
-    caches_features: bool = False
     saved_names: tuple[str, str] = ("", "")
     expert_parameters: tuple[str, ...] = ()
     quantizations: tuple[str, ...] = ("nf4",)
@@ -75,6 +77,11 @@ class ImageTextToText:
     def trains(self) -> Literal["adapter"]:
         """A LoRA adapter on frozen weights."""
         return "adapter"
+
+    @property
+    def caches_features(self) -> bool:
+        """The vision tower is frozen unless the adapter is on it; only for models for which that was tested."""
+        return self.name in _CACHED
 
     @property
     def unused_tensors(self) -> Sequence[str]:
@@ -163,7 +170,10 @@ class ImageTextToText:
         import torch
 
         dtype = dtype or torch.float32
-        return {name: value.to(dtype) if value.is_floating_point() else value for name, value in batch.items()}
+        return {
+            name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for name, value in batch.items()
+        }
 
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
         """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
