@@ -23,7 +23,7 @@ FILE = "language_model.json"
 ORDER = 6
 _END = "\n"
 _PADDING = "\n" * (ORDER - 1)
-_RARE = 1e-4
+_RARE = 1e-3
 """Characters less likely than this at a step are not followed there."""
 _LARGE = 1_000_000
 """Characters of texts above which n-grams of four and more are dropped if they are found once."""
@@ -147,6 +147,9 @@ def search(
     for row in probabilities:
         blank = float(row[0])
         likely = [(characters[index - 1], float(row[index])) for index in np.flatnonzero(row > _RARE).tolist() if index]
+        if not likely:  # two of three steps
+            beams = {text: (ended + unended, 0.0) for text, (ended, unended) in beams.items()}
+            continue
         found: dict[str, tuple[float, float]] = {}
         for text, (ended, unended) in beams.items():
             both, last = ended + unended, text[-1:]
