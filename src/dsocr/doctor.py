@@ -173,7 +173,9 @@ def precision() -> list[Fact]:
 
     names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
     device = choose_device()
-    return [Fact("precision", "ok", f"auto is {names[choose_dtype('auto', device)]} on {device.type}")]
+    usual, whole = (names[choose_dtype("auto", device, whole=whole)] for whole in (False, True))
+    more = "" if whole == usual else f", {whole} for line recognisers"
+    return [Fact("precision", "ok", f"auto is {usual} on {device.type}{more}")]
 
 
 def disk(folder: Path) -> list[Fact]:
