@@ -1,6 +1,7 @@
 """Image encoders with a text decoder: what they see, what they learn, and how they are read."""
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from tokenizers import pre_tokenizers
 from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
@@ -218,6 +220,26 @@ def load(folder: Path) -> EncoderDecoderProcessor:
     processor = load_processor(str(folder), None, "")
     assert isinstance(processor, EncoderDecoderProcessor)
     return processor
+
+
+def test_the_files_of_a_byte_level_tokenizer_as_trocr_is_published(tmp_path: Path) -> None:
+    folder = write_trocr(tmp_path / "base")
+    (folder / "tokenizer.json").unlink()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters, "<mask>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "sep_token": "</s>"}
+    tokens = {**names, "cls_token": "<s>", "mask_token": "<mask>", "tokenizer_class": "RobertaTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    config["decoder"]["vocab_size"] = len(vocabulary)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    processor = pickle.loads(pickle.dumps(load(folder)))  # as it is sent to worker processes
+    text = "Привет  <s> № 漢"
+    assert processor.text_of(processor.text_ids(text)) == text
+    assert processor.unknown_characters(text) == ""
+    assert processor.encode(line(), text).answer_ids == (*processor.text_ids(text), 2)
 
 
 def test_checkpoints_with_missing_files(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dsocr.errors import ConfigError
 
 CARD = "README.md"
 
-_PLAIN = {".json", ".txt", ".jinja"}
+_PLAIN = {".json", ".txt", ".jinja", ".model"}  # sentencepiece's, a protocol buffer
 _IN_EVERY_EXPORT = {CARD, "reading.json"}
 _OTHER_FOLDER = "choose another folder"
 
