@@ -350,3 +350,17 @@ def test_processor_sees_images_as_bytes(base: Path) -> None:
     assert sample.pixels().shape == (48, round(160 * 48 / 40 * 1.3), 3)
     assert sample.has_input_of(replace(sample, classes=()))
     assert not sample.has_input_of(replace(sample, image=sample.image // 2))
+
+
+def test_several_processes_can_train_it(base: Path) -> None:
+    """The loss calls the network as a whole, which is where gradients are averaged over processes."""
+    loaded = load_base(str(base))
+    network, processor = loaded.network.requires_grad_(True), loaded.processor(None, "")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = torch.nn.parallel.DistributedDataParallel(network)
+        batch = processor.training_batch(encoded(processor, ["abc", "b"]))
+        loaded.family.loss(wrapped, batch, torch.tensor(4)).backward()  # type: ignore[no-untyped-call]
+    finally:
+        torch.distributed.destroy_process_group()
+    assert all(parameter.grad is not None for parameter in network.parameters())
