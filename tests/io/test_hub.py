@@ -25,7 +25,15 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from dsocr.io import hub as hub_datasets
-from dsocr.io.hub import CONVERTED, HubDataset, NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
+from dsocr.io.hub import (
+    CONVERTED,
+    HubDataset,
+    NotFetchedError,
+    fetch_hub_files,
+    fetch_model,
+    is_hub_id,
+    list_dataset_files,
+)
 from tests.data.making import picture, png, write, write_parquet
 from tests.raising import raises_code
 
@@ -264,6 +272,21 @@ def test_files_are_listed_and_fetched_at_a_commit(tmp_path: Path, monkeypatch: p
     assert list_dataset_files("a/b", None) == ["README.md", "data/train.parquet"]
     assert fetch_hub_files("a/b", "main", "dataset", ("*.parquet",)) == (tmp_path / "snapshots" / "c0ffee", "c0ffee")
     assert (asked["repo_type"], asked["allow_patterns"]) == ("dataset", ["*.parquet"])
+
+
+def test_a_model_is_fetched_with_its_chat_template_and_without_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: str, *, allow_patterns: list[str], **options: object) -> str:
+        files = ["chat_template.jinja", "tokenizer.json", "merges.txt", "model-00001-of-00002.safetensors"]
+        files += ["modeling.py", "pytorch_model.bin"]
+        fetched.extend(name for name in files if any(fnmatch.fnmatch(name, pattern) for pattern in allow_patterns))
+        return str(tmp_path / "snapshots" / "c0ffee")
+
+    fetched: list[str] = []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    fetch_model("a/b", None)
+    assert fetched == ["chat_template.jinja", "tokenizer.json", "merges.txt", "model-00001-of-00002.safetensors"]
 
 
 @pytest.mark.parametrize(

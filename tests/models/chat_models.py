@@ -170,6 +170,12 @@ def write_chat_model(folder: Path, model_type: str) -> Path:
     extra |= {"num_image_tokens": 16} if model_type == "got_ocr2" else {}
     extra |= {"image_seq_len": 4} if model_type == "smolvlm" else {}
     (folder / "processor_config.json").write_text(json.dumps({"processor_class": processor, **extra}), encoding="utf-8")
+    if model_type == "paddleocr_vl":  # published with code of its own, which must never be run
+        for name in ("config.json", "preprocessor_config.json", "processor_config.json"):
+            own = {f"Auto{kind}": f"own.{kind}" for kind in ("Config", "ImageProcessor", "Processor", "Model")}
+            settings = json.loads((folder / name).read_text(encoding="utf-8")) | {"auto_map": own}
+            (folder / name).write_text(json.dumps(settings), encoding="utf-8")
+        (folder / "own.py").write_text("raise RuntimeError('foreign code was run')\n", encoding="utf-8")
     if model_type in _TEMPLATES:
         (folder / "chat_template.jinja").write_text(_TEMPLATES[model_type], encoding="utf-8")
     return folder

@@ -20,8 +20,8 @@ CONVERTED = "refs/convert/parquet"
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _DATASET = re.compile(r"hf:/*(?P<id>[^/@]+/[^/@]+)(?:/(?P<folder>[^@]+))?(?:@(?P<revision>.+))?")
 
-_MODEL_FILES = ["*.json", "*.safetensors"]
-"""No pickles, and no code."""
+_MODEL_FILES = ["*.jinja", "*.json", "*.safetensors", "*.txt"]
+"""Weights, settings, tokenizers and chat templates; no pickles, and no code."""
 _PARQUET = frozenset({".parquet"})
 _IMAGES = IMAGE_SUFFIXES | ARCHIVE_SUFFIXES | {".pdf"}
 _TEXTS = frozenset({".jsonl", ".json", ".csv", ".tsv", ".xml", ".txt"})
