@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
-from dsocr.training.preflight import overfit
+from dsocr.training.preflight import forward_backward, overfit
 from dsocr.training.train import set_up, train
 from tests.integration.calling import fail
 from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
@@ -215,6 +216,31 @@ def test_learns_five_samples_by_heart(base: BaseModel, tmp_path: Path) -> None:
     assert result.cer == 0, result
 
 
+def test_trains_in_bf16_with_recomputed_activations(base: BaseModel, tmp_path: Path) -> None:
+    draw_text("Ab").save(tmp_path / "line.png")
+    samples = [Sample(id="line", image=tmp_path / "line.png", text="Ab", split=Split.TRAIN)]
+    losses = []
+    for training in ({}, {"gradient_checkpointing": True}, {"precision": "bf16"}):
+        config = RunConfig.model_validate(
+            {
+                "base": base.name,
+                "dataset": tmp_path,
+                "output": tmp_path / "run",
+                "adapter": {"target_modules": "decoder+vision"},
+                "training": {"max_steps": 1, "learning_rate": 1e-3, **training},
+            }
+        )
+        setup = set_up(config, samples)
+        losses.append(forward_backward(setup.model, setup.processor, [setup.samples[0]], setup.dtype))
+        gradients = [parameter.grad for parameter in setup.model.parameters() if parameter.requires_grad]
+        assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+        line = setup.samples[0].without_text()
+        (decoded,) = base.family.decode(setup.model, setup.processor, [line], Generation(max_new_tokens=2))
+        assert decoded.tokens <= 2
+    assert losses[1] == losses[0]
+    assert losses[2] == pytest.approx(losses[0], rel=1e-2)
+
+
 def make_run(folder: Path, base: BaseModel, target: str) -> RunFolder:
     """A finished run with a random adapter; the base keeps it in memory."""
     run = RunFolder(folder)
@@ -230,7 +256,19 @@ def make_run(folder: Path, base: BaseModel, target: str) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("target", ["decoder", "vision", "decoder+vision"])
+def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
+    modules = dict(base.network.named_modules())
+    found = {
+        target: {name for name in modules if re.fullmatch(pattern, name)}
+        for target, pattern in base.family.target_modules.items()
+    }
+    linear = {name for name, module in modules.items() if isinstance(module, torch.nn.Linear)}
+    assert found["decoder"] | found["vision"] == found["decoder+vision"] == linear - {"lm_head"}
+    assert found["decoder"].isdisjoint(found["vision"])
+    assert {name for name in linear if base.family.is_vision(f"{name}.weight")} == found["vision"]
+
+
+@pytest.mark.parametrize("target", ["decoder", "decoder+vision"])
 def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
     base: BaseModel, target: str, tmp_path: Path
 ) -> None:
