@@ -14,7 +14,7 @@ import torch
 from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForImageTextToText, Qwen3VLForConditionalGeneration
+from transformers import AutoConfig, AutoModelForImageTextToText, Qwen3VLForConditionalGeneration
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from dsocr.config import RunConfig
@@ -23,7 +23,7 @@ from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter,
 from dsocr.models.batch import aligned_labels
 from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.export import export_merged
-from dsocr.models.family import IGNORED, load_processor, recognize
+from dsocr.models.family import IGNORED, family_of, load_processor, recognize
 from dsocr.models.feature_cache import vision_features
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
@@ -266,6 +266,19 @@ def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
     assert found["decoder"] | found["vision"] == found["decoder+vision"] == linear - {"lm_head"}
     assert found["decoder"].isdisjoint(found["vision"])
     assert {name for name in linear if base.family.is_vision(f"{name}.weight")} == found["vision"]
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5", "internvl", "idefics3"])
+def test_named_sets_of_other_models(model_type: str) -> None:
+    with torch.device("meta"):
+        network = AutoModelForImageTextToText.from_config(AutoConfig.for_model(model_type))
+    family = family_of(network)
+    linear = {name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
+    found = {name for name in linear if re.fullmatch(family.target_modules["decoder+vision"], name)}
+    gates = {name for name in linear if name.endswith(("in_proj_a", "in_proj_b"))}  # a number for each head
+    assert found == linear - {"lm_head"} - gates
+    text = {name for name in found if re.match(r"model\.(language|text)_model\.", name)}
+    assert {name for name in found if not family.is_vision(name)} == text
 
 
 @pytest.mark.parametrize("target", ["decoder", "decoder+vision"])

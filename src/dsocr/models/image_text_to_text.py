@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 
 _TEXT_MODEL = r"(language_model|text_model)"
 _VISION = r"(visual|vision_tower|vision_model|vision_encoder)"
-_PROJECTOR = r"(projector|multi_modal_projector|vision_projection|connector)"
-_LINEAR = r"([qkvo]_proj|out_proj|qkv|proj|(gate|up|down|gate_up)_proj|(linear_)?fc[12]|lin[12]|query|key|value|dense)"
+_PROJECTOR = r"(projector|multi_modal_projector|vision_projection|connector|aligner|merger)"
+_LINEAR = (
+    r"([qkvo]_proj|out_proj|in_proj_(qkv|z)|qkv|proj|(gate|up|down|gate_up)_proj|(linear_)?fc[12]|lin[12]|w[123]"
+    r"|query|key|value|dense|projection_layer)"
+)
 
 _DECODER = rf"{_TEXT_MODEL}\.(\w+\.)*layers\.\d+\.(\w+\.)*{_LINEAR}"
 _TOWER = rf"{_VISION}\.(\w+\.)*(blocks|layers|layer)\.\d+\.(\w+\.)*{_LINEAR}"
 _MERGER = rf"({_VISION}\.(merger|deepstack_merger_list\.\d+)|{_PROJECTOR})\.(\w+\.)*"
-_MERGER += r"([02]|linear(_fc)?_?[12]|fc[12]|proj|(gate|up|down)_proj|merging_layer|multimodal_projector)"
+_MERGER += r"([02]|linear|linear(_fc)?_?[12]|fc[12]|proj|(gate|up|down)_proj|merging_layer|multimodal_projector)"
 
 TARGET_MODULES = {
     "decoder": rf"(model\.)+{_DECODER}",
