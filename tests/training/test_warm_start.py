@@ -16,7 +16,7 @@ from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS, adapter_tensors
 from dsocr.models.export import export_merged
-from dsocr.runs import READING, RunFolder
+from dsocr.runs import READING, RunFolder, read_history
 from dsocr.training.lifecycle import pin_base, require_sources
 from dsocr.training.train import Setup, set_up, train
 from dsocr.training.warm_start import list_ancestors
@@ -87,6 +87,22 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
     require_sources(config)
     assert train(config).resumed_from == 2
     assert (run.adapter / WEIGHTS).read_bytes() == weights
+
+
+def test_a_run_is_never_worse_than_what_it_started_from(
+    small_run: RunFolder, small_config: RunConfig, tmp_path: Path
+) -> None:
+    training = small_config.training.model_dump() | {"max_steps": 2, "learning_rate": 0.3, "warmup_ratio": 0.0}
+    config = changed(small_config, adapter={"init_from": small_run.path}, training=training)
+    result = train(config)
+    assert result.best_step == 0
+    assert (result.run.adapter / WEIGHTS).read_bytes() == (small_run.adapter / WEIGHTS).read_bytes()
+    first, *later = read_history(result.run.path).validation
+    assert first["step"] == 0
+    assert all(row["cer"] > first["cer"] for row in later)
+    shutil.rmtree(result.run.adapter)
+    assert train(config).best_step == 0
+    assert (result.run.adapter / WEIGHTS).read_bytes() == (small_run.adapter / WEIGHTS).read_bytes()
 
 
 def test_provenance_lists_what_a_run_started_from(

@@ -132,7 +132,7 @@ def _head(export: Export) -> str:
         "base_model": export.settings.base,
         "base_model_relation": "finetune" if merged else "adapter",
         "library_name": "transformers" if merged else "peft",
-        "pipeline_tag": "image-text-to-text",
+        "pipeline_tag": "image-text-to-text" if export.settings.prompt else "image-to-text",
         "tags": [
             "ocr",
             "handwriting",

@@ -79,7 +79,7 @@ from dsocr.training.samples import (
     total_steps,
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
-from dsocr.training.validation import Validator, draw_samples
+from dsocr.training.validation import StartValidation, Validator, draw_samples
 from dsocr.training.warm_start import find_initial_adapter, list_ancestors
 
 StageProgress = Callable[[str, str, int, int], None]
@@ -155,6 +155,8 @@ def train(
         setup = dist.main_first(lambda: set_up(config, samples, resumed=checkpoint is not None))
         processor = setup.processor
 
+        ancestors = [] if checkpoint else dist.broadcast(lambda: list_ancestors(config, dataset))
+
         # Checks, then the run folder. A resumed run has been checked.
         def begin() -> None:
             progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
@@ -165,7 +167,6 @@ def train(
                 clear_run(run)
             write_atomically(run.config, config.to_yaml())
             if checkpoint is None:
-                ancestors = list_ancestors(config, dataset)
                 for warning in describe_known_lines(ancestors):
                     log.warning(warning)
                     say(warning)
@@ -205,6 +206,8 @@ def train(
             callbacks.append(writer)  # after the validator: progress shows the validation of the same step
             if validator is not None:
                 validator.on_result = writer.write_validation
+        if validator is not None and ancestors:
+            callbacks.append(StartValidation(validator))
         signals = SignalHandler(say, dist)
         encoded = None if validator is None else validator.encoded
         cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)
@@ -477,7 +480,7 @@ def fit(
         on_message(message)
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)
-    if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_step"]:
+    if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_cer"] is not None:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
             on_message(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
@@ -485,7 +488,7 @@ def fit(
     trainer.load_state_dict(state)
     if not trainer.is_finished and not (validator and validator.is_out_of_patience):
         trainer.fit(resume=state)
-    elif validator is not None and not validator.state.best_step:  # the best adapter was lost
+    elif validator is not None and validator.state.best_cer is None:  # the best adapter was lost
         validator.validate(trainer.module, trainer.state.step)
 
 
@@ -503,7 +506,7 @@ def finish_run(
     """
     files = trained_files(model)
     folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
-    if validator is not None and validator.state.best_step:
+    if validator is not None and validator.state.best_cer is not None:
         best = best_path(run.checkpoints, validator.state.best_step)
         if fault := find_damage(best):
             hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"

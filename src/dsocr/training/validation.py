@@ -283,6 +283,18 @@ class Validator(Callback):
         return sum(loss for loss, _ in sums) / max(sum(count for _, count in sums), 1)
 
 
+class StartValidation(Callback):
+    """Validates the weights before the first step, so that they compete too; must come after what records results."""
+
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Validate, unless a checkpoint has a result."""
+        if self._validator.state.best_cer is None and not trainer.state.step:
+            self._validator.validate(trainer.module, 0)
+
+
 def draw_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
     """Draw the samples of every validation, in their order; all if `count` is None."""
     if count is None or count >= len(samples):
