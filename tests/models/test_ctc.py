@@ -356,7 +356,7 @@ def test_several_processes_can_train_it(base: Path) -> None:
     """The loss calls the network as a whole, which is where gradients are averaged over processes."""
     loaded = load_base(str(base))
     network, processor = loaded.network.requires_grad_(True), loaded.processor(None, "")
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         wrapped = torch.nn.parallel.DistributedDataParallel(network)
         batch = processor.training_batch(encoded(processor, ["abc", "b"]))
