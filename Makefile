@@ -23,6 +23,15 @@ test: setup
 test-slow: setup
 	$(PYTEST) -m slow
 
+# The newest transformers and PEFT, whatever pyproject.toml admits, against the tests that would notice.
+newest: BIN := .venv-newest/bin
+newest:
+	$(PYTHON) -m venv .venv-newest
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade transformers peft
+	$(BIN)/python -m pip list | grep -E "^(transformers|peft|tokenizers) "
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 tests/models tests/parity tests/training tests/integration
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -39,4 +48,4 @@ docs: setup
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf .venv site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-newest site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,12 +5,15 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from dsocr.config import RunConfig, load_config
 from dsocr.document import Sample, Split
@@ -75,6 +78,17 @@ def test_no_two_modules_and_no_two_classes_have_the_same_name() -> None:
 def test_no_module_is_over_650_lines() -> None:
     lengths = {module.name: len(module.read_text(encoding="utf-8").splitlines()) for module in MODULES}
     assert {name: length for name, length in lengths.items() if length > 650} == {}
+
+
+@pytest.mark.parametrize("name", ["transformers", "peft"])
+def test_only_the_tested_minor_version_is_admitted(name: str) -> None:
+    """Both change what dsocr relies on between minor versions; `make newest` tries the next ones."""
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    (admitted,) = (each.specifier for each in map(Requirement, dependencies) if each.name == name)
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (tested,) = (Version(pin.partition("==")[2]) for pin in pins if pin.startswith(f"{name}=="))
+    assert tested in admitted
+    assert f"{tested.major}.{tested.minor + 1}" not in admitted
 
 
 def forbidden(module: Path) -> Iterator[str]:

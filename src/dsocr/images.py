@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 
@@ -22,16 +23,22 @@ from dsocr.document import PackedImage, Split
 from dsocr.errors import DataError
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000")
-"""Supported formats, recognised by content, not by file name."""
+"""Pillow's names of the formats that are always supported."""
+
+HEIC_SUFFIXES = frozenset({".heic", ".heif"})
+"""Photographs of telephones, which the extra `heic` opens."""
+_READS_HEIC = find_spec("pillow_heif") is not None
 
 IMAGE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif", ".jp2", ".j2k", ".jpf", ".jpx"}
+    | (HEIC_SUFFIXES if _READS_HEIC else set())
 )
 """Suffixes of image files when a folder is searched, in lower case."""
 
 UNSUPPORTED_SUFFIXES = frozenset(
-    {".heic", ".heif", ".avif", ".jxl", ".djvu", ".djv", ".psd", ".svg", ".eps", ".tga", ".pcx", ".raw"}
+    {".avif", ".jxl", ".djvu", ".djv", ".psd", ".svg", ".eps", ".tga", ".pcx", ".raw"}
     | {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2"}
+    | (set() if _READS_HEIC else HEIC_SUFFIXES)
 )
 """Suffixes of image files that cannot be opened, so that they are reported instead of overlooked."""
 
@@ -90,6 +97,22 @@ class DecodedImage:
     as_stored: bool
 
 
+def open_header(source: "Path | io.BytesIO") -> Image.Image:
+    """Open an image file of a supported format, recognised by its content, without decoding it.
+
+    Raises `PIL.UnidentifiedImageError` for anything else.
+    """
+    try:
+        return Image.open(source, formats=FORMATS)
+    except UnidentifiedImageError:
+        if not _READS_HEIC:
+            raise
+        import pillow_heif
+
+        pillow_heif.register_heif_opener(thumbnails=False)
+        return Image.open(source, formats=("HEIF",))
+
+
 def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Open and decode an image file: upright, RGB or L."""
     return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
@@ -99,7 +122,7 @@ def upright_size(source: Path | PackedImage | bytes) -> tuple[int, int]:
     """Width and height of the image that `open_image` returns, read from the file's header."""
     data = read_bytes(source) if isinstance(source, PackedImage) else source
     try:
-        with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=FORMATS) as file:
+        with open_header(io.BytesIO(data) if isinstance(data, bytes) else data) as file:
             # Pillow opens a TIFF file with the size that it has upright.
             is_sideways = file.format != "TIFF" and _read_exif(file).get(_ORIENTATION) in _SIDEWAYS
             return (file.height, file.width) if is_sideways else file.size
@@ -124,7 +147,7 @@ def read_bytes(path: Path | PackedImage) -> bytes:
 def count_frames(path: Path) -> int:
     """The number of pages in a TIFF file, smaller versions of the first not counted; 1 for everything else."""
     try:
-        with Image.open(path, formats=FORMATS) as file:
+        with open_header(path) as file:
             frames = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
             return 1 if frames > 1 and _has_only_previews(file) else frames
     except (*_DAMAGE, *_TOO_LARGE):
@@ -149,7 +172,7 @@ def decode_image(
     if not data:
         raise DataError("the image file is empty", code="image-empty", where=name)
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as file:
+        with open_header(io.BytesIO(data)) as file:
             if frame is not None:
                 file.seek(frame)
             _check_size(file, name, max_pixels)

@@ -254,20 +254,20 @@ def test_a_source_without_samples_is_an_error_with_the_next_command(
 
 
 def test_images_that_cannot_be_opened_are_named(pages: Path, tmp_path: Path) -> None:
-    for name in ("phone.HEIC", "raw/1.nef", "book.djvu"):
+    for name in ("layers.PSD", "raw/1.nef", "book.djvu"):
         write(pages / name, "")
     skipped = prepare(pages, tmp_path / "out").report.skipped
-    assert sorted(item.where for item in skipped) == ["book.djvu", "phone.HEIC", "raw/1.nef"]
+    assert sorted(item.where for item in skipped) == ["book.djvu", "layers.PSD", "raw/1.nef"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file names are UTF-16 there")
 def test_file_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     source = table(tmp_path / "s", "image\ttext", "a_3.png\tда", "a_4.png\tнет")
     (source / "t.tsv").rename(source / "\udccf\udce8_1.tsv")
-    picture(source / "a.png").rename(source / "\udccf\udce8_1.heic")
+    picture(source / "a.png").rename(source / "\udccf\udce8_1.djvu")
     dataset = prepare(source, tmp_path / "out", split="1/0/0")
     assert [sample.source for sample in dataset] == ["\\udccf\\udce8_1.tsv:2", "\\udccf\\udce8_1.tsv:3"]
-    assert dataset.report.skipped[0].where == "\\udccf\\udce8_1.heic"
+    assert dataset.report.skipped[0].where == "\\udccf\\udce8_1.djvu"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file names are UTF-16 there")

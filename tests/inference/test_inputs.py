@@ -88,9 +88,9 @@ def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_n
     pages[0].save(place / "one.jp2", irreversible=False)
     for name in ("one.png", "two.png"):
         (place / name).unlink()
-    write(place / "phone.heic", "")
+    write(place / "layers.psd", "")
     report = transcribe(run, [place], tmp_path / "out", formats=["page", "pdf"], unit="page", reader=Hashes())
-    assert (report.images, [line.partition(":")[0] for line in report.failed]) == (3, ["phone.heic"])
+    assert (report.images, [line.partition(":")[0] for line in report.failed]) == (3, ["layers.psd"])
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*") if path.suffix in {".xml", ".png", ".pdf"})
     assert names == [
         "book.pdf",

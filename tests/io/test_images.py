@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from dsocr.images import count_frames, decode_image, median_colour, open_image, read_frame, upright_size
+from dsocr.images import (
+    IMAGE_SUFFIXES,
+    count_frames,
+    decode_image,
+    median_colour,
+    open_image,
+    read_frame,
+    upright_size,
+)
 from tests.raising import raises_code
 
 RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)
@@ -197,6 +205,22 @@ def test_jpeg_2000_is_read_as_it_was_written(tmp_path: Path, mode: str) -> None:
     image.save(tmp_path / "a.jp2", irreversible=False)
     found = open_image(tmp_path / "a.jp2")
     assert (found.mode, found.tobytes()) == (mode, image.tobytes())
+
+
+def test_heic_is_read(tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif", reason="the extra heic is not installed")
+    image = Image.new("RGB", (96, 64), (200, 30, 30))
+    image.paste((20, 20, 220), (0, 0, 96, 32))
+    pillow_heif.register_heif_opener()
+    image.save(tmp_path / "a.heic", "HEIF", quality=90)
+    found = open_image(tmp_path / "a.heic")
+    assert found.size == upright_size(tmp_path / "a.heic") == (96, 64)
+    assert np.asarray(found)[16, 48].tolist() == pytest.approx([20, 20, 220], abs=30)
+    assert np.asarray(found)[48, 48].tolist() == pytest.approx([200, 30, 30], abs=30)
+    assert ".heic" in IMAGE_SUFFIXES
+    (tmp_path / "b.heic").write_bytes((tmp_path / "a.heic").read_bytes()[:-40])
+    with raises_code("image-damaged"):
+        open_image(tmp_path / "b.heic")
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["L", "RGB"]), st.sampled_from([1, 2, 8]))

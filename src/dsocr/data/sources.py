@@ -19,7 +19,7 @@ from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
 from dsocr.formats.parquet import close_columns
-from dsocr.images import IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
+from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
 from dsocr.io.encodings import writable
 from dsocr.io.files import inside, link_or_copy, list_files, relative
@@ -116,8 +116,11 @@ def _unwrapped(folder: Path) -> Path:
 
 
 def _unsupported_image(name: str) -> Skipped:
-    kind = name.rpartition(".")[2].upper()
-    return Skipped(SkipReason.BAD_IMAGE, name, f"{kind} images are not supported; save it as PNG, JPEG or TIFF")
+    suffix = Path(name).suffix
+    remedy = "save it as PNG, JPEG or TIFF"
+    if suffix.lower() in HEIC_SUFFIXES:
+        remedy = f'pip install "dsocr-hw[heic]", or {remedy}'
+    return Skipped(SkipReason.BAD_IMAGE, name, f"{suffix[1:].upper()} images are not supported; {remedy}")
 
 
 def _packed_inside(name: str) -> Skipped:

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from dsocr.images import FORMATS, MAX_PIXELS
+from dsocr.images import FORMATS, MAX_PIXELS, open_header
 from dsocr.server.access import RequestError
 
 JSON_ALLOWANCE = 64 * 1024
@@ -133,7 +133,7 @@ def decode_data_uri(url: str, limits: ServerLimits) -> bytes:
 def check_image(data: bytes, limits: ServerLimits) -> int:
     """The number of pixels by the file's header. Raises RequestError if it is no image, too large or too narrow."""
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as file:
+        with open_header(io.BytesIO(data)) as file:
             width, height = file.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many_pixels(limits) from None
