@@ -58,6 +58,8 @@ Image.MAX_IMAGE_PIXELS = MAX_PAGE_PIXELS
 
 _STRIP = 64
 """Rows converted at a time where Pillow's own conversion needs more memory than its result."""
+_MAX_TILE = 40_000_000
+"""Pixels of a JPEG 2000 tile; OpenJPEG takes 16 bytes for each, 2.0 GB for a scan of 100 megapixels in one tile."""
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes per pixel in Pillow's memory; 4 in all other modes, RGB included."""
 _MAX_PREVIEW_SKEW = 0.05
@@ -181,9 +183,9 @@ def decode_image(
             if frames > 1 and not _has_only_previews(file):
                 message, hint = f"the file has {frames} images instead of one", "save each image as a file of its own"
                 raise DataError(message, code="image-frames", where=name, hint=hint)
-            file.load()
+            loaded = _load(file, data)
             turn = _TRANSPOSE.get(file.getexif().get(_ORIENTATION, 1))
-            image = _eight_bit(file if turn is None else file.transpose(turn))
+            image = _eight_bit(loaded if turn is None else loaded.transpose(turn))
             return DecodedImage(image, "JPEG" if file.format == "MPO" else str(file.format), as_stored=image is file)
     except UnidentifiedImageError:
         message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
@@ -192,6 +194,20 @@ def decode_image(
         raise _too_large("more pixels than Pillow opens", max_pixels, name) from None
     except _DAMAGE as error:
         raise DataError(f"the image is damaged: {_describe(error)}", code="image-damaged", where=name) from error
+
+
+def _load(file: Image.Image, data: bytes) -> Image.Image:
+    """Decode the pixels, of JPEG 2000 with large tiles at half the size or less, and enlarge them again."""
+    size, power = file.size, 0
+    if file.format == "JPEG2000":
+        start = data.find(b"\xff\x4f\xff\x51")  # the codestream's header: size, offset and size of tiles
+        across, down = struct.unpack_from(">II", data, start + 24) if start >= 0 else size
+        pixels = min(across, size[0]) * min(down, size[1])
+        while pixels >> 2 * power > _MAX_TILE:
+            power += 1
+        file.reduce = power  # type: ignore[method-assign, assignment]
+    file.load()
+    return file.resize(size, Image.Resampling.BICUBIC) if power else file
 
 
 def _check_size(file: Image.Image, name: object, max_pixels: int) -> None:

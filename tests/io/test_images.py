@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
+from dsocr import images
 from dsocr.images import (
     IMAGE_SUFFIXES,
     count_frames,
@@ -205,6 +206,20 @@ def test_jpeg_2000_is_read_as_it_was_written(tmp_path: Path, mode: str) -> None:
     image.save(tmp_path / "a.jp2", irreversible=False)
     found = open_image(tmp_path / "a.jp2")
     assert (found.mode, found.tobytes()) == (mode, image.tobytes())
+
+
+@pytest.mark.parametrize("tile", [None, (16, 16)], ids=["one tile", "small tiles"])
+def test_jpeg_2000_with_large_tiles_is_read_at_half_its_size(
+    tmp_path: Path, tile: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_MAX_TILE", 60 * 40 // 5)
+    image = Image.effect_noise((60, 40), 50)
+    image.paste(0, (0, 0, 30, 40))
+    image.save(tmp_path / "a.jp2", irreversible=False, tile_size=tile)
+    found = np.asarray(open_image(tmp_path / "a.jp2"), dtype=int)
+    assert found.shape == (40, 60)
+    assert (found.tobytes() == np.asarray(image, dtype=int).tobytes()) == (tile is not None)
+    assert found[:, :26].max() < 30 < found[:, 34:].mean()
 
 
 def test_heic_is_read(tmp_path: Path) -> None:
