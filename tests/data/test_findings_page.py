@@ -8,14 +8,18 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from dsocr.data.check import Findings, check_dataset
 from dsocr.data.check import findings_page as page_module
 from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
 from dsocr.document import Split
+from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
+from tests.raising import raises_code
 
 HOSTILE = "<script>alert('1')</script>"
 
@@ -99,3 +103,34 @@ def test_notebook_table_is_escaped(findings: Findings) -> None:
     table = findings._repr_html_()
     assert "invisible-characters" in table
     assert "<script" not in table
+
+
+def test_page_shows_where_on_its_page_a_line_is(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    lines = [
+        alto_line(f"строка {number}", f"20 {top} 380 {top} 380 {top + 40} 20 {top + 40}")
+        for number, top in enumerate((100, 300))
+    ]
+    write(source / "p.xml", alto("".join(lines), size=(400, 500)))
+    image = Image.new("RGB", (400, 500), "white")
+    image.paste((0, 0, 255), (50, 170, 60, 200))  # near the first line, not on it
+    image.save(source / "p.png")
+    prepare(source, tmp_path / "dataset", split="1/0/0")
+    findings = check_dataset(Dataset.open(tmp_path / "dataset"), workers=1)
+    assert "blank-image" in {finding.code for finding in findings}
+
+    def colours(html: str) -> set[str]:
+        """What the images of the blank lines show: the blue mark beside the line, and its frame."""
+        (figure,) = re.findall(r'data-code="blank-image".*?(<figure.*?</figure>)', html, re.DOTALL)
+        seen = set()
+        for data in re.findall(r'base64,([^"]+)"', figure):
+            pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")).astype(int)
+            red, green, blue = (pixels[:, :, channel] for channel in range(3))
+            seen |= {name for name, mask in (("mark", blue - red > 150), ("frame", red - green > 100)) if mask.any()}
+        return seen
+
+    assert colours(findings.to_html()) == set()
+    assert colours(findings.to_html(source=source)) == {"mark", "frame"}
+    with raises_code("source-differs"):
+        write(tmp_path / "other/q.xml", alto(alto_line("иное", "1 1 9 1 9 9 1 9")))
+        findings.to_html(source=tmp_path / "other")

@@ -182,6 +182,9 @@ def check(
     ] = None,
     fold: Annotated[int | None, typer.Option(min=1, help="Fold whose splits to report.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the findings, with images, to this page.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="What the dataset was prepared from, to show the page around a line in --html.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write every place of every finding to this table.")] = None,
     markdown: Annotated[
         Path | None, typer.Option(help="Also write how the data is split to this Markdown file, to quote.")
@@ -221,7 +224,7 @@ def check(
         )
     splits = report_leaks(opened)
     if html is not None:
-        findings.to_html(html)
+        findings.to_html(html, source=source)
     if csv is not None:
         findings.to_csv(csv)
     if markdown is not None:

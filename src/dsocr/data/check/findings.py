@@ -246,11 +246,14 @@ class Findings:
                 writer.writerow([finding.code, finding.severity, *place, finding.message, finding.remedy])
         return _write(path, table.getvalue())
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A page with the findings and their images, in one file; also written to `path` if given."""
+    def to_html(self, path: str | Path | None = None, *, source: str | Path | None = None) -> str:
+        """A page with the findings and their images, in one file; also written to `path` if given.
+
+        `source` is what the dataset was prepared from, to show the page around a line as well.
+        """
         from dsocr.data.check.findings_page import render_page
 
-        return _write(path, render_page(self))
+        return _write(path, render_page(self, None if source is None else Path(source)))
 
     def _repr_html_(self) -> str:
         from dsocr.html import render

@@ -3,12 +3,14 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding, Findings
+from dsocr.data.check.surroundings import Surroundings, find_surroundings
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.document import Sample, Split
 from dsocr.html import BAR, Thumbnails, plot_svg, render
@@ -97,13 +99,28 @@ def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_lo
     return Chart(title, note, paint) if counts else None
 
 
-def render_page(findings: Findings) -> str:
-    """Render findings with their examples and images, and the distributions of the samples, as one HTML page."""
+def render_page(findings: Findings, source: Path | None = None) -> str:
+    """Render findings with their examples and images, and the distributions of the samples, as one HTML page.
+
+    `source` is what the dataset was prepared from: the first examples then also show the page around their line.
+    """
+    if source is None:
+        return _render(findings, None)
+    first = {
+        id_ for finding in findings for example in finding.examples[:_FIRST] for id_ in (example.sample, example.other)
+    }
+    wanted = {item.sample.source for item in findings.samples if item.sample.id in first and item.sample.source}
+    source_format = findings.dataset.card.source_format if findings.dataset else None
+    with find_surroundings(source, source_format, wanted) as surroundings:
+        return _render(findings, surroundings)
+
+
+def _render(findings: Findings, surroundings: Surroundings | None) -> str:
     samples = {item.sample.id: item.sample for item in findings.samples}
     thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
     listed = list(findings)
     # The first examples of every finding before the rest of any, because room for images is limited.
-    first = [_examples(finding.examples[:_FIRST], samples, thumbnails) for finding in listed]
+    first = [_examples(finding.examples[:_FIRST], samples, thumbnails, surroundings) for finding in listed]
     rest = [_examples(finding.examples[_FIRST:_MAX_EXAMPLES], samples, thumbnails) for finding in listed]
     return render(
         __package__,
@@ -139,13 +156,19 @@ def _anchor(finding: Finding) -> str:
 
 
 def _examples(
-    examples: Iterable[Example], samples: dict[str, Sample], thumbnails: Thumbnails
+    examples: Iterable[Example],
+    samples: dict[str, Sample],
+    thumbnails: Thumbnails,
+    surroundings: Surroundings | None = None,
 ) -> list[tuple[Example, list[tuple[Markup, str]]]]:
     """Each example with the images and texts of its sample and of the one it was compared with."""
     shown = []
     for example in examples:
         pair = [samples[id_] for id_ in (example.sample, example.other) if id_ in samples]
         images = [(Markup(thumbnails.of(sample.image)), sample.text) for sample in pair]  # noqa: S704 made by image_tag
+        for sample in pair:
+            if surroundings and (part := surroundings.of(sample.source)):
+                images.append((thumbnails.draw(part, alt="the page around the line"), ""))
         shown.append((example, images))
     return shown
 
