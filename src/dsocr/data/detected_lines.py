@@ -121,7 +121,7 @@ def _join_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
 
 
 def _level(rows: Floats, thickness: float) -> float:
-    """The mean row at the beginning of a piece."""
+    """The mean row where a piece starts."""
     return float(rows[: int(2 * thickness) + 1].mean())
 
 
