@@ -34,9 +34,9 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.batch import normalize
 from dsocr.models.canvas import Wrapping, plan_wrapping, wrap
 from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_inputs import IMAGE, DeepseekProcessor
+from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from dsocr.models.family import IGNORED
+from dsocr.models.family import IGNORED, IMAGE
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.text import TextPolicy
