@@ -146,7 +146,9 @@ def test_a_dataset_and_a_configuration_show_the_same(
 
 
 def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_dataset: Path, tmp_path: Path) -> None:
-    config = write(tmp_path / "c.yaml", f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n")
+    config = write(
+        tmp_path / "c.yaml", f"base: nano\ndataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n"
+    )
     shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
     assert "--augmentation medium" in call(*shown)[1]
     code, out, _ = call(*shown, "--augmentation", "light", "--seed", 3)
