@@ -96,7 +96,21 @@ def train_kraken(
         listed = "\n".join(str(file) for file in sorted((folder / name).glob("*.png")))
         (folder / f"{name}.txt").write_text(listed, encoding="utf-8")
     files = ["-t", str(folder / "train.txt"), "-e", str(folder / "validation.txt"), "-o", str(folder / "model")]
-    command = [str(commands / "ketos"), "--workers", "0", "train", "-f", "path", "-B", "8", "--augment", *files]
+    threads = str(os.cpu_count())
+    command = [
+        str(commands / "ketos"),
+        "--workers",
+        "0",
+        "--threads",
+        threads,
+        "train",
+        "-f",
+        "path",
+        "-B",
+        "8",
+        "--augment",
+        *files,
+    ]
     run_for(command, 60 * minutes, folder / "ketos.log")
     found = sorted((folder / "model").rglob("*.safetensors"), key=os.path.getmtime)
     if not found:
