@@ -143,7 +143,9 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     from dsocr.models.generation import Generation
     from dsocr.text import TextPolicy
 
-    folder = embedded_bases().get(str(source), Path(source))
+    folder = Path(source)
+    if not folder.exists():
+        folder = embedded_bases().get(str(source), folder)
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)

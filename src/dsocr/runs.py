@@ -25,7 +25,8 @@ CALIBRATION = "calibration.json"
 
 _WHICH = "give the folder that `output:` names in the config"
 
-_SHIPPED_BASES = Path(__file__).parent / "models" / "bases"
+SHIPPED_BASES = Path(__file__).parent / "models" / "bases"
+"""A folder for each base that ships with the package, by its name."""
 
 
 class _Entry:
@@ -123,7 +124,7 @@ class RunFolder:
 
         Of the bases that ship with the package, those read as they are that have a `reading.json`.
         """
-        shipped = _SHIPPED_BASES / path.name
+        shipped = SHIPPED_BASES / path.name
         if len(path.parts) == 1 and not path.exists() and (shipped / READING).is_file():
             return cls(shipped)
         return cls(path) if (path / READING).is_file() else cls.open(path)

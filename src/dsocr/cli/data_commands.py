@@ -131,10 +131,11 @@ def prepare(
             progress=progress,
         )
     print_prepared(printer, dataset)
+    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
 def print_prepared(printer: Printer, dataset: "Dataset") -> None:
-    """Print a prepared dataset's splits, what was skipped, and what to run next."""
+    """Print a prepared dataset's splits, and what was skipped."""
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
@@ -152,7 +153,6 @@ def print_prepared(printer: Printer, dataset: "Dataset") -> None:
     for note in card.notes:
         printer.message(f"note: {note}")
     printer.result(f"dataset: {dataset.folder}")
-    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
 def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:

@@ -26,7 +26,7 @@ _PARTS = {"data", "copiste", "russian", "pages", "nano"}
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs.")] = Path("runs/demo"),
     base: Annotated[
-        Literal["small", "nano"], typer.Option(help="small reads real hands; nano is a tiny text generator.")
+        Literal["small", "nano"], typer.Option(help="small reads real hands; nano is a tiny vision language model.")
     ] = "small",
     quiet: Quiet = False,
 ) -> None:
@@ -34,19 +34,19 @@ def demo(
     _require_demo_folder(output)
     printer = Printer(quiet=quiet)
     quiet_libraries()
+    from dsocr.io.files import shipped_path
+
     if base == "nano":
-        printer.message("The demo trains a tiny text generator (nano) on 330 rendered lines by three writers.")
-        _train(printer, "configs/demo_nano.yaml", output / "nano", _RENDERED)
+        printer.message("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
+        _train(printer, "configs/demo_nano.yaml", output / "nano", shipped_path(_RENDERED))
         _evaluate(printer, output / "nano")
     else:
-        _read_real_hands(printer, output)
+        _read_real_hands(printer, output, shipped_path(_PAGES), shipped_path(_RENDERED))
     printer.message("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 
-def _read_real_hands(printer: Printer, output: Path) -> None:
-    from dsocr.io.files import shipped_path
-
-    pages, data, run = shipped_path(_PAGES), output / "data", output / "copiste"
+def _read_real_hands(printer: Printer, output: Path, pages: Path, rendered: Path) -> None:
+    data, run = output / "data", output / "copiste"
     printer.message("1. A dataset from 72 pages of real handwriting with ALTO files, split by writer")
     dataset = _prepare(printer, pages, data)
     printer.message(f"\n2. Training on the lines of {dataset.card.splits[Split.TRAIN].writers} writers")
@@ -54,9 +54,9 @@ def _read_real_hands(printer: Printer, output: Path) -> None:
     printer.message("\n3. Reading the lines of writers that training never saw, before and after")
     _evaluate(printer, run)
     printer.message("\n4. Transcribing whole pages by these writers, without their ALTO files")
-    _transcribe(printer, dataset, pages, output / "pages")
+    _transcribe(printer, run, dataset, pages, output / "pages")
     printer.message("\n5. The same in Russian, on rendered lines")
-    _train(printer, "configs/demo.yaml", output / "russian", _RENDERED)
+    _train(printer, "configs/demo.yaml", output / "russian", rendered)
     _evaluate(printer, output / "russian")
 
 
@@ -86,14 +86,14 @@ def _prepare(printer: Printer, pages: Path, data: Path) -> "Dataset":
     return dataset
 
 
-def _train(printer: Printer, config: str, run: Path, dataset: Path | str) -> None:
+def _train(printer: Printer, config: str, run: Path, dataset: Path) -> None:
     from dsocr.config import load_config
     from dsocr.io.files import shipped_path
     from dsocr.training.train import train
 
-    folder = dataset if isinstance(dataset, Path) else shipped_path(dataset)
-    printer.message(f"   dsocr train {config} --set dataset={_shown(folder)} --set output={typed(run)}")
-    settings = load_config(shipped_path(config), changes={"output": run, "dataset": folder})
+    file = shipped_path(config)
+    printer.message(f"   dsocr train {_shown(file)} --set dataset={_shown(dataset)} --set output={typed(run)}")
+    settings = load_config(file, changes={"output": run, "dataset": dataset})
     with training_progress(printer) as (on_progress, on_stage):
         trained = train(settings, overwrite=True, on_progress=on_progress, on_stage=on_stage)
     print_trained(printer, trained)
@@ -114,15 +114,17 @@ def _evaluate(printer: Printer, run: Path) -> None:
     printer.message(f"report:    {page}   (open it in a browser)")
 
 
-def _transcribe(printer: Printer, dataset: "Dataset", pages: Path, output: Path) -> None:
+def _transcribe(printer: Printer, run: Path, dataset: "Dataset", pages: Path, output: Path) -> None:
     from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
     names = sorted({str(sample.page) for sample in dataset.samples(Split.TEST)})
     images = [pages / "jpg" / f"{name}.jpg" for name in names]
-    run = RunFolder.open(dataset.folder.parent / "copiste")
     listed = " ".join(_shown(image) for image in images[:2])
-    printer.message(f"   dsocr transcribe {typed(run.path)} {listed} ... -o {typed(output)} --format alto")
+    formats = ("alto", "pdf")
+    wanted = " ".join(f"--format {name}" for name in formats)
+    printer.message(f"   dsocr transcribe {typed(run)} {listed} ... -o {typed(output)} {wanted}")
     with printer.progress("transcribing", "pages") as progress:
-        report = transcribe(run, images, output, formats=["alto", "pdf"], overwrite=True, progress=progress)
+        folder = RunFolder.open(run)
+        report = transcribe(folder, images, output, formats=formats, overwrite=True, progress=progress)
     printer.message(f"{report.images} pages, {report.lines} lines: {output}")

@@ -6,7 +6,6 @@ Needs no torch, so that a base that is not found can be reported at once.
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from dsocr.errors import ModelError
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,8 +34,7 @@ _AGAIN = "download the checkpoint again"
 @cache
 def embedded_bases() -> dict[str, Path]:
     """Return the folders of the bases that ship with the package, by name."""
-    folder = Path(str(resources.files("dsocr") / "models" / "bases"))
-    return {path.name: path for path in sorted(folder.iterdir()) if (path / "config.json").is_file()}
+    return {path.name: path for path in sorted(SHIPPED_BASES.iterdir()) if (path / "config.json").is_file()}
 
 
 def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
