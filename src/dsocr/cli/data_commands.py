@@ -386,6 +386,7 @@ def synthesize(
         )
     _print_not_drawn(printer, report)
     print_prepared(printer, report.prepared)
+    printer.message(f"next:    dsocr check {typed(report.prepared.folder)}")
 
 
 def _print_not_drawn(printer: Printer, report: "SynthesisReport") -> None:
