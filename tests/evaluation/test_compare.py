@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
+from dsocr.evaluation.rates import holm
 from dsocr.evaluation.scores import LineScore
 from tests.evaluation.making_runs import scored
 from tests.raising import raises_code
@@ -52,7 +53,7 @@ def test_the_verdict(
     assert written["differences"][0]["verdict"] == verdict
 
 
-@pytest.mark.parametrize(("known", "named"), [(0, "not known"), (1, "this one writer"), (4, "these 4 writers")])
+@pytest.mark.parametrize(("known", "named"), [(0, "writers not known"), (1, "this one writer"), (4, "these 4 writers")])
 def test_a_verdict_on_fewer_than_five_writers_says_that_it_is_about_them(known: int, named: str) -> None:
     """With one to four writers, equal readers are called different in 11 to 36 % of cases for other writers."""
     writers = [f"w{number % known}" if known else None for number in range(40)]
@@ -136,3 +137,60 @@ def test_a_writer_without_reference_text_is_compared() -> None:
     (difference,) = compare([System("base", first), System("adapter", second)]).differences
     assert difference.typical == pytest.approx(-1 / len(TEXT))
     assert difference.groups == (5, 1, 0)
+
+
+YO = "ещё её ёж всё ещё цел"
+
+
+def test_a_tool_that_writes_e_for_yo_is_no_worse_once_they_are_read_alike() -> None:
+    names = [f"w{n % 10}" for n in range(40)]
+    first = scored(*((YO, YO if n % 4 else f"x{YO[1:]}") for n in range(40)), writers=names)
+    second = scored(*((YO, line.prediction.replace("ё", "е")) for line in first), writers=names)
+    comparison = compare([System("a", first), System("b", second)])
+    found = {rate.name: rate.of_pair("a", "b").verdict for rate in comparison.rates}
+    assert (found["CER"], found["CER ё as е"]) == ("worse", "unclear")
+    assert any("ё as е" in caution for caution in comparison.cautions)
+
+
+def test_all_pairs_are_corrected_together() -> None:
+    """Holm's procedure: the smallest p times the number of pairs, and no corrected p below a smaller one's."""
+    assert [holm(p, [0.01, 0.04, 0.03]) for p in (0.01, 0.03, 0.04)] == [(0.03, 3), (0.06, 2), (0.06, 1)]
+    systems = [System(name, read([wrong] * 36 + [4] * 4, TEN)) for name, wrong in (("a", 9), ("b", 5), ("c", 4))]
+    comparison = compare(systems)
+    pairs = comparison.rates[0].differences
+    assert [(one.first, one.second) for one in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert all(one.corrected_p == pytest.approx(3 * one.p) for one in pairs if one.p)
+    assert [one.verdict for one in comparison.differences] == ["better", "better"]
+    six = [System(name, read([wrong] * 6, TEN[:6])) for name, wrong in (("a", 9), ("b", 5), ("c", 1))]
+    assert {one.verdict for one in compare(six).differences} == {"too few"}, "no result of six writers passes for three"
+
+
+@pytest.mark.parametrize(("new", "has_interval"), [(1, False), (4, False), (5, True)])
+def test_new_writers_have_rates_of_their_own_and_intervals_from_five_on(new: int, has_interval: bool) -> None:
+    names = [f"w{n % (6 + new)}" for n in range(60)]
+    lines = {
+        kind: [
+            replace(one, writer_status="new" if int(str(one.writer)[1:]) < new else "known")
+            for one in read(errors, names)
+        ]
+        for kind, errors in (("a", HARD + HARD[:20]), ("b", EASY + EASY[:20]))
+    }
+    rates = compare([System(name, own) for name, own in lines.items()]).rates
+    (rate,) = (one for one in rates if (one.name, one.part) == ("CER", "new"))
+    assert rate.writers == new
+    assert f"{new} new writer" in rate.title
+    assert (rate.intervals[0].bounds is not None) == (rate.of_pair("a", "b").p is not None) == has_interval
+    assert rate.lines < 60
+
+
+def test_no_verdict_of_four_writers_stands_without_its_condition() -> None:
+    """What five writers would withdraw is said of the four, wherever it is said."""
+    comparison = against(HARD, EASY, [f"w{n % 4}" for n in range(40)])
+    text, written = render_comparison(comparison), comparison.to_dict()
+    for line in text.splitlines():
+        if "is better than" in line or "is worse than" in line:
+            assert "these 4 writers" in line
+    assert written["differences"][0]["scope"]
+    assert all(rate["scope"] for rate in written["rates"])
+    five = against(HARD, EASY, [f"w{n % 5}" for n in range(40)])
+    assert five.differences[0].verdict == "too few"

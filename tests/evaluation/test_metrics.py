@@ -12,6 +12,7 @@ import dsocr
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
+    format_change_interval,
     format_difference,
     has_new_loop,
     is_in_wrong_script,
@@ -144,15 +145,27 @@ def test_separated_punctuation_counts_as_words(text: str, words: list[str]) -> N
 @pytest.mark.parametrize(
     ("points", "digits", "text"),
     [
-        pytest.param(-11.24, 1, "-11.2", id="as many digits as requested"),
+        pytest.param(-11.24, 1, "\N{MINUS SIGN}11.2", id="as many digits as requested"),
         pytest.param(0.04, 1, "+0.04", id="more, so that it does not look like zero"),
-        pytest.param(-0.0004, 2, "-0.0004", id="many more"),
+        pytest.param(-0.0004, 2, "\N{MINUS SIGN}0.0004", id="many more"),
         pytest.param(-1e-15, 1, "+0.0", id="numerical noise"),
         pytest.param(math.inf, 1, "+inf", id="against an empty reference"),
     ],
 )
 def test_a_small_difference_does_not_look_like_zero(points: float, digits: int, text: str) -> None:
     assert format_difference(points, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        pytest.param(-11.6, -5.8, "5.8 to 11.6", id="better"),
+        pytest.param(5.8, 11.6, "5.8 to 11.6", id="worse"),
+        pytest.param(-1.4, 0.6, "1.4 better to 0.6 worse", id="either"),
+    ],
+)
+def test_an_interval_of_a_change_says_which_way_it_goes(low: float, high: float, text: str) -> None:
+    assert format_change_interval(low, high) == text
 
 
 @pytest.mark.parametrize(

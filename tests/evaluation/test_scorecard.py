@@ -162,16 +162,16 @@ def test_the_table_shows_the_card() -> None:
     rows = {" ".join(line.split()) for line in str(CARD).splitlines()}
     assert rows >= {
         *(
-            "CER 72.73% 9.09%",
+            "CER 72.73 % 9.09 %",
             "exact 1 2",
             "runaway 1 0",
             "seconds 4.0 5.2",
             "1 new writer (no interval)",
             "prediction пера",
         ),
-        "macro average over lines 77.78% 8.33%",
+        "macro average over lines 77.78 % 8.33 %",
     }
-    assert "<td>72.73%</td><td>9.09%</td>" in CARD._repr_html_()
+    assert "<td>72.73 %</td><td>9.09 %</td>" in CARD._repr_html_()
     assert "<script>" not in replace(CARD, split="<script>")._repr_html_()
 
 

@@ -55,7 +55,7 @@ def test_nothing_is_clipped_at_one_nor_dropped_for_its_length() -> None:
     assert card.averages["adapter"].p90_line_cer == pytest.approx(0.9 * 99)
     assert card.profiles["without_case"]["adapter"].cer == ErrorRate(198, 3)
     assert (card.adapter.lines, card.adapter.failures["over_long"], card.adapter.failures["looping"]) == (2, 1, 1)
-    assert "6600.00%" in str(card)
+    assert "6600.00 %" in str(card)
 
 
 def test_an_empty_prediction_costs_its_whole_reference_and_stays_in_every_count() -> None:
@@ -83,8 +83,8 @@ def test_the_mean_of_lines_never_goes_by_the_name_of_cer() -> None:
     found = keys({name: values[name] for name in ("adapter", "averages", "profiles")})
     assert found == [".averages.adapter.macro_over_lines.cer"]
     rows = [row.split() for row in str(card).splitlines()]
-    assert ["CER", "-", "6.06%"] in rows
-    assert ["macro", "average", "over", "lines", "-", "100.00%"] in rows
+    assert ["CER", "-", "6.06", "%"] in rows
+    assert ["macro", "average", "over", "lines", "-", "100.00", "%"] in rows
 
 
 def test_an_interval_above_one_is_a_number() -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,19 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_difference, pool
-from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, shorten
+from dsocr.evaluation.metrics import ErrorRate, describe_change, finite_or_none, format_change_interval, pool
+from dsocr.evaluation.rates import (
+    CER,
+    LINE_MEASURES,
+    PAGE_MEASURES,
+    SIGNIFICANCE,
+    ComparedRate,
+    RateDifference,
+    compare_rates,
+    describe_bounds,
+    describe_rate_change,
+)
+from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, percent_or_none, shorten
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     MIN_CLUSTERS,
@@ -32,8 +43,6 @@ from dsocr.evaluation.statistics import (
 Verdict = Literal["better", "worse", "unclear", "too few", "same"]
 """How a system compares with the first: "too few" if so few clusters could never be significant."""
 
-_SIGNIFICANCE = 0.05
-
 _DOMINANT_SHARE = 0.2
 """A single line with at least this share of all errors is reported."""
 
@@ -44,11 +53,17 @@ _MAX_LINES_IN_TEXT = 5
 
 @dataclass(frozen=True)
 class System:
-    """A system to compare: its name, its scored lines, and notes on where they come from."""
+    """A system to compare: its name, its scored lines, and notes on where they come from.
+
+    `trained` if it is a training of ours, whose result another seed would change. `seeds` are the CERs of several
+    trainings that differ in seed alone, each of which has read every line of `lines`.
+    """
 
     name: str
     lines: Sequence[LineScore]
     notes: Sequence[str] = ()
+    trained: bool = False
+    seeds: Sequence[float] = ()
 
     @cached_property
     def score(self) -> Score:
@@ -109,7 +124,8 @@ class Difference:
     `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups.
     `groups` counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of
     their sign test. `scope` says what the result is about if fewer than five writers are known, else it is None.
-    `improved` and `worsened` hold all changed lines, largest change first.
+    `improved` and `worsened` hold all changed lines, largest change first. `rate` is the difference among those of all
+    pairs, whose p values are corrected together, and `measure` its name.
     """
 
     first: System
@@ -122,6 +138,8 @@ class Difference:
     scope: str | None
     improved: Sequence[ReadLine]
     worsened: Sequence[ReadLine]
+    rate: RateDifference
+    measure: str
 
     @property
     def difference(self) -> float:
@@ -133,12 +151,9 @@ class Difference:
         """Better or worse if the permutation test is significant and the interval, if there is one, excludes zero."""
         if not self.improved and not self.worsened:
             return "same"
-        if self.permutation.smallest_p > _SIGNIFICANCE or self.interval.clusters < MIN_CLUSTERS:
+        if self.permutation.smallest_p * self.rate.comparisons > SIGNIFICANCE or self.interval.clusters < MIN_CLUSTERS:
             return "too few"
-        bounds = self.interval.bounds
-        if self.permutation.p > _SIGNIFICANCE or (bounds and bounds[0] <= 0 <= bounds[1]):
-            return "unclear"
-        return "better" if self.difference < 0 else "worse"
+        return self.rate.verdict
 
     @property
     def summary(self) -> str:
@@ -156,12 +171,12 @@ class Difference:
             text = f"no clear difference on {total} {units}: {second} is better on {better}, worse on {worse}"
         else:
             text = f"too few {unit}s to decide: {second} is better on {better} of {total}, worse on {worse}"
-        cers = " -> ".join(f"{100 * system.score.cer.rate:.1f}" for system in (self.first, self.second))
-        text += f"; CER {cers} %, {format_difference(100 * self.difference)} points"
+        cers = " \N{RIGHTWARDS ARROW} ".join(f"{100 * one.score.cer.rate:.1f}" for one in (self.first, self.second))
+        text += f"; {self.measure} {cers} %, {describe_change(100 * self.difference)}"
         if self.interval.bounds is None:
             return f"{text}, without an interval: {self.interval.reason}"
-        low, high = (format_difference(100 * bound) for bound in self.interval.bounds)
-        return f"{text}, {100 * self.interval.level:.0f} % CI {low} to {high}"
+        low, high = self.interval.bounds
+        return f"{text} ({100 * self.interval.level:.0f} % CI {format_change_interval(100 * low, 100 * high)})"
 
     @property
     def test_results(self) -> list[str]:
@@ -169,10 +184,12 @@ class Difference:
         if self.verdict == "same":
             return []
         unit, kind = self.interval.unit, "exact" if self.permutation.exact else "random swaps"
-        results = [f"permutation test over {unit}s: p = {self.permutation.p:.2g} ({kind})"]
+        result = f"paired permutation test over {unit}s: p = {self.permutation.p:.2g} ({kind})"
+        if self.rate.corrected_p is not None and self.rate.corrected_p != self.permutation.p:
+            result += f", p = {self.rate.corrected_p:.2g} corrected for all pairs (Holm)"
+        results = [result]
         if self.typical is not None:
-            median = f"median over {unit}s: {format_difference(100 * self.typical)} points"
-            results.append(f"{median}; sign test: p = {self.sign_p:.2g}")
+            results.append(f"median {unit}: {describe_change(100 * self.typical)}; sign test: p = {self.sign_p:.2g}")
         return results
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,6 +204,7 @@ class Difference:
             "difference": finite_or_none(self.difference),
             "interval": asdict(self.interval),
             "permutation_test": asdict(self.permutation),
+            "corrected_p": self.rate.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
             "typical_difference": self.typical,
             "sign_test": self.sign_p,
@@ -200,7 +218,8 @@ class Comparison:
     """Systems that read the same lines, the others compared with the first.
 
     `groups` are writers or pages, the most improved by the last system first; empty if every line counts by itself.
-    `cautions` say what the numbers do not show. `images` are those of the lines by id, as far as they are known.
+    `rates` are all rates side by side, of which the first decides the verdicts. `cautions` say what the numbers do not
+    show. `images` are those of the lines by id, as far as they are known.
     """
 
     systems: Sequence[System]
@@ -209,10 +228,16 @@ class Comparison:
     unit: ClusterUnit
     clusters: int
     cautions: Sequence[str]
+    rates: Sequence[ComparedRate]
     images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
+
+    @property
+    def is_of_pages(self) -> bool:
+        """Whether whole pages were compared, whatever their lines."""
+        return self.rates[0].name != CER.name
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON; the CERs of a group are in the order of the systems."""
@@ -225,6 +250,7 @@ class Comparison:
                 {"name": system.name, **system.score.to_dict(), "notes": list(system.notes)} for system in self.systems
             ],
             "differences": [difference.to_dict() for difference in self.differences],
+            "rates": [rate.to_dict() for rate in self.rates],
             "groups": [
                 {"name": group.name, "lines": group.lines, "cers": [finite_or_none(cer.rate) for cer in group.cers]}
                 for group in self.groups
@@ -240,11 +266,12 @@ def compare(
     *,
     images: Mapping[str, Path | PackedImage] | None = None,
     about: Mapping[str, Any] | None = None,
+    pages: bool = False,
 ) -> Comparison:
     """Compare systems with the first of them.
 
-    `about` is kept with the result, such as the dataset's hash. Raises DataError unless all scored the same lines
-    against the same references.
+    `about` is kept with the result, such as the dataset's hash. With `pages`, lines are whole pages that
+    `predictions.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
     """
     if len(systems) < 2:
         hint = "give another one, such as an evaluated run, or --base to compare a run with its base"
@@ -253,21 +280,28 @@ def compare(
         message = f"two systems are called {twice[0]!r}"
         raise DataError(message, code="duplicate-name", hint="name one of them: NAME=PATH")
     aligned = align_readings({system.name: system.lines for system in systems})
-    systems = [System(system.name, aligned[system.name], system.notes) for system in systems]
+    systems = [replace(system, lines=aligned[system.name]) for system in systems]
     first, clusters = systems[0], clusters_of(systems[0].lines)
+    rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES)
     return Comparison(
         systems=systems,
-        differences=[_difference(first, system, clusters) for system in systems[1:]],
+        differences=[_difference(first, system, clusters, rates[0]) for system in systems[1:]],
         groups=_group(systems, clusters),
         unit=clusters.unit,
         clusters=clusters.count,
-        cautions=[*_cluster_cautions(first.lines, clusters), *_dominant_line_cautions(systems)],
+        rates=rates,
+        cautions=[
+            *_cluster_cautions(first.lines, clusters),
+            *_dominant_line_cautions(systems),
+            *_normalisation_cautions(systems, rates),
+            *_training_cautions(systems),
+        ],
         images=images or {},
         about=about or {},
     )
 
 
-def _difference(first: System, second: System, clusters: Clusters) -> Difference:
+def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
     first_errors, second_errors, lengths = np.array(counts, dtype=np.float64).T
@@ -283,9 +317,11 @@ def _difference(first: System, second: System, clusters: Clusters) -> Difference
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
         sign_p=sign_test(better, worse),
-        scope=_scope(first.lines, clusters),
+        scope=rate.scope,
         improved=[line for line in changed if line.saved > 0],
         worsened=[line for line in changed if line.saved < 0],
+        rate=rate.of_pair(first.name, second.name),
+        measure=rate.name,
     )
 
 
@@ -301,15 +337,6 @@ def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]
         for name, own in members.items()
     ]
     return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
-
-
-def _scope(lines: Sequence[LineScore], clusters: Clusters) -> str | None:
-    """What a verdict over pages or lines is about: nothing that it says holds for other writers."""
-    if clusters.unit == "writer":
-        return None
-    count = len({line.writer for line in lines} - {None})
-    writers = "this one writer" if count == 1 else f"these {count} writers" if count else "writers that are not known"
-    return f"on {clusters.unit}s by {writers}"
 
 
 def _cluster_cautions(lines: Sequence[LineScore], clusters: Clusters) -> Iterator[str]:
@@ -333,13 +360,46 @@ def _dominant_line_cautions(systems: Sequence[System]) -> Iterator[str]:
             yield f"{100 * share:.0f} % of all errors of {system.name} are in one line, {worst.id}"
 
 
+def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedRate]) -> Iterator[str]:
+    """Yield where a verdict rests on what a normalisation takes away, such as е written for ё."""
+    plain, first = rates[0], systems[0].name
+    for rate in rates:
+        if rate.part != "all" or not rate.name.startswith(f"{CER.name} ") or rate.name == plain.name:
+            continue
+        for system in systems[1:]:
+            before, after = (one.of_pair(first, system.name) for one in (plain, rate))
+            if before.verdict == after.verdict or after.difference is None:
+                continue
+            kind = f"is {after.verdict} than" if after.verdict != "unclear" else "is not clearly different from"
+            change = describe_change(100 * after.difference)
+            scope = f"{plain.scope}, " if plain.scope else ""
+            yield f"{scope}{rate.name.removeprefix(f'{CER.name} ')}, {system.name} {kind} {first}: {change}"
+
+
+def _training_cautions(systems: Sequence[System]) -> Iterator[str]:
+    """Yield what training again would change, which no interval covers."""
+    for system in systems:
+        if system.seeds:
+            cers = ", ".join(f"{100 * cer:.1f}" for cer in system.seeds)
+            spread = 100 * float(np.std(system.seeds, ddof=1))
+            yield (
+                f"{system.name} is {len(system.seeds)} trainings that differ in seed alone, each with every line: CER "
+                f"{cers} %, standard deviation {spread:.1f} points"
+            )
+    if names := [system.name for system in systems if system.trained]:
+        which = f"{', '.join(names)} {'is one training' if len(names) == 1 else 'are one training each'}"
+        yield f"{which}: what another seed would change is not in the intervals (--pool-seeds counts several)"
+
+
 def render_comparison(comparison: Comparison) -> str:
     """Return the comparison as text: verdicts, scores, writers, and the lines that changed most."""
     blocks = ["\n".join("\n  ".join([one.summary, *one.test_results]) for one in comparison.differences)]
     if comparison.cautions:
         blocks.append("\n".join(f"note: {caution}" for caution in comparison.cautions))
     names = [system.name for system in comparison.systems]
-    blocks.append(align_columns([("", *names), *_score_table(comparison.systems)]))
+    blocks.append(align_columns(list(_rate_table(comparison))))
+    if len(names) > 2:
+        blocks.append(align_columns(list(_pair_table(comparison))))
     if comparison.groups:
         blocks.append(align_columns(list(_group_table(comparison, names))))
     for difference in comparison.differences:
@@ -349,16 +409,36 @@ def render_comparison(comparison: Comparison) -> str:
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip() + "\n"
 
 
-def _score_table(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
+def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield every rate, with the difference if there are only two systems, then counts of lines and failures."""
+    systems, main = comparison.systems, {"CER", "WER", "exact lines"}
+    pair = systems[0].name, systems[-1].name
+    yield "", *(system.name for system in systems), *(["difference"] if len(systems) == 2 else [])
+    for rate in comparison.rates:
+        if rate.part == "all" and rate.name not in main and rate.says_the_same_as(comparison.rates):
+            continue
+        if rate.part == "all" and rate.name.startswith("WER ") and not comparison.is_of_pages:
+            continue  # in JSON and CSV
+        change = [describe_rate_change(rate, rate.of_pair(*pair))] if len(systems) == 2 else []
+        yield rate.title, *(percent_or_none(one.rate) for one in rate.rates), *change
+        if any(interval.bounds for interval in rate.intervals):
+            bounds = [interval.bounds for interval in rate.intervals]
+            ends = [f"{100 * one[0]:.1f} to {100 * one[1]:.1f} %" if one else "none" for one in bounds]
+            yield "  95 % CI", *ends, *(describe_bounds(rate, rate.of_pair(*pair)) for _ in change)
     scores = [system.score for system in systems]
-    for title, name in (("CER", "cer"), ("WER", "wer")):
-        yield title, *(f"{getattr(score, name).rate:.2%}" for score in scores)
-        bounds = [score.intervals[name].bounds for score in scores]
-        yield "  95 % CI", *(f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends else "none" for ends in bounds)
-    yield "lines", *(str(score.lines) for score in scores)
-    yield "exact", *(str(score.exact) for score in scores)
+    empty = [""] * (len(systems) == 2)
+    yield "lines", *(str(score.lines) for score in scores), *empty
     for failure, label in FAILURE_LABELS.items():
-        yield label, *(str(score.failures[failure]) for score in scores)
+        yield label, *(str(score.failures[failure]) for score in scores), *empty
+
+
+def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield every pair of systems, tested on the first rate."""
+    rate = comparison.rates[0]
+    yield f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)"
+    for one in rate.differences:
+        ps = ("" if p is None else f"{p:.2g}" for p in (one.p, one.corrected_p))
+        yield f"{one.second} against {one.first}", describe_rate_change(rate, one), describe_bounds(rate, one), *ps
 
 
 def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -201,14 +201,29 @@ def mark_differences(reference: str, prediction: str) -> str:
 
 
 def format_difference(points: float, digits: int = 1) -> str:
-    """Format a difference of two rates in percentage points, such as `-0.4`.
+    """Format a difference of two rates in percentage points, such as `−0.4`.
 
     A difference that would round to zero gets more digits; below a millionth it is numerical noise and prints as zero.
     """
     if abs(points) < 1e-6:
         return f"{0.0:+.{digits}f}"
     text = f"{points:+.{digits}f}"
-    return text if float(text) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
+    text = text if float(text) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def describe_change(points: float, digits: int = 1) -> str:
+    """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
+    size = format_difference(abs(points), digits).removeprefix("+")
+    return "no difference" if abs(points) < 1e-6 else f"{size} points {'better' if points < 0 else 'worse'}"
+
+
+def format_change_interval(low: float, high: float) -> str:
+    """Format the interval of a difference of two error rates, the ends without a sign where both mean the same."""
+    better, worse = (format_difference(abs(end)).removeprefix("+") for end in (low, high))
+    if low * high > 0:
+        return f"{worse} to {better}" if high < 0 else f"{better} to {worse}"
+    return f"{better} better to {worse} worse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,12 +367,17 @@ def _other_rates(card: Scorecard) -> Iterator[tuple[str, str, str]]:
             cells = {model: _percent(rates.cer) for model, rates in by_model.items()}
             yield f"  {label}", cells.get("base", "-"), cells.get("adapter", "-")
     means = {model: averages.macro_over_lines.cer for model, averages in card.averages.items()}
-    cells = {model: f"{mean:.2%}" for model, mean in means.items() if mean is not None}
+    cells = {model: percent_or_none(mean) for model, mean in means.items() if mean is not None}
     yield "  macro average over lines", cells.get("base", "-"), cells.get("adapter", "-")
 
 
+def percent_or_none(rate: float) -> str:
+    """Format a rate in percent; infinity, where there is nothing to divide by, is "no text"."""
+    return f"{100 * rate:.2f} %" if math.isfinite(rate) else "no text"
+
+
 def _percent(errors: ErrorRate) -> str:
-    return f"{errors.rate:.2%}" if math.isfinite(errors.rate) else "no text"
+    return percent_or_none(errors.rate)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,178 @@
+"""Errors of whole pages, whatever the order in which a tool read their lines, and errors in graphemes.
+
+A tool with its own layout analysis draws other lines than the reference and reads them in another order, so a CER of
+lines cannot be counted, and a CER of the page's text counts every displaced line twice. Two published measures do not
+depend on the order: the bag-of-words WER (Vidal, Toselli, Ríos-Vila and Calvo-Zaragoza 2023, End-to-End Page-Level
+Assessment of Handwritten Text Recognition) and the flexible character accuracy (Clausner, Pletschacher and
+Antonacopoulos 2020, Flexible Character Accuracy Measure for Reading-Order-Independent Evaluation).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+from rapidfuzz.distance import Indel, Levenshtein
+
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.text import comparable
+
+_GRAPHEME = regex.compile(r"\X")
+
+_COEFFICIENTS: NDArray[np.float64] = np.array(
+    list(product(range(15, 31, 5), range(0, 24, 3), range(4), range(6))), dtype=np.float64
+) * [1, 1, 1, -1]
+"""Weights of edits, difference in length, offset and common length in the penalty of a match, which all are tried."""
+
+
+def grapheme_errors(reference: str, prediction: str) -> ErrorRate:
+    """Count inserted, deleted and substituted grapheme clusters (Unicode Standard Annex 29).
+
+    A letter with a combining accent that Unicode has no single code point for, such as а̀, is one error and not two.
+    """
+    read, written = (_GRAPHEME.findall(comparable(text)) for text in (prediction, reference))
+    return ErrorRate(Levenshtein.distance(written, read), len(written))
+
+
+def bag_of_words_errors(reference: str, prediction: str) -> ErrorRate:
+    """Count the words that are missing or extra, whatever their order; a missing and an extra one are one error.
+
+    It is never more than the edits of the WER, and how much less says how much of the WER is due to order.
+    """
+    written, read = Counter(comparable(reference).split()), Counter(comparable(prediction).split())
+    missing, extra = (written - read).total(), (read - written).total()
+    return ErrorRate(max(missing, extra), written.total())
+
+
+def flexible_character_errors(reference: str, prediction: str) -> ErrorRate:
+    """Count edits between lines of a page that are matched whatever their order, and split where they must be.
+
+    The flexible character accuracy is 1 - rate. The longest lines of the reference are matched first, each with the
+    line or part of a line that has the least penalty; what is left of both is matched in turn, and what is left in the
+    end is missing or extra. Of 768 weightings of the penalty the one with the fewest errors counts. Line breaks are not
+    counted as characters.
+    """
+    written, read = (
+        tuple(sorted((line for line in map(comparable, text.splitlines()) if line), key=len, reverse=True))
+        for text in (reference, prediction)
+    )
+    length = sum(map(len, written))
+    fewest = length + sum(map(len, read))
+    # A weighting only matters where it chooses another match, so all that chose the same so far are followed together.
+    open_states = [(written, read, 0, np.arange(len(_COEFFICIENTS)))]
+    while open_states:
+        written, read, errors, weightings = open_states.pop()
+        if not written or not read:
+            fewest = min(fewest, errors + sum(map(len, written)) + sum(map(len, read)))
+            continue
+        for choice, chosen_by in _choices(written, read, weightings):
+            line, other, match = choice
+            left = _without(written, line, match.written), _without(read, other, match.read)
+            if errors + match.errors < fewest:
+                open_states.append((*left, errors + match.errors, chosen_by))
+    return ErrorRate(fewest, length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """The parts (start, end) of two lines that were matched.
+
+    `errors` are the edits between them, `not_right` those of them that are not insertions; in the `cost` a substitution
+    counts twice.
+    """
+
+    written: tuple[int, int]
+    read: tuple[int, int]
+    errors: int
+    cost: int
+    not_right: int
+
+    @property
+    def accuracy(self) -> float:
+        length = self.written[1] - self.written[0]
+        return 1 - self.errors / length if length else float(-self.errors)
+
+
+_Choice = tuple[int, int, _Match]
+
+
+def _choices(
+    written: Sequence[str], read: Sequence[str], weightings: NDArray[np.intp]
+) -> Iterator[tuple[_Choice, NDArray[np.intp]]]:
+    """Yield the matches that some weightings choose next, each with these weightings.
+
+    Of all lines of the reference that are as long as the shorter of the two longest lines, the one that is read best.
+    """
+    longest = min(len(written[0]), len(read[0]))
+    candidates = [place for place, line in enumerate(written) if len(line) >= longest]
+    others, accuracies = [], []
+    table: list[list[_Match]] = []
+    for place in candidates:
+        matches = [_match(written[place], other) for other in read]
+        features = [_features(written[place], other, found) for other, found in zip(read, matches, strict=True)]
+        best = np.argmin(np.array(features) @ _COEFFICIENTS[weightings].T, axis=0)
+        table.append(matches)
+        others.append(best)
+        accuracies.append(np.array([found.accuracy for found in matches])[best])
+    winners = np.argmax(np.array(accuracies), axis=0)
+    chosen = np.stack([winners, np.array(others)[winners, np.arange(len(weightings))]])
+    for row, other in np.unique(chosen, axis=1).T.tolist():
+        same = (chosen == np.array([[row], [other]])).all(axis=0)
+        yield (candidates[row], other, table[row][other]), weightings[same]
+
+
+def _features(line: str, other: str, match: _Match) -> tuple[float, ...]:
+    """Return what the penalty of a match weighs: edits, difference in length, offset of a part, common length."""
+    difference = abs(len(line) - len(other))
+    start = max(match.written[0], match.read[0])
+    offset = difference / 2 - abs(start - difference / 2) if difference > 1 else 0.0
+    return match.cost, difference, offset, min(len(line), len(other))
+
+
+@lru_cache(maxsize=50_000)
+def _match(written: str, read: str) -> _Match:
+    """Move the shorter line along the longer one, and return where it fits best.
+
+    The match is made longer where that saves edits, and is nothing (all of the reference missing) if that is cheapest.
+    """
+    shorter = min(len(written), len(read))
+    places = product(range(len(written) - shorter + 1), range(len(read) - shorter + 1))
+    spans = [((one, one + shorter), (other, other + shorter)) for one, other in places]
+    best: _Match | None = None
+    for one, other in [*spans, ((0, len(written)), (0, len(read)))]:
+        best = _better(best, written, read, one, other)
+    if best is not None:
+        (start, end), (own, _) = best.written, best.read
+        for length in range(end - start + 1, end - start + best.not_right + 1):
+            best = _better(best, written, read, (start, start + length), (own, own + length)) or best
+    if best is None or len(written) < best.cost:
+        return _Match((0, len(written)), (0, 0), len(written), len(written), len(written))
+    return best
+
+
+def _better(
+    best: _Match | None, written: str, read: str, one: tuple[int, int], other: tuple[int, int]
+) -> _Match | None:
+    """Return the match of two spans if it costs less than the best so far and is not all substitutions."""
+    part, own = written[slice(*one)], read[slice(*other)]
+    if best is not None and (not best.cost or Indel.distance(part, own, score_cutoff=best.cost - 1) >= best.cost):
+        return best  # the cost is never less than this distance
+    tags = Counter(edit.tag for edit in Levenshtein.editops(part, own))
+    errors, replaced = tags.total(), tags["replace"]
+    cost = errors + replaced
+    if (best is not None and cost >= best.cost) or replaced >= min(len(written), len(read)):
+        return best
+    ends = (one[0], min(one[1], len(written))), (other[0], min(other[1], len(read)))
+    return _Match(*ends, errors, cost, tags["delete"] + replaced)
+
+
+def _without(lines: tuple[str, ...], place: int, span: tuple[int, int]) -> tuple[str, ...]:
+    """Take a span out of a line, and put what is before and after it among the others, the longest first."""
+    line = lines[place]
+    rest = [part for part in (line[: span[0]], line[span[1] :]) if part]
+    left = [*lines[:place], *lines[place + 1 :], *rest]
+    return tuple(sorted(left, key=len, reverse=True) if rest else left)

@@ -1,0 +1,262 @@
+"""Every rate of several systems side by side, with intervals, and each pair of systems tested.
+
+Rates are those of all lines, of known and of new writers, and under each text normalisation. The p values of the pairs
+are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import combinations
+from operator import attrgetter
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    Profile,
+    character_errors,
+    describe_change,
+    finite_or_none,
+    format_change_interval,
+    pool,
+    profiles,
+    word_errors,
+)
+from dsocr.evaluation.page_metrics import grapheme_errors
+from dsocr.evaluation.scorecard import PROFILE_LABELS
+from dsocr.evaluation.scores import LineScore, WriterStatus
+from dsocr.evaluation.statistics import (
+    LEVEL,
+    MIN_CLUSTERS,
+    Clusters,
+    Floats,
+    Interval,
+    PairedErrors,
+    Quantity,
+    clusters_of,
+    difference_interval,
+    interval_of,
+    permutation_test,
+)
+from dsocr.text import comparable
+
+SIGNIFICANCE = 0.05
+
+RateVerdict = Literal["better", "worse", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A rate by name: how it is counted in a line, and of what; of exact lines, more are better."""
+
+    name: str
+    count: Callable[[LineScore], ErrorRate]
+    of: Quantity = "characters"
+    more_is_better: bool = False
+
+
+def _count_texts(count: Callable[[str, str], ErrorRate], line: LineScore) -> ErrorRate:
+    return count(line.reference, line.prediction)
+
+
+def _count_under(profile: Profile, count: Callable[[str, str], ErrorRate], line: LineScore) -> ErrorRate:
+    return count(profile.apply(comparable(line.reference)), profile.apply(comparable(line.prediction)))
+
+
+CER = Measure("CER", attrgetter("cer"))
+LINE_MEASURES = (
+    CER,
+    Measure("WER", attrgetter("wer"), of="words"),
+    Measure("exact lines", lambda line: ErrorRate(int(line.exact), 1), of="lines", more_is_better=True),
+    Measure("grapheme CER", partial(_count_texts, grapheme_errors)),
+)
+PAGE_MEASURES = (
+    Measure("flexible CER", attrgetter("cer")),
+    Measure("bag-of-words WER", attrgetter("wer"), of="words"),
+    Measure("CER in reading order", partial(_count_texts, character_errors)),
+    Measure("WER in reading order", partial(_count_texts, word_errors), of="words"),
+)
+"""Of pages that `predictions.score_pages` scored; the first two do not depend on the order of the lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateDifference:
+    """A rate of the second system minus the first's, as a fraction, and the permutation test for this pair.
+
+    `p` is None where there is no test; `corrected_p` is corrected for all pairs of systems (Holm), of which
+    `comparisons` have no smaller p, so that `p` is multiplied by as many.
+    """
+
+    first: str
+    second: str
+    difference: float | None
+    interval: Interval
+    p: float | None
+    corrected_p: float | None
+    comparisons: int
+    verdict: RateVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRate:
+    """One rate of the same lines in every system, in their order; `differences` are of all pairs.
+
+    `part` names the lines: "all", or the writers' status. `writers` is the number of known ones. `scope` says what the
+    intervals and verdicts are about if fewer than five writers are known, else it is None.
+    """
+
+    name: str
+    part: str
+    lines: int
+    writers: int
+    rates: tuple[ErrorRate, ...]
+    intervals: tuple[Interval, ...]
+    differences: tuple[RateDifference, ...]
+    scope: str | None
+    more_is_better: bool = False
+
+    @property
+    def title(self) -> str:
+        """The rate and the lines it is of."""
+        if self.part == "all":
+            return self.name
+        writers = f"{self.writers} " if self.part != "unknown" else ""
+        label = f"{writers}{self.part} {'writer' if self.writers == 1 else 'writers'}"
+        unit = self.intervals[0].unit
+        return f"{self.name}, {label}, {self.lines} lines" + ("" if unit == "writer" else f" (over {unit}s)")
+
+    def says_the_same_as(self, others: Sequence["ComparedRate"]) -> bool:
+        """Whether another rate of the same lines has the same errors in all systems."""
+        before = others[: others.index(self)]
+        return any(one.part == self.part and one.rates == self.rates for one in before)
+
+    def of_pair(self, first: str, second: str) -> RateDifference:
+        """Return the difference of two systems, the first of which was given before the second."""
+        return next(one for one in self.differences if (one.first, one.second) == (first, second))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rate for JSON; rates and differences are fractions."""
+        return {
+            "name": self.name,
+            "part": self.part,
+            "lines": self.lines,
+            "writers": self.writers,
+            "scope": self.scope,
+            "more_is_better": self.more_is_better,
+            "rates": [
+                {"rate": finite_or_none(one.rate), "count": one.errors, "length": one.length} for one in self.rates
+            ],
+            "intervals": [asdict(interval) for interval in self.intervals],
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
+def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> list[ComparedRate]:
+    """Compare readings of the same lines, in the same order: each measure of all lines, then by writers' status.
+
+    CER and WER are also counted under each text normalisation that changes the lines. New writers have intervals and
+    tests from five of them on.
+    """
+    lines = next(iter(readings.values()))
+    clusters = clusters_of(lines)
+    rates = [_compare(readings, measure, "all", clusters) for measure in measures]
+    rates += [_compare(readings, measure, "all", clusters) for measure in _normalised(readings, measures)]
+    statuses: list[WriterStatus] = [one.writer_status for one in lines]
+    parts = [status for status in get_args(WriterStatus) if status in statuses]
+    for status in parts if len(parts) > 1 else []:
+        chosen = [place for place, own in enumerate(statuses) if own == status]
+        part = {name: [reading[place] for place in chosen] for name, reading in readings.items()}
+        own_clusters = clusters_of([lines[place] for place in chosen])
+        rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
+    return rates
+
+
+def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> Iterator[Measure]:
+    """Yield CER and WER under each normalisation that changes a text, if CER is among the measures."""
+    if CER not in measures:
+        return
+    lines = [one for reading in readings.values() for one in reading]
+    texts = {comparable(text) for one in lines for text in (one.reference, one.prediction)}
+    for profile in profiles()[1:]:
+        if any(profile.apply(text) != text for text in texts):
+            label = PROFILE_LABELS[profile.name]
+            yield Measure(f"CER {label}", partial(_count_under, profile, character_errors))
+            yield Measure(f"WER {label}", partial(_count_under, profile, word_errors), of="words")
+
+
+def _compare(
+    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
+) -> ComparedRate:
+    counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
+    arrays = {name: _arrays(own) for name, own in counts.items()}
+    lines = next(iter(readings.values()))
+    writers = len({line.writer for line in lines} - {None})
+    withheld = None
+    if part == "new" and writers < MIN_CLUSTERS:
+        reason = f"{writers} new writer{'' if writers == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
+        withheld = Interval(None, None, LEVEL, "writer", writers, reason)
+    intervals = [withheld or interval_of(*own, clusters, measure.of) for own in arrays.values()]
+    differences = []
+    for first, second in combinations(arrays, 2):
+        (first_counts, lengths), (second_counts, _) = arrays[first], arrays[second]
+        paired = PairedErrors(first_counts, second_counts, lengths, clusters)
+        interval, p = withheld, None
+        if interval is None:
+            interval, p = difference_interval(paired), permutation_test(paired).p
+        change = float((second_counts - first_counts).sum() / lengths.sum()) if lengths.any() else None
+        differences.append((first, second, change, interval, p))
+    ps = [p for *_, p in differences if p is not None]
+    tested = []
+    for first, second, change, interval, p in differences:
+        corrected, comparisons = (None, 0) if p is None else holm(p, ps)
+        verdict = _verdict(change, interval, corrected, better=1 if measure.more_is_better else -1)
+        tested.append(RateDifference(first, second, change, interval, p, corrected, comparisons, verdict))
+    rates = tuple(pool(own) for own in counts.values())
+    return ComparedRate(
+        *(measure.name, part, len(lines), writers, rates, tuple(intervals), tuple(tested), _scope(writers, clusters)),
+        more_is_better=measure.more_is_better,
+    )
+
+
+def _scope(writers: int, clusters: Clusters) -> str | None:
+    """What a verdict over pages or lines is about: nothing that it says holds for other writers."""
+    if clusters.unit == "writer":
+        return None
+    known = "this one writer" if writers == 1 else f"these {writers} writers" if writers else "writers not known"
+    return f"on {clusters.unit}s by {known}"
+
+
+def _arrays(counts: Sequence[ErrorRate]) -> tuple[Floats, Floats]:
+    errors, lengths = np.array([(one.errors, one.length) for one in counts], dtype=np.float64).reshape(-1, 2).T
+    return errors, lengths
+
+
+def _verdict(change: float | None, interval: Interval, p: float | None, *, better: int) -> RateVerdict:
+    bounds = interval.bounds
+    if not change or p is None or p > SIGNIFICANCE or (bounds and bounds[0] <= 0 <= bounds[1]):
+        return "unclear"
+    return "better" if change * better > 0 else "worse"
+
+
+def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
+    """Return a p value corrected for several tests, of which it is one, and by how much it was multiplied itself."""
+    ranked = sorted(all_ps)
+    own = len(ranked) - ranked.index(p)
+    return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), own
+
+
+def describe_rate_change(rate: ComparedRate, change: RateDifference) -> str:
+    """Describe how the second system of a pair differs from the first, such as `8.3 points better`."""
+    if change.difference is None:
+        return "no text"
+    return describe_change(-100 * change.difference if rate.more_is_better else 100 * change.difference)
+
+
+def describe_bounds(rate: ComparedRate, change: RateDifference) -> str:
+    """Describe the interval of a difference, or why there is none."""
+    if change.interval.bounds is None:
+        return change.interval.reason or "none"
+    low, high = (100 * end for end in change.interval.bounds)
+    return format_change_interval(-high, -low) if rate.more_is_better else format_change_interval(low, high)

@@ -1,0 +1,130 @@
+"""Errors of pages do not depend on the order of lines, and are those that published programs count.
+
+The flexible numbers are those of figures 3 and 4 of Clausner, Pletschacher and Antonacopoulos (2020), and those that
+dinglehopper's implementation gives (pull request 47, commit 9e64c4f).
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsocr.evaluation.metrics import character_errors, word_errors
+from dsocr.evaluation.page_metrics import bag_of_words_errors, flexible_character_errors, grapheme_errors
+
+EINSTEIN = '"I have\nno special\ntalent.\nI am only\npassionately\ncurious."\nAlbert\nEinstein'
+FROGS, WINGS = "Eight happy frogs scuba dived", "Jenny chick flaps white wings"
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "errors"),
+    [
+        pytest.param("aaa\nbbb\nccc", "ccc\naaa\nbbb", 0, id="another order"),
+        pytest.param("aaa\nbbb\nccc", "aaa\nbbb", 3, id="a line missing"),
+        pytest.param("bbb", "aaa\nbbb\nccc", 6, id="two lines more"),
+        pytest.param("accc", "a\nbb\nccc", 2, id="a line in parts"),
+        pytest.param("abcd", "ab\ne", 3, id="little in common"),
+        pytest.param("a", "", 1, id="nothing read"),
+        pytest.param("", "ab", 2, id="nothing written"),
+        pytest.param(
+            EINSTEIN,
+            '1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."\nAlberto\nEmstein',
+            15,
+            id="figure 3, configuration 1",
+        ),
+        pytest.param(
+            EINSTEIN,
+            '1 hav\nnospecial\ntalents. Alberto\nI am one Emstein\npassionate\ncuriousity."',
+            16,
+            id="figure 3, configuration 2: a space more",
+        ),
+        pytest.param(
+            EINSTEIN,
+            'Alberto\nEmstein\n1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."',
+            15,
+            id="figure 3, configuration 3",
+        ),
+        pytest.param(f"{FROGS}\n{WINGS}", f"{WINGS}\n{FROGS}", 0, id="figure 4, B: another order of blocks"),
+        pytest.param(
+            "Eight happy frogs\nscuba dived\nJenny chick flaps\nwhite wings",
+            "Eight happy frogs Jenny chick flaps\nscuba dived white wings",
+            2,
+            id="figure 4, C: merged across columns",
+        ),
+        pytest.param(
+            f"{FROGS}\n{WINGS}",
+            "Eight happy frogs\nJenny chick flaps\nscuba dived\nwhite wings",
+            2,
+            id="figure 4, D: lines in parts",
+        ),
+        pytest.param(f"{FROGS}\n{WINGS}", FROGS, 29, id="figure 4, E: a part missing"),
+        pytest.param(FROGS, f"{FROGS}\nJenny chick", 11, id="figure 4, G: a part more"),
+        pytest.param(
+            "французских\nчаю да\nбулок\nфранцузских съешь",
+            "ранцузских\nч\nаюха\nфранцузских съешь",
+            8,
+            id="dinglehopper, 1",
+        ),
+        pytest.param(
+            "съешь этих scuba happy\nчаю мягких frogs\nфранцузских мягких the\nбулок ещё\nEight happy frogs этих",
+            "французсих мягких thуe\nEight hap fr\nсъешь этих scuba appy\nogs этих",
+            30,
+            id="dinglehopper, 2",
+        ),
+        pytest.param(
+            "мягких мягких fox французских\nfrogs brown brown французских булок\n"
+            "the французских этих\nэтих этих съешь dived чаю",
+            "мягких мягиху foх фанцузских\nthe францухских этих\nfуrogs brown brown фуранцзских булок\n"
+            "хтих уэтих съешь dived чаю",
+            11,
+            id="dinglehopper, 3",
+        ),
+        pytest.param(
+            "scuba чаю\nhappy fox the\nscuba чаю scuba съешь\nthe съешь этих\nда dived чаю frogs этих",
+            "scubуa чаю scuba съешь\nte усъешьу\nscuba чаю\nэтих\nда уdived чаю frogуs эти\nhappy fуoxхthe",
+            9,
+            id="dinglehopper, 4",
+        ),
+    ],
+)
+def test_flexible_errors_are_the_published_ones(reference: str, prediction: str, errors: int) -> None:
+    found = flexible_character_errors(reference, prediction)
+    assert (found.errors, found.length) == (errors, len(reference.replace("\n", "")))
+
+
+LINES = st.lists(st.text("абв г", min_size=1, max_size=9), max_size=5)
+
+
+@settings(max_examples=60)
+@given(LINES, LINES, st.randoms(use_true_random=False))
+def test_the_order_of_lines_changes_nothing_where_they_differ_in_length(
+    written: list[str], read: list[str], random: object
+) -> None:
+    """Ties between lines of one length are broken by their order, as in the published programs."""
+    one, other = "\n".join(written), "\n".join(read)
+    bag = bag_of_words_errors(one, other)
+    assert bag == bag_of_words_errors("\n".join(reversed(written)), "\n".join(sorted(read)))
+    assert bag.errors <= word_errors(one, other).errors
+    assert flexible_character_errors(one, one).errors == 0
+    assert flexible_character_errors(one, other).errors <= len(one) + len(other)
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "errors"),
+    [
+        pytest.param("a b c", "c b a", 0, id="order"),
+        pytest.param("a b c", "a x y", 2, id="two read as others"),
+        pytest.param("a a b", "a b b b", 2, id="a word as often as it is there"),
+    ],
+)
+def test_words_in_a_bag_are_counted_as_by_vidal_and_others(reference: str, prediction: str, errors: int) -> None:
+    """The number of edits is half of |n - m| plus the differences of all counts (Vidal et al. 2023)."""
+    assert bag_of_words_errors(reference, prediction).errors == errors
+
+
+def test_a_letter_with_its_accent_is_one_grapheme() -> None:
+    assert (grapheme_errors("а\u0300з\u0483ъ", "азъ").errors, grapheme_errors("а\u0300з\u0483ъ", "азъ").length) == (
+        2,
+        3,
+    )
+    assert grapheme_errors("а\u0300", "о").errors == 1
+    assert character_errors("а\u0300", "о").errors == 2
