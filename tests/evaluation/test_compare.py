@@ -74,6 +74,21 @@ def test_a_loop_of_one_writer_does_not_hide_that_all_others_are_better() -> None
     mixed = System("b", read([4, 6] * 7, names))
     (difference,) = compare([System("a", loop + read([5] * 14, names)[1:]), mixed]).differences
     assert (difference.verdict, difference.interval.bounds) == ("unclear", None), "without an interval the test decides"
+    written = difference.to_dict()
+    assert written["typical"]["verdict"] == difference.typical_verdict == "unclear"
+    assert (written["without_runaways"]["lines"], written["without_runaways"]["first"]) == (1, 5 / len(TEXT))
+
+
+def test_the_typical_writer_has_a_verdict_of_its_own() -> None:
+    """One writer with most of the errors gets worse, nine get better."""
+    names = [f"w{n}" for n in range(10)]
+    comparison = compare([System("a", read([5] * 10, names)), System("b", read([2, 3] * 4 + [3, 9], names))])
+    difference = comparison.differences[0]
+    assert (difference.verdict, difference.typical_verdict) == ("unclear", "better")
+    assert "typical writer: better" in render_comparison(comparison)
+    assert against(HARD, EASY, ["a", "b"] * 20).differences[0].typical_verdict is None, "single lines"
+    assert against([5] * 5, [1, 2, 1, 2, 3], TEN[:5]).differences[0].typical_verdict == "too few"
+    assert against([4] * 40, [4] * 40, TEN).differences[0].typical_verdict == "same"
 
 
 def test_lines_and_writers_are_listed_by_how_much_they_changed() -> None:

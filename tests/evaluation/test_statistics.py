@@ -18,12 +18,16 @@ from dsocr.evaluation.statistics import (
     PairedErrors,
     Quantity,
     clusters_of,
+    cr2_difference,
+    cr2_interval,
     difference_interval,
     interval_of,
     jackknife,
+    linearised,
     permutation_test,
     sign_test,
     student_quantile,
+    typical_ratio,
 )
 
 
@@ -279,3 +283,84 @@ def test_intervals_of_a_difference_have_their_coverage() -> None:
             covered.append(interval.bounds[0] <= -0.1 <= interval.bounds[1])
     assert len(covered) >= 380
     assert 0.92 <= np.mean(covered) <= 0.98
+
+
+def test_linearised_errors_are_those_of_the_matrix_formulas() -> None:
+    """Pustejovsky and Tipton (2018), equations 6 and 11, for a regression on a constant with one row per cluster."""
+    part, whole = np.array([3.0, 9.0, 4.0, 30.0, 7.0, 2.0]), np.array([40.0, 50.0, 60.0, 300.0, 70.0, 10.0])
+    ratio, error, freedom = linearised(part, whole)
+    weights, working, root = np.diag(whole), np.diag(1 / whole), np.diag(whole**-0.5)
+    ones = np.ones((6, 1))
+    bread = np.linalg.inv(ones.T @ weights @ ones)
+    residual_maker = np.eye(6) - ones @ bread @ ones.T @ weights
+    residuals = residual_maker @ (part / whole)
+    inner = root @ residual_maker @ working @ residual_maker.T @ root
+    vectors = []
+    for place in range(6):
+        adjusted = root[place, place] ** 2 / math.sqrt(inner[place, place])
+        vectors.append(bread[0, 0] * whole[place] * adjusted * residual_maker[place])
+    gram = np.array(vectors) @ working @ np.array(vectors).T
+    found = sum(
+        (bread[0, 0] * root[i, i] ** 2 / math.sqrt(inner[i, i]) * whole[i] * residuals[i]) ** 2 for i in range(6)
+    )
+    assert ratio == pytest.approx(55 / 530)
+    assert error == pytest.approx(math.sqrt(found))
+    assert freedom == pytest.approx(np.trace(gram) ** 2 / (gram**2).sum())
+    equal = linearised(part, np.full(6, 100.0))
+    assert equal == pytest.approx((part.mean() / 100, stats.sem(part / 100), 5))
+
+
+def test_standard_intervals_hold_the_rate_and_need_the_same_evidence() -> None:
+    lengths = np.full(6, 100.0)
+    interval = cr2_interval(np.array([9.0, 12, 8, 14, 10, 11]), lengths, writers(*range(6)))
+    low, high = bounds_of(interval)
+    assert low * high == pytest.approx((64 / 600) ** 2)
+    assert interval.method == "CR2"
+    low, high = bounds_of(cr2_difference(paired([9, 8, 7, 9, 9, 8], [2, 3, 2, 1, 2, 3])))
+    assert low < -37 / 60 < high < 0
+    for errors, clusters in (([0.0] * 6, range(6)), ([5.0] * 6, range(6)), ([3.0, 1, 2, 1, 4, 9], [0, 0, 1, 1, 2, 3])):
+        assert cr2_interval(np.array(errors), lengths, writers(*clusters)).bounds is None
+    alone = np.array([100.0, 0, 0, 0, 0, 0])
+    assert cr2_interval(np.array([9.0, 0, 0, 0, 0, 0]), alone, writers(*range(6))).bounds is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9))
+def test_the_test_of_the_typical_writer_enumerates_all_signs(rows: list[tuple[int, int]]) -> None:
+    first, second = ([*map(float, column)] for column in zip(*rows, strict=True))
+    found = typical_ratio(paired(first, second))
+    assert found is not None
+    values = np.log((np.array(second) + 0.5) / (np.array(first) + 0.5))
+    values = values[values != 0]
+    ranks = stats.rankdata(np.round(np.abs(values), 9))
+    signs = np.array(list(product((-1, 1), repeat=len(values))), dtype=float).reshape(2 ** len(values), len(values))
+    observed = abs(float(ranks @ np.sign(values)))
+    assert found.p == pytest.approx(float(np.mean(np.abs(signs @ ranks) >= observed - 1e-9)))
+    if found.low is not None and found.high is not None:
+        assert found.low <= found.ratio <= found.high
+
+
+@pytest.mark.parametrize("count", [7, 50, 51, 300])
+def test_the_test_of_the_typical_writer_is_that_of_scipy(count: int) -> None:
+    random = np.random.default_rng(count)
+    clusters, lengths = writers(*range(count)), np.full(count, 1e6)
+    first, second = random.integers(10_000, 20_000, (2, count)).astype(float)
+    found = typical_ratio(PairedErrors(first, 0.95 * second, lengths, clusters))
+    assert found is not None
+    values = np.log((0.95 * second + 0.5) / (first + 0.5))
+    method = "exact" if count <= 50 else "approx"
+    assert found.p == pytest.approx(stats.wilcoxon(values, method=method, correction=True).pvalue)
+    averages = np.add.outer(values, values)[np.triu_indices(count)] / 2
+    assert found.ratio == pytest.approx(math.exp(np.median(averages)), rel=1e-4)
+    assert found.low is not None
+    excluded = stats.wilcoxon(values - math.log(found.low * 0.9999), method=method, correction=True).pvalue
+    assert excluded <= 0.05
+
+
+def test_a_loop_moves_the_typical_ratio_little() -> None:
+    first, second = [10.0] * 12, [7.0, 8.0] * 6
+    without, looping = typical_ratio(paired(first, second)), typical_ratio(paired(first, [5000.0, *second[1:]]))
+    assert without is not None
+    assert looping is not None
+    assert without.ratio == pytest.approx(looping.ratio, rel=0.05)
+    assert looping.p < 0.05 < permutation_test(paired(first, [5000.0, *second[1:]])).p
+    assert typical_ratio(PairedErrors(np.ones(9), np.zeros(9), np.ones(9), Clusters("line", np.arange(9)))) is None

@@ -28,16 +28,19 @@ from dsocr.evaluation.rates import (
 from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, percent_or_none, shorten
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
+    LEVEL,
     MIN_CLUSTERS,
     Clusters,
     ClusterUnit,
     Interval,
     PairedErrors,
     PermutationTest,
+    TypicalRatio,
     clusters_of,
     difference_interval,
     permutation_test,
     sign_test,
+    typical_ratio,
 )
 
 Verdict = Literal["better", "worse", "unclear", "too few", "same"]
@@ -121,7 +124,8 @@ def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
 class Difference:
     """A system compared with the first.
 
-    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups.
+    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups, `ratio`
+    what happens to a typical writer or page (None over single lines).
     `groups` counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of
     their sign test. `scope` says what the result is about if fewer than five writers are known, else it is None.
     `improved` and `worsened` hold all changed lines, largest change first. `rate` is the difference among those of all
@@ -134,6 +138,7 @@ class Difference:
     permutation: PermutationTest
     groups: tuple[int, int, int]
     typical: float | None
+    ratio: TypicalRatio | None
     sign_p: float
     scope: str | None
     improved: Sequence[ReadLine]
@@ -154,6 +159,29 @@ class Difference:
         if self.permutation.smallest_p * self.rate.comparisons > SIGNIFICANCE or self.interval.clusters < MIN_CLUSTERS:
             return "too few"
         return self.rate.verdict
+
+    @property
+    def typical_verdict(self) -> Verdict | None:
+        """The verdict on a typical writer or page, by the Wilcoxon signed-rank test; None over single lines.
+
+        A loop decides the pooled CER and hardly moves this one, and each writer counts the same. Of several pairs, p
+        counts times their number.
+        """
+        if self.ratio is None or self.verdict == "same":
+            return None if self.ratio is None else "same"
+        if self.ratio.low is None or self.ratio.smallest_p * self.rate.comparisons > SIGNIFICANCE:
+            return "too few"
+        if self.ratio.p * self.rate.comparisons > SIGNIFICANCE:
+            return "unclear"
+        return "better" if self.ratio.ratio < 1 else "worse"
+
+    @property
+    def without_runaways(self) -> tuple[int, ErrorRate, ErrorRate]:
+        """The number of lines that ran away in either reading, and both CERs over all others."""
+        pairs = zip(self.first.lines, self.second.lines, strict=True)
+        kept = [(one.cer, other.cer) for one, other in pairs if not one.runaway and not other.runaway]
+        first, second = (pool(pair[place] for pair in kept) for place in (0, 1))
+        return len(self.first.lines) - len(kept), first, second
 
     @property
     def summary(self) -> str:
@@ -190,11 +218,30 @@ class Difference:
         results = [result]
         if self.typical is not None:
             results.append(f"median {unit}: {describe_change(100 * self.typical)}; sign test: p = {self.sign_p:.2g}")
+        if self.ratio is not None:
+            results.append(self._describe_typical(self.ratio))
+        lines, first, second = self.without_runaways
+        if lines:
+            kept = f"without the {lines} line{'' if lines == 1 else 's'} on which either ran away"
+            results.append(f"{kept}: CER {100 * first.rate:.1f} → {100 * second.rate:.1f} %")
         return results
+
+    def _describe_typical(self, ratio: TypicalRatio) -> str:
+        unit = self.interval.unit
+        verdict = {"unclear": "no clear difference", "too few": f"too few {unit}s to decide"}
+        found = verdict.get(str(self.typical_verdict), str(self.typical_verdict))
+        scope = f" {self.scope}" if self.scope else ""
+        changes = [100 * (1 - one) for one in (ratio.ratio, ratio.high, ratio.low) if one is not None]
+        more = changes[0] < 0
+        change, *ends = [-one for one in changes] if more else changes
+        interval = f", {100 * LEVEL:.0f} % CI {min(ends):.0f} to {max(ends):.0f} %" if ends else ""
+        errors = f"{change:.0f} % {'more' if more else 'fewer'} errors{interval}"
+        return f"typical {unit}{scope}: {found}, {errors} (Wilcoxon signed-rank test over {unit}s: p = {ratio.p:.2g})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
         better, worse, same = self.groups
+        lines, first_cer, second_cer = self.without_runaways
         return {
             "first": self.first.name,
             "second": self.second.name,
@@ -207,6 +254,13 @@ class Difference:
             "corrected_p": self.rate.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
             "typical_difference": self.typical,
+            "typical": self.ratio
+            and {"verdict": self.typical_verdict, "test": "Wilcoxon signed-rank", **asdict(self.ratio)},
+            "without_runaways": {
+                "lines": lines,
+                "first": finite_or_none(first_cer.rate),
+                "second": finite_or_none(second_cer.rate),
+            },
             "sign_test": self.sign_p,
             "improved_lines": [line.to_dict() for line in self.improved[:_MAX_LINES_IN_JSON]],
             "worsened_lines": [line.to_dict() for line in self.worsened[:_MAX_LINES_IN_JSON]],
@@ -316,6 +370,7 @@ def _difference(first: System, second: System, clusters: Clusters, rate: Compare
         permutation=permutation_test(paired),
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
+        ratio=typical_ratio(paired),
         sign_p=sign_test(better, worse),
         scope=rate.scope,
         improved=[line for line in changed if line.saved > 0],

@@ -57,6 +57,7 @@ def finite_or_none(rate: float) -> float | None:
 
 _JSON_COUNTS = {
     "cer": ("characters", "character_errors"),
+    "cer_without_runaways": ("characters_without_runaways", "character_errors_without_runaways"),
     "wer": ("words", "word_errors"),
     "wer_punctuation_apart": ("words_punctuation_apart", "word_errors_punctuation_apart"),
 }

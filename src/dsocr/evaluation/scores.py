@@ -25,7 +25,7 @@ from dsocr.evaluation.metrics import (
     rates_to_json,
     word_errors,
 )
-from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
+from dsocr.evaluation.statistics import Interval, clusters_of, cr2_interval, interval_of
 from dsocr.runs import writing_whole
 from dsocr.text import is_blank
 
@@ -128,7 +128,8 @@ class Score:
     """Pooled lines.
 
     `failures` counts the lines with each of `FAILURES`. `seconds` is the reading time, None if not measured.
-    `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested.
+    `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested, and standard
+    ones as `cer_cr2` and `wer_cr2`. `cer_without_runaways` leaves out runaway lines; None in cards of older versions.
     """
 
     cer: ErrorRate
@@ -139,6 +140,7 @@ class Score:
     runaway: int
     seconds: float | None = None
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    cer_without_runaways: ErrorRate | None = None
 
     @property
     def interval(self) -> Interval | None:
@@ -157,6 +159,7 @@ class Score:
             runaway=sum(line.runaway for line in lines),
             seconds=seconds,
             intervals=_intervals(lines) if intervals else {},
+            cer_without_runaways=pool(line.cer for line in lines if not line.runaway),
         )
 
     @model_serializer
@@ -167,8 +170,9 @@ class Score:
         with its share of all lines, `empty_rate`.
         """
         counts = {"exact": self.exact, **self.failures, "runaway": self.runaway}
+        kept = {"cer_without_runaways": self.cer_without_runaways} if self.cer_without_runaways else {}
         return {
-            **rates_to_json(cer=self.cer, wer=self.wer),
+            **rates_to_json(cer=self.cer, wer=self.wer, **kept),
             "lines": self.lines,
             **{f"{name}_lines": count for name, count in counts.items()},
             **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
@@ -211,7 +215,9 @@ def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
     errors, characters, word_errors, words, exact = np.array(counts, dtype=np.float64).reshape(-1, 5).T
     return {
         "cer": interval_of(errors, characters, clusters),
+        "cer_cr2": cr2_interval(errors, characters, clusters),
         "wer": interval_of(word_errors, words, clusters, of="words"),
+        "wer_cr2": cr2_interval(word_errors, words, clusters),
         "exact": interval_of(exact, np.ones_like(exact), clusters, of="lines"),
     }
 

@@ -27,6 +27,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 ClusterUnit = Literal["writer", "page", "line"]
+IntervalMethod = Literal["moderated Student", "CR2"]
+"""`interval_of` and `difference_interval` return the first, `cr2_interval` and `cr2_difference` the second."""
+
 Quantity = Literal["characters", "words", "lines"]
 """What a rate counts. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
 
@@ -56,6 +59,8 @@ _MAX_SWAPPED_GROUPS = 1000
 
 _MAX_EXACT_CLUSTERS = 16
 """Clusters for which all swaps are enumerated: 65,536."""
+
+_MAX_EXACT_RANKS = 50
 
 _SWAPS = 10_000
 _SWAPS_PER_BATCH = 1000
@@ -116,6 +121,7 @@ class Interval:
     unit: ClusterUnit
     clusters: int
     reason: str | None = None
+    method: IntervalMethod = "moderated Student"
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -144,11 +150,14 @@ class Prior:
         return math.sqrt((freedom * spread**2 + self.weight * variance) / (freedom + self.weight))
 
 
-_RATE_PRIOR = Prior(between_writers=0.4, weight=1)
-_DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
+RATE_PRIOR = Prior(between_writers=0.4, weight=1)
+DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
+"""Set by hand from simulations, not estimated: see docs/lab/experiments.md, "Can the prior be estimated?"."""
 
 
-def interval_of(errors: Floats, lengths: Floats, clusters: Clusters, of: Quantity = "characters") -> Interval:
+def interval_of(
+    errors: Floats, lengths: Floats, clusters: Clusters, of: Quantity = "characters", *, prior: Prior = RATE_PRIOR
+) -> Interval:
     """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1."""
     interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
     part, whole = clusters.sums(errors), clusters.sums(lengths)
@@ -171,8 +180,8 @@ def interval_of(errors: Floats, lengths: Floats, clusters: Clusters, of: Quantit
         return interval(None, None, reason=f"all {clusters} are alike, so there is no spread to estimate")
     effective, rate = effective_count(whole), float(part.sum() / whole.sum())
     room = max(_MIN_WORD_ROOM, 1 - rate) if of == "words" else 1.0
-    error = _RATE_PRIOR.moderate(spread, freedom, clusters, room, effective)
-    degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + _RATE_PRIOR.weight
+    error = prior.moderate(spread, freedom, clusters, room, effective)
+    degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + prior.weight
     reach = student_quantile(degrees) * error
     if reach > _MAX_REACH and of != "lines":
         return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
@@ -185,6 +194,50 @@ def interval_of(errors: Floats, lengths: Floats, clusters: Clusters, of: Quantit
 
 def _too_few(clusters: Clusters) -> str:
     return f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval"
+
+
+def cr2_interval(errors: Floats, lengths: Floats, clusters: Clusters) -> Interval:
+    """Return the standard interval of sum(errors) / sum(lengths): its logarithm by `linearised`, Student's t."""
+    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count, method="CR2")
+    part, whole = clusters.sums(errors), clusters.sums(lengths)
+    if reason := _no_spread(part, whole, clusters):
+        return interval(None, None, reason=reason)
+    rate, error, freedom = linearised(part, whole)
+    reach = student_quantile(freedom) * error / rate if rate else 0.0
+    if not reach:
+        return interval(None, None, reason="there is no spread to estimate")
+    if reach > _MAX_REACH:
+        return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
+    return interval(rate * math.exp(-reach), rate * math.exp(reach))
+
+
+def _no_spread(part: Floats, whole: Floats, clusters: Clusters) -> str | None:
+    """Return why `linearised` cannot be used; None if it can."""
+    if clusters.count < MIN_CLUSTERS:
+        return _too_few(clusters)
+    if not whole.sum():
+        return "the references are empty"
+    if np.count_nonzero(whole) < 2:
+        return f"only one of {clusters} has text"
+    return None if part.any() else "there are no errors to estimate a spread from"
+
+
+def linearised(part: Floats, whole: Floats) -> tuple[float, float, float]:
+    """Return the ratio of sums, its cluster-robust standard error CR2, and its degrees of freedom.
+
+    The ratio is the weighted mean of the clusters' ratios, with `whole` as weights. For a mean, the bias-reduced
+    linearisation of Bell and McCaffrey (2002) divides each squared residual by 1 - h, where h is the cluster's share of
+    the weights, and Satterthwaite's degrees of freedom have a closed form under the working model that ratios vary
+    inversely to their weights (Pustejovsky and Tipton 2018, equations 6 and 11).
+    """
+    total = whole.sum()
+    share = whole[whole > 0] / total
+    ratio = float(part.sum() / total)
+    residuals = (part[whole > 0] - ratio * whole[whole > 0]) / total
+    error = math.sqrt(float((residuals**2 / (1 - share)).sum()))
+    pairs = share**2 / (1 - share)  # of every two clusters, the product is their squared covariance
+    freedom = 1 / float((share**2).sum() + pairs.sum() ** 2 - (pairs**2).sum())
+    return ratio, error, freedom
 
 
 def jackknife(part: Floats, whole: Floats, scale: Callable[[Any, Any], Any]) -> tuple[float, float]:
@@ -276,11 +329,23 @@ def difference_interval(paired: PairedErrors) -> Interval:
     if one_makes_all and spread > abs(difference) / 2:
         return interval(None, None, reason=f"the size of the difference depends on one of {clusters}")
     size = math.sqrt(difference**2 + 2 * (1 - _PAIR_CORRELATION) * first * second)
-    error = _DIFFERENCE_PRIOR.moderate(spread, freedom, clusters, size, effective)
-    reach = student_quantile(_two_tailed(freedom, clusters) + _DIFFERENCE_PRIOR.weight) * error
+    error = DIFFERENCE_PRIOR.moderate(spread, freedom, clusters, size, effective)
+    reach = student_quantile(_two_tailed(freedom, clusters) + DIFFERENCE_PRIOR.weight) * error
     # The harder the writer, the larger the gain.
     middle = difference + skew_shift(difference / size, effective) * error
     return interval(middle - reach, middle + reach)
+
+
+def cr2_difference(paired: PairedErrors) -> Interval:
+    """Return the standard interval of the second system's pooled rate minus the first's, by `linearised`."""
+    clusters = paired.clusters
+    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count, method="CR2")
+    change, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
+    if reason := _no_spread(change, length, clusters):
+        return interval(None, None, reason=reason)
+    difference, error, freedom = linearised(change, length)
+    reach = student_quantile(freedom) * error
+    return interval(difference - reach, difference + reach)
 
 
 def permutation_test(paired: PairedErrors) -> PermutationTest:
@@ -306,6 +371,75 @@ def permutation_test(paired: PairedErrors) -> PermutationTest:
         signs = random.integers(0, 2, (_SWAPS_PER_BATCH, len(changes))) * 2 - 1
         extreme += int(np.sum(np.abs(signs @ changes) >= observed))
     return PermutationTest((extreme + 1) / (_SWAPS + 1), 1 / (_SWAPS + 1), exact=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalRatio:
+    """How the second system changes the CER of a typical cluster, by the Wilcoxon signed-rank test.
+
+    `ratio` is the second system's CER over the first's (Hodges and Lehmann 1963), `low` to `high` its 95 % interval by
+    inversion of the test, None if the clusters are too few for one. `smallest_p` is as in `PermutationTest`.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    p: float
+    smallest_p: float
+
+
+def typical_ratio(paired: PairedErrors) -> TypicalRatio | None:
+    """Test whether the second system changes the errors of a typical writer or page; None over single lines.
+
+    Compared are the clusters' log ratios of errors, each count with half an error added. Each cluster counts the same
+    however many lines it has, and a loop only moves the ratio of its own cluster.
+    """
+    clusters = paired.clusters
+    kept = clusters.sums(paired.lengths) > 0
+    if clusters.unit == "line" or not kept.any():
+        return None
+    first, second = (clusters.sums(errors)[kept] + 0.5 for errors in (paired.first, paired.second))
+    values = np.log(second / first)
+
+    def cross(start: float, end: float, is_before: Callable[[float], bool]) -> float:
+        for _ in range(40):
+            middle = (start + end) / 2
+            start, end = (middle, end) if is_before(middle) else (start, middle)
+        return (start + end) / 2
+
+    least, most = float(values.min()) - 1e-9, float(values.max()) + 1e-9
+    # Between the two middle means of pairs if their number is even.
+    middles = (
+        cross(least, most, lambda shift: _signed_ranks(values - shift)[0] > 0),
+        cross(least, most, lambda shift: _signed_ranks(values - shift)[0] >= 0),
+    )
+    center = sum(middles) / 2
+    p, smallest_p = _signed_ranks(values)[1], 2.0 ** (1 - max(1, int(np.count_nonzero(values))))
+    if 2.0 ** (1 - len(values)) > 1 - LEVEL:
+        return TypicalRatio(math.exp(center), None, None, p, smallest_p)
+    low, high = (
+        cross(center, end, lambda shift: _signed_ranks(values - shift)[1] > 1 - LEVEL) for end in (least, most)
+    )
+    return TypicalRatio(math.exp(center), math.exp(low), math.exp(high), p, smallest_p)
+
+
+def _signed_ranks(values: Floats) -> tuple[float, float]:
+    """Return the sum of the signed ranks, and Wilcoxon's two-sided p value: exact for up to 50 values, also with ties.
+
+    Values of zero are left out; above 50, p is the normal approximation with its continuity correction.
+    """
+    values = np.round(values[values != 0], 12)  # log(2/3) and log(3/2) are a tie
+    _, places, ties = np.unique(np.abs(values), return_inverse=True, return_counts=True)
+    ranks = (2 * np.cumsum(ties) - ties + 1)[places]  # doubled, so that mean ranks are whole numbers
+    total, signed = int(ranks.sum()), int(ranks @ np.sign(values))
+    lower = (total - abs(signed)) // 2
+    if len(ranks) > _MAX_EXACT_RANKS:
+        return signed, min(1.0, 2 * float(special.ndtr((2 * lower + 2 - total) / math.sqrt(float(ranks @ ranks)))))
+    ways = np.zeros(total + 1)
+    ways[0] = 1
+    for rank in ranks.tolist():
+        ways[rank:] += ways[:-rank].copy()
+    return signed, min(1.0, 2 * float(ways[: lower + 1].sum()) / 2.0 ** len(ranks))
 
 
 def sign_test(better: int, worse: int) -> float:
