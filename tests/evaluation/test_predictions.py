@@ -9,27 +9,30 @@ from typing import Any
 import pytest
 
 from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
-from dsocr.evaluation.compare import Comparison
+from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.predictions import (
     MatchedPredictions,
     Missing,
     compare_paths,
     match,
     parse_name,
+    pool_trainings,
     read_predictions,
 )
 from dsocr.io.encodings import text_encoding
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from tests.data.making import alto, page_xml, write
+from tests.data.making import alto, page_xml, write, write_pages
 from tests.evaluation.making_runs import (
     change_card,
     make_evaluated_run,
     misread,
     other_test_split,
     read_better,
+    scored,
 )
 from tests.raising import raises_code
 
@@ -331,3 +334,49 @@ def test_a_run_needs_an_evaluation_with_its_base(run: RunFolder, small_dataset: 
     assert code_of(alone.path) == "no-base"
     run.scorecard.unlink()
     assert code_of(run.path) == "scorecard-missing"
+
+
+def test_runs_that_differ_in_seed_alone_are_one_system() -> None:
+    """Each training reads every line; the interval is over writers, so it does not get narrower by reading again."""
+    writers = [f"w{n % 8}" for n in range(24)]
+    texts = ["давно уже никто не писал писем" for _ in writers]
+
+    def system(name: str, wrong: int) -> System:
+        pairs = ((text, "x" * (wrong + n % 3) + text[wrong + n % 3 :]) for n, text in enumerate(texts))
+        return System(name, scored(*pairs, writers=writers), trained=True)
+
+    first, *seeds = system("base", 9), system("a17", 4), system("a18", 6)
+    pooled = pool_trainings([first, *seeds], {"a17": "same", "a18": "same"})
+    assert [one.name for one in pooled] == ["base", "a17 (2 seeds)"]
+    assert pooled[1].seeds == [one.score.cer.rate for one in seeds]
+    assert pooled[1].score.cer.rate == pytest.approx(sum(pooled[1].seeds) / 2)
+    assert pooled[0].score.cer.rate == first.score.cer.rate
+    (difference,) = compare(pooled).differences
+    assert (difference.verdict, difference.interval.clusters) == ("better", 8)
+    with raises_code("seeds-none"):
+        pool_trainings([first, *seeds], {"a17": "one", "a18": "other"})
+    without = [System(one.name, scored(*((line.reference, line.prediction) for line in one.lines))) for one in seeds]
+    with raises_code("seeds-without-clusters"):
+        pool_trainings(without, {"a17": "same", "a18": "same"})
+
+
+def test_whole_pages_are_compared_whatever_their_lines(tmp_path: Path) -> None:
+    """A tool that found other lines, in another order, has read everything; one that read a line wrong has not."""
+    dataset = prepare(write_pages(tmp_path / "scans", [f"p{n}" for n in range(12)]), tmp_path / "data").folder
+    pages: dict[str, list[str]] = {}
+    for one in Dataset.open(dataset).samples(Split.TEST):
+        pages.setdefault(str(one.page), []).append(one.text)
+    for name, lines in pages.items():
+        write(tmp_path / "tool" / f"{name}.txt", "\n".join([*lines[1:], lines[0].replace(" ", "\n")]))
+        write(tmp_path / "other" / f"{name}.txt", "\n".join(["x" * 8, *lines[1:]]))
+    paths = [f"{name}={tmp_path / name}" for name in ("tool", "other")]
+    found = compare_paths(paths, dataset=dataset, pages=True)
+    rates = {rate.name: [one.errors for one in rate.rates] for rate in found.rates}
+    assert [line.id for line in found.systems[0].lines] == list(pages)
+    assert rates["bag-of-words WER"][0] == 0 < rates["bag-of-words WER"][1]
+    assert rates["flexible CER"][0] < rates["flexible CER"][1]
+    assert rates["WER in reading order"][0] > 0
+    (tmp_path / "tool" / f"{name}.txt").unlink()
+    write(tmp_path / "tool" / "p99.txt", "more")
+    assert code_of(*paths, dataset=dataset, pages=True) == "prediction-missing"
+    assert len(compare_paths(paths, dataset=dataset, pages=True, missing="empty").systems[0].lines) == len(pages)

@@ -39,7 +39,7 @@ def test_a_folder_is_written_and_only_replaced_when_asked(run: Path, tmp_path: P
 
 def test_a_page_alone_can_be_asked_for(run: Path, tmp_path: Path, call: Call) -> None:
     code, out, _ = call("compare", run, "-o", tmp_path / "found.html")
-    assert (code, out.strip().splitlines()[-1]) == (0, f"page: {tmp_path / 'found.html'}")
+    assert (code, out.strip().splitlines()[-1]) == (0, f"written: {tmp_path / 'found.html'}")
     page = (tmp_path / "found.html").read_text(encoding="utf-8")
     assert "Too few lines to decide: adapter is better on " in page
     assert "<script>alert" not in page

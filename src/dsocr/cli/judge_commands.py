@@ -141,10 +141,17 @@ def compare(
         Literal["error", "empty"],
         typer.Option(help="What a line without a prediction is: an error, or an empty text."),
     ] = "error",
+    pages: Annotated[
+        bool, typer.Option("--pages", help="Compare whole pages, whatever lines a tool found and in which order.")
+    ] = False,
+    pool_seeds: Annotated[
+        bool, typer.Option("--pool-seeds", help="Count runs that differ in seed alone as one reader.")
+    ] = False,
     column: Columns = None,
     encoding: Encoding = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Page.html, or a folder for page, numbers and lines.")
+        Path | None,
+        typer.Option("--output", "-o", help="Page.html, table.csv or table.tex, or a folder for all these."),
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -166,6 +173,8 @@ def compare(
         missing=missing,
         columns=parse_columns(column),
         encoding=encoding,
+        pages=pages,
+        pool_seeds=pool_seeds,
     )
     if json:
         print_json(printer, found.to_dict())
@@ -174,4 +183,4 @@ def compare(
     if output is not None:
         with printer.progress("drawing", "lines") as progress:
             write_comparison(found, output, progress)
-        printer.message(f"page: {output if output.is_file() else output / PAGE}")
+        printer.message(f"written: {output if output.is_file() else output / PAGE}")

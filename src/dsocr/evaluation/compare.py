@@ -291,7 +291,7 @@ class Comparison:
     @property
     def is_of_pages(self) -> bool:
         """Whether whole pages were compared, whatever their lines."""
-        return self.rates[0].name != CER.name
+        return self.rates[0].noun == "page"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON; the CERs of a group are in the order of the systems."""
@@ -482,7 +482,7 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             yield "  95 % CI", *ends, *(describe_bounds(rate, rate.of_pair(*pair)) for _ in change)
     scores = [system.score for system in systems]
     empty = [""] * (len(systems) == 2)
-    yield "lines", *(str(score.lines) for score in scores), *empty
+    yield f"{comparison.rates[0].noun}s", *(str(score.lines) for score in scores), *empty
     for failure, label in FAILURE_LABELS.items():
         yield label, *(str(score.failures[failure]) for score in scores), *empty
 
@@ -497,7 +497,7 @@ def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    yield comparison.unit, "lines", *names
+    yield comparison.unit, f"{comparison.rates[0].noun}s", *names
     groups, half = comparison.groups, _MAX_GROUPS_IN_TABLE // 2
     for place, group in enumerate(groups):
         if half <= place < len(groups) - half:

@@ -4,21 +4,26 @@ Files are tables, PAGE or ALTO files, or one text file per line. Their predictio
 split by name or by position on the page. A column that could hold the reference is never guessed to be the prediction.
 """
 
+import math
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
+from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
+from dsocr.data.splits import page_key
 from dsocr.document import Box, Outline, PackedImage, Sample, Split
 from dsocr.errors import DataError, DsocrError, RunError, typed
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
+from dsocr.evaluation.page_scores import read_pages, score_pages, written_pages
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, first_few, load_lines, score_lines, writer_statuses
+from dsocr.evaluation.statistics import clusters_of
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
@@ -26,7 +31,7 @@ from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
 from dsocr.io.files import list_files, relative
-from dsocr.runs import RunFolder
+from dsocr.runs import RunFolder, to_json
 from dsocr.text import TextPolicy
 
 TEXT_COLUMNS = ("prediction", "predicted", "pred", "prediction_text", "hypothesis", "hyp", "output", "text")
@@ -331,12 +336,15 @@ def compare_paths(
     missing: Missing = "error",
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    pages: bool = False,
+    pool_seeds: bool = False,
 ) -> Comparison:
     """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
 
     A single run gives its base and its adapter; `base` puts the first run's base before the others. Predictions are
-    scored on the split of `dataset`, by default the one the first run was evaluated on. Raises DsocrError if something
-    cannot be read, or runs were evaluated on different lines.
+    scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
+    compared, and predictions may have any lines. `pool_seeds` makes one system of runs that differ in seed alone.
+    Raises DsocrError if something cannot be read, or runs were evaluated on different lines.
     """
     named = [parse_name(text) for text in paths]
     for _, path in named:
@@ -360,11 +368,60 @@ def compare_paths(
                 systems.append(runs[path].system("adapter" if alone else name, "adapter"))
             else:
                 assert opened is not None
-                systems.append(_score_file(name, path, opened, split, missing, columns))
+                score = _score_page_file if pages else _score_file
+                systems.append(score(name, path, opened, split, missing, columns))
     images, about = _describe(opened, split, systems)
     if first is not None:
         about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
-    return compare(systems, images=images, about=about)
+    if pages:
+        of_runs = {system.name for system in systems if system.trained or system.name == "base"}
+        systems = [replace(one, lines=read_pages(one.lines)) if one.name in of_runs else one for one in systems]
+        systems = _whole_pages(systems, opened, split)
+    if pool_seeds:
+        systems = pool_trainings(systems, {name: _settings_without_seed(path) for name, path in named if path in runs})
+        read = {line.id: line.id.partition(_SEED_MARK)[0] for line in systems[0].lines}
+        images = {id_: images[name] for id_, name in read.items() if name in images}
+    return compare(systems, images=images, about=about, pages=pages)
+
+
+_SEED_MARK = " (seed "
+
+
+def _settings_without_seed(run: Path) -> str:
+    settings = load_run_config(RunFolder(run).config).model_dump(mode="json")
+    return to_json({name: value for name, value in settings.items() if name not in {"seed", "output"}})
+
+
+def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> list[System]:
+    """Make one system of runs with the same settings by name; all others count as often, so that lines stay paired.
+
+    A line of the pooled system has the name of the line and the place of the training. Raises DataError if no two runs
+    differ in seed alone, or lines have neither writers nor pages, by which an interval counts several readings once.
+    """
+    groups: dict[str, list[System]] = {}
+    for system in systems:
+        groups.setdefault(settings.get(system.name, system.name), []).append(system)
+    if all(len(group) == 1 for group in groups.values()):
+        hint = "their configurations may differ in `seed` and `output` only"
+        raise DataError("no two runs differ in seed alone", code="seeds-none", hint=hint)
+    if clusters_of(systems[0].lines).unit == "line":
+        message = "seeds cannot be pooled where fewer than five writers and five pages are known"
+        raise DataError(message, code="seeds-without-clusters", hint="name writers: prepare --writer")
+    times = math.lcm(*(len(group) for group in groups.values()))
+    pooled = []
+    for group in groups.values():
+        lines = [
+            replace(line, id=f"{line.id}{_SEED_MARK}{turn + 1})")
+            for turn in range(times)
+            for line in group[turn % len(group)].lines
+        ]
+        if len(group) == 1:
+            pooled.append(replace(group[0], lines=lines))
+            continue
+        cers = [one.score.cer.rate for one in group]
+        notes = [f"{len(group)} seeds", *(note for one in group for note in one.notes)]
+        pooled.append(System(f"{group[0].name} ({len(group)} seeds)", lines, notes, seeds=cers))
+    return pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +464,7 @@ class _EvaluatedRun:
         limit = self.card.settings.get("limit")
         notes = [f"run {self.path.as_posix()}, {model}, scored {self.card.created_at}"]
         notes += [f"only the first {limit} lines were read"] if limit else []
-        return System(name, self.lines[model], notes)
+        return System(name, self.lines[model], notes, trained=model == "adapter")
 
 
 def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required: bool) -> Dataset | None:
@@ -434,6 +491,47 @@ def _score_file(
     trained = {sample.writer for sample in dataset.samples(Split.TRAIN)}
     statuses = writer_statuses(trained, [sample.writer for sample in samples])
     return System(name, score_lines(samples, texts, statuses), [f"predictions {path.as_posix()}", *notes])
+
+
+def _score_page_file(
+    name: str, path: Path, dataset: Dataset, split: Split, missing: Missing, columns: Mapping[str, str] | None
+) -> System:
+    """Score the pages of a tool that found its own lines: files of PAGE, ALTO or text, or a table of page and text."""
+    file, samples = read_predictions(path, columns), require_samples(dataset, split)
+    statuses = writer_statuses({one.writer for one in dataset.samples(Split.TRAIN)}, [one.writer for one in samples])
+    pages = written_pages(score_lines(samples, {one.id: MatchedText("") for one in samples}, statuses))
+    policy, names = dataset.card.policy(), {}
+    for sample in samples:
+        key = str(page_key(sample.document, sample.page))
+        names |= {_normalize_name(_page_name(sample)): key, PurePosixPath(_page_name(sample)).name: key}
+    texts: dict[str, list[str]] = {}
+    unused = []
+    for found in file.predictions:
+        page = _normalize_name(found.page or found.name)
+        key = names.get(page) or names.get(_stem(page)) or names.get(PurePosixPath(page).name)
+        if key is None:
+            unused.append(found.where)
+        else:
+            texts.setdefault(key, []).append(policy.apply(_SURROGATE.sub("\ufffd", found.text)))
+    notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(pages)} pages"]
+    notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
+    if missing == "empty":
+        texts = {key: [] for key in pages} | texts
+    return System(name, score_pages(pages, {key: "\n".join(own) for key, own in texts.items()}), notes)
+
+
+def _whole_pages(systems: Sequence[System], dataset: Dataset | None, split: Split) -> list[System]:
+    """Leave out pages with lines in another split too, of which a tool reads more than the references have."""
+    if dataset is None:
+        return list(systems)
+    others = [one for other in Split if other != split for one in dataset.samples(other)]
+    divided = {page_key(one.document, one.page) for one in others}
+    count = sum(line.page in divided for line in systems[0].lines)
+    note = [f"{count} pages have lines in another split and are left out"] if count else []
+    return [
+        replace(one, lines=[line for line in one.lines if line.page not in divided], notes=[*one.notes, *note])
+        for one in systems
+    ]
 
 
 def _describe(

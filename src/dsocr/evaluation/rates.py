@@ -40,6 +40,7 @@ from dsocr.evaluation.statistics import (
     interval_of,
     permutation_test,
 )
+from dsocr.html import counted
 from dsocr.text import comparable
 
 SIGNIFICANCE = 0.05
@@ -104,7 +105,7 @@ class ComparedRate:
     """One rate of the same lines in every system, in their order; `differences` are of all pairs.
 
     `part` names the lines: "all", or the writers' status. `writers` is the number of known ones. `scope` says what the
-    intervals and verdicts are about if fewer than five writers are known, else it is None.
+    intervals and verdicts are about if fewer than five writers are known, else it is None. `noun` is what one line is.
     """
 
     name: str
@@ -115,6 +116,7 @@ class ComparedRate:
     intervals: tuple[Interval, ...]
     differences: tuple[RateDifference, ...]
     scope: str | None
+    noun: str = "line"
     more_is_better: bool = False
 
     @property
@@ -122,10 +124,10 @@ class ComparedRate:
         """The rate and the lines it is of."""
         if self.part == "all":
             return self.name
-        writers = f"{self.writers} " if self.part != "unknown" else ""
-        label = f"{writers}{self.part} {'writer' if self.writers == 1 else 'writers'}"
         unit = self.intervals[0].unit
-        return f"{self.name}, {label}, {self.lines} lines" + ("" if unit == "writer" else f" (over {unit}s)")
+        who = "unknown writers" if self.part == "unknown" else counted(self.writers, f"{self.part} writer")
+        over = "" if unit == "writer" else f" (over {unit}s)"
+        return f"{self.name}, {who}, {counted(self.lines, self.noun)}{over}"
 
     def says_the_same_as(self, others: Sequence["ComparedRate"]) -> bool:
         """Whether another rate of the same lines has the same errors in all systems."""
@@ -216,6 +218,7 @@ def _compare(
     rates = tuple(pool(own) for own in counts.values())
     return ComparedRate(
         *(measure.name, part, len(lines), writers, rates, tuple(intervals), tuple(tested), _scope(writers, clusters)),
+        noun="page" if measure in PAGE_MEASURES else "line",
         more_is_better=measure.more_is_better,
     )
 

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
+from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
 from dsocr.evaluation.report.lines import chapters_of
 from dsocr.evaluation.report.plots import (
@@ -26,6 +28,7 @@ from dsocr.runs import History, read_history, to_json, write_atomically, writing
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
+TABLES = {".csv": comparison_csv, ".tex": comparison_latex}
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
@@ -40,18 +43,22 @@ def require_free(out: Path, *, overwrite: bool) -> None:
 
 
 def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write `out`: the page alone if it ends in .html, else a folder.
+    """Write `out`: the page alone if it ends in .html, a table of it ends in .csv or .tex, else a folder with all.
 
-    The folder has `comparison.html`, `comparison.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
-    `progress` gets the number of illustrated lines done and of all.
+    The folder has `comparison.html`, `.json`, `.csv` and `.tex`, `writers.svg`, and in `changes.jsonl` every line that
+    changed. `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    page = render_comparison_page(found, progress)
-    if out.suffix.lower() == ".html":
-        write_atomically(out, page)
+    renderers = {
+        ".html": lambda: render_comparison_page(found, progress),
+        **{suffix: partial(render, found) for suffix, render in TABLES.items()},
+    }
+    if out.suffix.lower() in renderers:
+        write_atomically(out, renderers[out.suffix.lower()]())
         return
     with writing_folder(out) as folder:
-        write_atomically(folder / PAGE, page)
+        for suffix, render_file in renderers.items():
+            write_atomically((folder / PAGE).with_suffix(suffix), render_file())
         write_atomically(folder / NUMBERS, to_json(found.to_dict()))
         with writing_whole(folder / CHANGES) as file:
             for difference in found.differences:
