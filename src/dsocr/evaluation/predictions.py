@@ -500,19 +500,20 @@ def _score_page_file(
     file, samples = read_predictions(path, columns), require_samples(dataset, split)
     statuses = writer_statuses({one.writer for one in dataset.samples(Split.TRAIN)}, [one.writer for one in samples])
     pages = written_pages(score_lines(samples, {one.id: MatchedText("") for one in samples}, statuses))
-    policy, names = dataset.card.policy(), {}
+    policy = dataset.card.policy()
+    names: dict[str, str] = {}
     for sample in samples:
         key = str(page_key(sample.document, sample.page))
         names |= {_normalize_name(_page_name(sample)): key, PurePosixPath(_page_name(sample)).name: key}
     texts: dict[str, list[str]] = {}
-    unused = []
+    unused: list[str] = []
     for found in file.predictions:
         page = _normalize_name(found.page or found.name)
-        key = names.get(page) or names.get(_stem(page)) or names.get(PurePosixPath(page).name)
-        if key is None:
+        place = names.get(page) or names.get(_stem(page)) or names.get(PurePosixPath(page).name)
+        if place is None:
             unused.append(found.where)
         else:
-            texts.setdefault(key, []).append(policy.apply(_SURROGATE.sub("\ufffd", found.text)))
+            texts.setdefault(place, []).append(policy.apply(_SURROGATE.sub("\ufffd", found.text)))
     notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(pages)} pages"]
     notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
     if missing == "empty":

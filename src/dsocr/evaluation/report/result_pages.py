@@ -49,10 +49,8 @@ def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int]
     changed. `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    renderers = {
-        ".html": lambda: render_comparison_page(found, progress),
-        **{suffix: partial(render, found) for suffix, render in TABLES.items()},
-    }
+    renderers: dict[str, Callable[[], str]] = {".html": partial(render_comparison_page, found, progress)}
+    renderers |= {suffix: partial(render_table, found) for suffix, render_table in TABLES.items()}
     if out.suffix.lower() in renderers:
         write_atomically(out, renderers[out.suffix.lower()]())
         return
