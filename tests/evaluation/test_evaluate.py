@@ -16,7 +16,7 @@ from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from dsocr.errors import DataError
 from dsocr.evaluation.evaluate import GuardResult, GuardSet, evaluate
-from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.metrics import ErrorRate, pool
 from dsocr.evaluation.scorecard import Scorecard, schema
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
@@ -199,9 +199,15 @@ def test_nano_reads_its_guard_set_well_without_drawing_random_numbers(nano: Base
     assert len(guard.samples) == 32
     state = torch.random.get_rng_state()
     generation = Generation(max_new_tokens=96, batch_size=32)
-    errors = guard.score(nano.network, nano.processor(None, "free_ocr"), generation)
+    lines = guard.score(nano.network, nano.processor(None, "free_ocr"), generation)
+    errors = pool(lines)
     assert errors.length > 1000
     assert errors.rate < 0.04
+    result = guard.compare_lines([ErrorRate(one.errors + 1, one.length) for one in lines], lines)
+    assert result.interval is not None
+    assert result.increase < 0
+    bounds = result.interval.bounds
+    assert bounds is None or bounds[0] < result.increase / 100 < bounds[1]
     assert torch.equal(torch.random.get_rng_state(), state)
 
 

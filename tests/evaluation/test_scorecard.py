@@ -108,7 +108,7 @@ def test_headline_numbers() -> None:
     assert card.interval[0] < card.cer == card.base.cer.rate < card.interval[1]
     assert {one.clusters for one in card.base.intervals.values()} == {60}
     assert {name for name, one in card.base.intervals.items() if one.method == "CR2"} == {"cer_cr2", "wer_cr2"}
-    assert "95% interval over 60 writers" in card.uncertainty[0]
+    assert "95 % interval over 60 writers" in card.uncertainty[0]
 
 
 @pytest.mark.parametrize(

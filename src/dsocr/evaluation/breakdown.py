@@ -67,7 +67,7 @@ class LineGroups:
 
         def score(chosen: Sequence[int]) -> Scores:
             selected = {model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()}
-            return Scores.compute(selected)
+            return Scores.compute(selected, intervals=kind == "writer")  # over the writer's pages, else lines
 
         rest = [place for name in others for place in places[name]]
         top = tuple(LineGroup(name, score(places[name])) for name in listed)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.document import Split
+from dsocr.evaluation.metrics import percentage
 from dsocr.inference.confidence import (
     PLAIN,
     QUANTILES,
@@ -301,20 +302,22 @@ class CalibrationReport:
         if not self.cer:
             return "There are no errors."
         half, tenth = self.cer / 2, point_at(self.budget, 0.1)
+        checked = percentage(share_for(self.budget, half), 0)
         return (
-            f"Checking the least confident {share_for(self.budget, half):.0%} of the lines leaves {half:.1%} CER in "
-            f"the rest instead of {self.cer:.1%}; the least confident {tenth.share:.0%} contain {tenth.found:.0%} of "
-            "the errors."
+            f"Checking the least confident {checked} of the lines leaves {percentage(half, 1)} CER in the rest instead "
+            f"of {percentage(self.cer, 1)}; the least confident {percentage(tenth.share, 0)} contain "
+            f"{percentage(tenth.found, 0)} of the errors."
         )
 
     @property
     def estimate_summary(self) -> str:
         """How close the estimates from confidences alone come to the truth."""
-        estimate = f"From confidences alone, the estimated CER is {self.estimated_budget[0].rest:.1%}"
+        estimate = f"From confidences alone, the estimated CER is {percentage(self.estimated_budget[0].rest, 1)}"
         if not self.cer:
             return f"{estimate}."
         share, tenth = share_for(self.budget, self.cer / 2), point_at(self.estimated_budget, 0.1)
+        rest = percentage(point_at(self.estimated_budget, share).rest, 1)
         return (
-            f"{estimate}, {point_at(self.estimated_budget, share).rest:.1%} for the rest after checking {share:.0%}, "
-            f"and {tenth.found:.0%} of the errors are expected in the least confident {tenth.share:.0%}."
+            f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and {percentage(tenth.found, 0)} "
+            f"of the errors are expected in the least confident {percentage(tenth.share, 0)}."
         )

@@ -13,7 +13,14 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate, describe_change, finite_or_none, format_change_interval, pool
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    describe_change,
+    finite_or_none,
+    format_change_interval,
+    percentage,
+    pool,
+)
 from dsocr.evaluation.rates import (
     CER,
     LINE_MEASURES,
@@ -25,7 +32,7 @@ from dsocr.evaluation.rates import (
     describe_bounds,
     describe_rate_change,
 )
-from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, percent_or_none, shorten
+from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, shorten
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     LEVEL,
@@ -475,7 +482,7 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
         if rate.part == "all" and rate.name.startswith("WER ") and not comparison.is_of_pages:
             continue  # in JSON and CSV
         change = [describe_rate_change(rate, rate.of_pair(*pair))] if len(systems) == 2 else []
-        yield rate.title, *(percent_or_none(one.rate) for one in rate.rates), *change
+        yield rate.title, *(percentage(one.rate) for one in rate.rates), *change
         if any(interval.bounds for interval in rate.intervals):
             bounds = [interval.bounds for interval in rate.intervals]
             ends = [f"{100 * one[0]:.1f} to {100 * one[1]:.1f} %" if one else "none" for one in bounds]

@@ -7,19 +7,22 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dsocr.config import GuardSection, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
-from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.evaluation.metrics import ErrorRate, character_errors, describe_change, format_change_interval, pool
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
+from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.atomic import hash_file
@@ -71,13 +74,17 @@ NO_GUARD_SET = (
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """Error rates of the base and of the adapter on the guard set; `margin` is in percentage points of CER."""
+    """Error rates of the base and of the adapter on the guard set; `margin` is in percentage points of CER.
+
+    `interval` is that of the adapter's CER minus the base's, None if it was not computed.
+    """
 
     name: str
     lines: int
     margin: float
     base: ErrorRate
     adapter: ErrorRate
+    interval: Interval | None = None
 
     @property
     def increase(self) -> float:
@@ -92,12 +99,15 @@ class GuardResult:
     @property
     def message(self) -> str:
         """The result in a sentence, with remedies if the margin is exceeded."""
-        result = f"the CER of the guard set ({self.lines} lines of {self.name}) is {self.adapter.rate:.2%}"
-        result += f", of the base alone {self.base.rate:.2%}"
+        result = f"the CER of the guard set ({self.lines} lines of {self.name}) is {100 * self.adapter.rate:.2f} %"
+        result += f", of the base alone {100 * self.base.rate:.2f} %: {describe_change(self.increase)}"
+        if self.interval is not None and self.interval.bounds:
+            low, high = (100 * end for end in self.interval.bounds)
+            result += f" (95 % CI {format_change_interval(low, high)}, over {self.interval.unit}s)"
         if not self.exceeds_margin:
-            return f"{result}: within the margin of {self.margin:g} points"
+            return f"{result}, within the margin of {self.margin:g} points"
         return (
-            f"{result}: {self.increase:.1f} points worse, more than the margin of {self.margin:g}. If that matters, "
+            f"{result}, more than the margin of {self.margin:g}. If that matters, "
             "scale the adapter down with `dsocr export --scale`, or train with a lower learning_rate, fewer epochs, or "
             "lines of that kind mixed in"
         )
@@ -114,6 +124,7 @@ class GuardResult:
             "base_cer": self.base.rate,
             "adapter_cer": self.adapter.rate,
             "increase": self.increase,
+            "interval": self.interval and asdict(self.interval),
             "exceeds_margin": self.exceeds_margin,
             "message": self.message,
         }
@@ -153,8 +164,8 @@ class GuardSet:
         chosen = [samples[number * len(samples) // count] for number in range(count)]
         return cls(folder.name, chosen, section.margin)
 
-    def score(self, network: "PreTrainedModel", processor: Processor, generation: Generation) -> ErrorRate:
-        """Read the set with the network in its current state and pool the errors.
+    def score(self, network: "PreTrainedModel", processor: Processor, generation: Generation) -> list[ErrorRate]:
+        """Read the set with the network in its current state and count the errors of each line.
 
         The network is left in evaluation mode.
         """
@@ -163,11 +174,17 @@ class GuardSet:
             images = [processor.encode(open_image(sample.image)) for sample in samples]
             decoded = processor.family.decode(network, processor, images, generation)
             errors += [character_errors(one.text, read.text) for one, read in zip(samples, decoded, strict=True)]
-        return pool(errors)
+        return errors
 
     def compare(self, base: ErrorRate, adapter: ErrorRate) -> GuardResult:
         """Return the result of scoring the set with the base and with the adapter."""
         return GuardResult(self.name, len(self.samples), self.margin, base, adapter)
+
+    def compare_lines(self, base: Sequence[ErrorRate], adapter: Sequence[ErrorRate]) -> GuardResult:
+        """Return the result with its interval, from the errors of each line."""
+        counts = [(one.errors, other.errors, one.length) for one, other in zip(base, adapter, strict=True)]
+        interval = difference_interval(PairedErrors(*np.array(counts, np.float64).T, clusters_of(self.samples)))
+        return replace(self.compare(pool(base), pool(adapter)), interval=interval)
 
 
 def evaluate(
@@ -282,7 +299,7 @@ def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | Non
         return None
     with reader.base() as alone:
         base = guard.score(alone.network, alone.processor, alone.generation)
-    return guard.compare(base, guard.score(reader.network, reader.processor, reader.generation))
+    return guard.compare_lines(base, guard.score(reader.network, reader.processor, reader.generation))
 
 
 def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *, is_own: bool) -> Iterator[str]:

@@ -213,6 +213,11 @@ def format_difference(points: float, digits: int = 1) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def percentage(rate: float, digits: int = 2) -> str:
+    """Format a rate in percent; infinity, where there is nothing to divide by, is "no text"."""
+    return f"{100 * rate:.{digits}f} %" if math.isfinite(rate) else "no text"
+
+
 def describe_change(points: float, digits: int = 1) -> str:
     """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
     size = format_difference(abs(points), digits).removeprefix("+")

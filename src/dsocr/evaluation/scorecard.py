@@ -1,7 +1,6 @@
 """The scorecard: base and adapter compared on one split, with its table and its file `scorecard.json`."""
 
 import json
-import math
 import platform
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pydantic import TypeAdapter
 from dsocr import __version__
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
-from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ErrorRate, ProfileRates, profile_rates, profiles
+from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
 from dsocr.evaluation.scores import LineScore, Score, Scores, WriterStatus, align_readings
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, Interval
 from dsocr.runs import to_json, write_atomically
@@ -308,8 +307,9 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
         yield f"The CER has no confidence interval: {interval.reason}."
         return
     yield (
-        f"The CER of {score.cer.rate:.2%} would lie between {interval.low:.2%} and {interval.high:.2%} on other "
-        f"{unit}s like these ({interval.level:.0%} interval over {clusters})."
+        f"The CER of {percentage(score.cer.rate)} would lie between {percentage(interval.low)} and "
+        f"{percentage(interval.high)} on other {unit}s like these ({percentage(interval.level, 0)} interval over "
+        f"{clusters})."
     )
     if interval.high - interval.low > 2 * WIDE_INTERVAL * score.cer.rate:
         yield f"That is wide: {clusters} are too few to know the CER to within a quarter of its value."
@@ -342,12 +342,19 @@ def _score_table(card: Scorecard) -> str:
 
 
 def _status_title(status: WriterStatus, scores: Scores) -> str:
-    """Name a group of writers, with their number where it is known and the intervals are over them."""
-    interval = scores.final.interval
-    if interval is None or interval.unit != "writer":
-        return WRITER_STATUS_LABELS[status]
-    name = WRITER_STATUS_LABELS[status].replace("writers", "writer" if interval.clusters == 1 else "writers", 1)
-    return f"{interval.clusters} {name}" + ("" if interval.bounds else " (no interval)")
+    """Name a group of writers with their number, and say what its intervals are over if not over them."""
+    interval, title = scores.final.interval, name_writers(status, scores.writers)
+    if interval is None or (interval.unit == "writer" and interval.bounds):
+        return title
+    return f"{title} ({f'over {interval.unit}s' if interval.bounds else 'no interval'})"
+
+
+def name_writers(status: WriterStatus, count: int | None) -> str:
+    """Name a group of writers, with their number where it is known."""
+    label = WRITER_STATUS_LABELS[status]
+    if not count:
+        return label
+    return f"{count} {label.replace('writers', 'writer', 1) if count == 1 else label}"
 
 
 def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
@@ -363,10 +370,10 @@ def _column(score: Score) -> dict[str, str]:
     bounds = {name: score.intervals[name].bounds for name in ("cer", "cer_cr2") if name in score.intervals}
     labels = {"cer": f"  {LEVEL:.0%} interval", "cer_cr2": "  the same, CR2"}
     return {
-        "CER": _percent(score.cer),
-        **{labels[name]: f"{ends[0]:.1%}-{ends[1]:.1%}" for name, ends in bounds.items() if ends},
-        **({"  without runaways": _percent(kept)} if score.runaway and kept else {}),
-        "WER": _percent(score.wer),
+        "CER": percentage(score.cer.rate),
+        **{labels[name]: f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" for name, ends in bounds.items() if ends},
+        **({"  without runaways": percentage(kept.rate)} if score.runaway and kept else {}),
+        "WER": percentage(score.wer.rate),
         "lines": str(score.lines),
         "exact": str(score.exact),
         "empty": str(score.failures["empty"]),
@@ -383,20 +390,11 @@ def _other_rates(card: Scorecard) -> Iterator[tuple[str, str, str]]:
         by_model = card.profiles.get(name, {})
         changed = any(rates.cer != raw[model].cer for model, rates in by_model.items())
         if changed and any(rates.cer.length for rates in by_model.values()):
-            cells = {model: _percent(rates.cer) for model, rates in by_model.items()}
+            cells = {model: percentage(rates.cer.rate) for model, rates in by_model.items()}
             yield f"  {label}", cells.get("base", "-"), cells.get("adapter", "-")
     means = {model: averages.macro_over_lines.cer for model, averages in card.averages.items()}
-    cells = {model: percent_or_none(mean) for model, mean in means.items() if mean is not None}
+    cells = {model: percentage(mean) for model, mean in means.items() if mean is not None}
     yield "  macro average over lines", cells.get("base", "-"), cells.get("adapter", "-")
-
-
-def percent_or_none(rate: float) -> str:
-    """Format a rate in percent; infinity, where there is nothing to divide by, is "no text"."""
-    return f"{100 * rate:.2f} %" if math.isfinite(rate) else "no text"
-
-
-def _percent(errors: ErrorRate) -> str:
-    return percent_or_none(errors.rate)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> str:

@@ -191,15 +191,21 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of the same lines read by the base and with the adapter; None for one that was not run."""
+    """Scores of the same lines read by the base and with the adapter; None for one that was not run.
+
+    `writers` is the number of known writers of these lines, None in cards of older versions.
+    """
 
     base: Score | None = None
     adapter: Score | None = None
+    writers: int | None = None
 
     @classmethod
     def compute(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
         """Pool the lines of each model."""
-        return cls(**{model: Score.compute(lines, intervals=intervals) for model, lines in lines_by_model.items()})
+        writers = len({line.writer for lines in lines_by_model.values() for line in lines} - {None})
+        scores = {model: Score.compute(lines, intervals=intervals) for model, lines in lines_by_model.items()}
+        return cls(**scores, writers=writers)
 
     @property
     def final(self) -> Score:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.evaluate import GuardResult, GuardSet
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences, pool
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
@@ -237,7 +237,7 @@ class Validator(Callback):
     def _guard_errors(self, guard: GuardSet, model: Any) -> list[int]:
         """Return the model's errors in the guard set, and the length of its references."""
         shard = replace(guard, samples=self._dist.shard(guard.samples))
-        ours = shard.score(model, self._processor, self._generation)
+        ours = pool(shard.score(model, self._processor, self._generation))
         return [sum(counts) for counts in zip(*self._dist.all_gather((ours.errors, ours.length)), strict=True)]
 
     def _predict(self, model: Any) -> Predictions:

@@ -1,6 +1,7 @@
 """Gather what the report of a run shows from its folder and its dataset."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,12 @@ from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import ReadLine, System, compare, read_lines
 from dsocr.evaluation.evaluate import open_scored_dataset
-from dsocr.evaluation.metrics import format_difference
+from dsocr.evaluation.metrics import describe_change, format_change_interval
 from dsocr.evaluation.report.lines import Chapter, Images, chapters_of
+from dsocr.evaluation.report.plain_words import describe_in_words
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
-from dsocr.html import counted
+from dsocr.html import counted, percent
 from dsocr.runs import History, RunFolder, read_history
 
 
@@ -35,7 +37,8 @@ class ReportContents:
     """Everything a report shows of an evaluated run.
 
     `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
-    recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing.
+    recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing,
+    `plain` is the result in words that need no statistics.
     """
 
     run: RunFolder
@@ -48,6 +51,7 @@ class ReportContents:
     history: History | None
     provenance: Mapping[str, Any]
     extras: Sequence[ExtraTable]
+    plain: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
@@ -72,12 +76,16 @@ class ReportContents:
 
     @property
     def sentences(self) -> list[str]:
-        """The result, notes on it, and how far to trust it."""
+        """The result as statistics say it, notes on it, and how far to trust it."""
         sentences = [*self.card.notes, *self.card.uncertainty]
         if len(self.readings) > 1:
-            found = compare([System(name, lines) for name, lines in self.readings.items()])
-            sentences.insert(0, sentence(found.differences[-1].summary))
-        return sentences
+            found = compare([System(name, lines) for name, lines in self.readings.items()]).differences[-1]
+            sentences = [*map(sentence, (found.summary, *found.test_results)), *sentences]
+        standard = self.scores[-1].intervals.get("cer_cr2")
+        if standard is not None and standard.bounds:
+            low, high = standard.bounds
+            sentences.append(f"The standard interval (CR2) is {100 * low:.1f} to {100 * high:.1f} %.")
+        return [unbroken(one) for one in sentences]
 
 
 def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
@@ -96,14 +104,18 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _find_images(run, dataset, card, shown)
     extras = [_guard_table(card.guard)] if card.guard else []
+    confidence = None
     if run.confidence.is_file():
         try:
-            extras.append(_confidence_table(json.loads(run.confidence.read_text(encoding="utf-8"))))
+            confidence = json.loads(run.confidence.read_text(encoding="utf-8"))
+            extras.append(_confidence_table(confidence))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            confidence = None
             warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
     return ReportContents(
-        run, card, readings, lines, chapters, images, warnings, history, _read_provenance(run), extras
+        *(run, card, readings, lines, chapters, images, warnings, history, _read_provenance(run), extras),
+        plain=[unbroken(one) for one in describe_in_words(card, confidence)],
     )
 
 
@@ -136,11 +148,14 @@ def _read_provenance(run: RunFolder) -> dict[str, Any]:
 
 
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
-    cers = (f"{guard[name]:.2%}" for name in ("base_cer", "adapter_cer"))
-    change, margin = format_difference(guard["increase"]), f"{guard['margin']:g}"
-    row = (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, margin)
-    head = ("guard set", "lines", "CER, base", "CER, adapter", "change in points", "margin")
-    text = sentence(guard["message"])
+    cers = (percent(guard[name], 2) for name in ("base_cer", "adapter_cer"))
+    found = guard.get("interval") or {}  # cards of older versions have none
+    bounds = [100 * found[end] for end in ("low", "high") if found.get(end) is not None]
+    interval = format_change_interval(*bounds) if bounds else found.get("reason") or ""
+    change, margin = describe_change(guard["increase"]), f"{guard['margin']:g}"
+    row = tuple(map(unbroken, (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, interval, margin)))
+    head = ("guard set", "lines", "CER, base", "CER, adapter", "change", unbroken("95 % CI"), "margin, points")
+    text = unbroken(sentence(guard["message"]))
     return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["exceeds_margin"])
 
 
@@ -151,13 +166,18 @@ def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
         rows.append((f"{kind}s", f"{found['count']:,}", *("" if one is None else f"{one:.4f}" for one in errors)))
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
     head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-    text = sentence(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
+    text = unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
     return ExtraTable("confidence", "Confidence", text, head, rows)
 
 
 def sentence(text: str) -> str:
     """Start with a capital and end with a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def unbroken(text: str) -> str:
+    """Keep a number and its unit on one line, and "95 % CI" with its numbers."""
+    return re.sub(r"(?<=\d)(?: ?(?=%)| (?=points?\b))|(?<=%) (?=CI\b)", "\N{NO-BREAK SPACE}", text)
 
 
 def lines_by_writers(lines: Sequence[LineScore]) -> str:

@@ -11,10 +11,10 @@ from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
 from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
-from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings
+from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings, unbroken
 from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, differences, illustrate, other_lines
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
-from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard
+from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import Score, Scores
 from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
@@ -28,7 +28,6 @@ _KINDS = {
     "source": ("Sources", 0),
 }
 """The kinds of groups, each with how many of its groups are not folded away."""
-_WRITERS = {"known": "writers seen in training", "new": "new writers", "unknown": "unknown writers"}
 _MAP_LETTERS = 16
 _ROWS = 12
 """Rows of a table of characters."""
@@ -109,6 +108,7 @@ def line_context(
             kinds.setdefault(line.number, []).append(chapter.key)
     return {
         "names": names,
+        "unbroken": unbroken,
         "axis_of": Axis.of,
         "finite": math.isfinite,
         "chapters": chapters,
@@ -182,13 +182,16 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
     return rows
 
 
-GroupRow = tuple[str, int, list[Score | None]]
-"""Name and number of lines of a group, and its score in each reading, None in one without any line of it."""
+GroupRow = tuple[str, int, list[Score | None], int | None]
+"""Name and number of lines of a group, its score in each reading (None without any line), and its known writers."""
 
 
 def _group_tables(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[GroupRow], int]]:
     """List the kinds of groups that have several: their title, kind, groups, and how many are not folded away."""
-    known = [_group_row(_WRITERS[status], scores, names) for status, scores in card.by_writer_status.items()]
+    known = [
+        _group_row(name_writers(status, scores.writers), scores, names)
+        for status, scores in card.by_writer_status.items()
+    ]
     tables = [("Known and new writers", "writer", known, 10)]
     for kind, (title, most) in _KINDS.items():
         tables.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
@@ -206,7 +209,7 @@ def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> l
 
 
 def _group_row(name: str, scores: Scores, names: Sequence[str]) -> GroupRow:
-    return name, scores.final.lines, [getattr(scores, model) for model in names]
+    return name, scores.final.lines, [getattr(scores, model) for model in names], scores.writers
 
 
 def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:

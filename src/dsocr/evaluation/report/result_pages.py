@@ -10,6 +10,7 @@ from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.publication import comparison_csv, comparison_latex
+from dsocr.evaluation.rates import describe_bounds, describe_rate_change
 from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
 from dsocr.evaluation.report.lines import chapters_of
 from dsocr.evaluation.report.plots import (
@@ -21,7 +22,8 @@ from dsocr.evaluation.report.plots import (
     writers_svg,
 )
 from dsocr.evaluation.report.report import line_context, require_output_folder, score_changes
-from dsocr.html import counted, plot_svg, plots_png, render
+from dsocr.evaluation.statistics import Interval
+from dsocr.html import counted, percent, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
 from dsocr.io.atomic import writing_folder
 from dsocr.runs import History, read_history, to_json, write_atomically, writing_whole
@@ -85,12 +87,21 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
         found=found,
         sentence=sentence,
+        rates=[one for one in found.rates if one.part != "all" or not one.says_the_same_as(found.rates)],
+        describe_rate_change=describe_rate_change,
+        describe_bounds=describe_bounds,
+        bounds=_bounds,
         scores=scores,
         changes=score_changes(scores),
         plot=writers_svg(names, found.groups, found.unit) if found.groups else "",
         about=about,
         **line_context(chapters_of(lines, names), lines, names, found.images, progress),
     )
+
+
+def _bounds(interval: Interval) -> str:
+    ends = interval.bounds
+    return f"{100 * ends[0]:.1f} to {percent(ends[1])}" if ends else ""
 
 
 def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
