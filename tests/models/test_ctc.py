@@ -343,6 +343,23 @@ def test_reading_gives_each_letter_its_probability(base: Path) -> None:
         assert list(line.positions) == sorted(line.positions)
 
 
+def test_a_cpu_reads_eight_lines_at_once(base: Path) -> None:
+    loaded = load_base(str(base))
+    processor, sizes = loaded.processor(None, ""), []
+    rng = np.random.default_rng(1)
+    images = [
+        Image.fromarray(rng.integers(0, 255, (40, 160 + 20 * number, 3), dtype=np.uint8), "RGB") for number in range(19)
+    ]
+    samples = [processor.encode(image) for image in images]
+    loaded.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    texts = [line.text for line in processor.family.decode(loaded.network, processor, samples, Generation())]
+    assert sizes == [8, 8, 3]
+    parts = (samples[start : start + 8] for start in (0, 8, 16))
+    assert texts == [
+        line.text for part in parts for line in processor.family.decode(loaded.network, processor, part, Generation())
+    ]
+
+
 def test_processor_sees_images_as_bytes(base: Path) -> None:
     processor: Any = load_processor(str(base), None, "")
     assert isinstance(processor, LineProcessor)

@@ -41,6 +41,8 @@ BASES = (
 _NUM_BEAMS = 8
 _WEIGHTS = (0.15, 0.3, 0.45, 0.6)
 """Weights of the language model that are tried on the validation split."""
+_LINES_ON_A_CPU = 8
+"""Lines that a CPU reads at once: no slower than 16 (34 and 36 ms a line), in 0.9 GB of memory instead of 1.1."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
@@ -314,9 +316,16 @@ class LineRecognizer:
         import torch
 
         network.eval()
-        batch = processor.input_batch(samples)
+        at_once = _LINES_ON_A_CPU if network.device.type == "cpu" else len(samples)
+        logits, steps = [], []
         with torch.inference_mode():
-            return network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu(), batch["steps"]
+            for some in batches(samples, at_once):
+                batch = processor.input_batch(some)
+                logits.append(network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu())
+                steps.append(batch["steps"])
+        length = max(part.shape[1] for part in logits)
+        padded = [torch.nn.functional.pad(part, (0, 0, 0, length - part.shape[1])) for part in logits]
+        return torch.cat(padded), torch.cat(steps)
 
     def fit_language_model(
         self,

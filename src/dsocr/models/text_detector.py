@@ -21,6 +21,7 @@ from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
 from dsocr.errors import ModelError
+from dsocr.models.loading import limit_kernel_cache
 from dsocr.models.onnx_file import read_onnx
 
 Detector: TypeAlias = Any
@@ -53,6 +54,7 @@ def load_shipped_detector() -> Detector:
 
 def load_detector(folder: Path) -> Detector:
     """Load a checkpoint folder as float32. Raises ModelError if its tensors are not those of the network."""
+    limit_kernel_cache()
     config = PPOCRV6SmallDetConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     network = create_detector(config)
     tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
