@@ -183,7 +183,8 @@ class GuardSet:
     def compare_lines(self, base: Sequence[ErrorRate], adapter: Sequence[ErrorRate]) -> GuardResult:
         """Return the result with its interval, from the errors of each line."""
         counts = [(one.errors, other.errors, one.length) for one, other in zip(base, adapter, strict=True)]
-        interval = difference_interval(PairedErrors(*np.array(counts, np.float64).T, clusters_of(self.samples)))
+        base_errors, errors, lengths = np.array(counts, np.float64).T
+        interval = difference_interval(PairedErrors(base_errors, errors, lengths, clusters_of(self.samples)))
         return replace(self.compare(pool(base), pool(adapter)), interval=interval)
 
 

@@ -250,7 +250,8 @@ def make_scorecard(
     given = {"base": base, "adapter": adapter}
     lines = align_readings({model: read for model, read in given.items() if read is not None})
     seconds = {"base": base_seconds, "adapter": adapter_seconds}
-    scores = Scores(**{model: Score.compute(read, seconds[model], intervals=True) for model, read in lines.items()})
+    computed = {model: Score.compute(read, seconds[model], intervals=True) for model, read in lines.items()}
+    scores = Scores(computed.get("base"), computed.get("adapter"))
     chosen = profiles(struck_marks)
     rates = {
         model: profile_rates([line.reference for line in read], [line.prediction for line in read], chosen)
