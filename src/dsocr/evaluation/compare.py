@@ -30,6 +30,7 @@ from dsocr.evaluation.rates import (
     RateDifference,
     compare_rates,
     describe_bounds,
+    describe_p,
     describe_rate_change,
 )
 from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, shorten
@@ -219,12 +220,14 @@ class Difference:
         if self.verdict == "same":
             return []
         unit, kind = self.interval.unit, "exact" if self.permutation.exact else "random swaps"
-        result = f"paired permutation test over {unit}s: p = {self.permutation.p:.2g} ({kind})"
+        result = f"paired permutation test over {unit}s: {describe_p(self.permutation.p)} ({kind})"
         if self.rate.corrected_p is not None and self.rate.corrected_p != self.permutation.p:
-            result += f", p = {self.rate.corrected_p:.2g} corrected for all pairs (Holm)"
+            result += f", {describe_p(self.rate.corrected_p)} corrected for all pairs (Holm)"
         results = [result]
         if self.typical is not None:
-            results.append(f"median {unit}: {describe_change(100 * self.typical)}; sign test: p = {self.sign_p:.2g}")
+            results.append(
+                f"median {unit}: {describe_change(100 * self.typical)}; sign test: {describe_p(self.sign_p)}"
+            )
         if self.ratio is not None:
             results.append(self._describe_typical(self.ratio))
         lines, first, second = self.without_runaways
@@ -243,7 +246,9 @@ class Difference:
         change, *ends = [-one for one in changes] if more else changes
         interval = f", {100 * LEVEL:.0f} % CI {min(ends):.0f} to {max(ends):.0f} %" if ends else ""
         errors = f"{change:.0f} % {'more' if more else 'fewer'} errors{interval}"
-        return f"typical {unit}{scope}: {found}, {errors} (Wilcoxon signed-rank test over {unit}s: p = {ratio.p:.2g})"
+        return (
+            f"typical {unit}{scope}: {found}, {errors} (Wilcoxon signed-rank test over {unit}s: {describe_p(ratio.p)})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
@@ -445,12 +450,13 @@ def _training_cautions(systems: Sequence[System]) -> Iterator[str]:
             cers = ", ".join(f"{100 * cer:.1f}" for cer in system.seeds)
             spread = 100 * float(np.std(system.seeds, ddof=1))
             yield (
-                f"{system.name} is {len(system.seeds)} trainings that differ in seed alone, each with every line: CER "
-                f"{cers} %, standard deviation {spread:.1f} points"
+                f"{len(system.seeds)} trainings that differ in seed alone are {system.name}: CER {cers} %, standard "
+                f"deviation {spread:.1f} points; every line counts once for each, and the intervals are of their mean"
             )
     if names := [system.name for system in systems if system.trained]:
-        which = f"{', '.join(names)} {'is one training' if len(names) == 1 else 'are one training each'}"
-        yield f"{which}: what another seed would change is not in the intervals (--pool-seeds counts several)"
+        each = "one training" if len(names) == 1 else "one training each"
+        which = f"{', '.join(names)}, {each}"
+        yield f"what another seed would change is not in the intervals of {which} (--pool-seeds counts several)"
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -499,7 +505,7 @@ def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     rate = comparison.rates[0]
     yield f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)"
     for one in rate.differences:
-        ps = ("" if p is None else f"{p:.2g}" for p in (one.p, one.corrected_p))
+        ps = ("" if p is None else describe_p(p, name="") for p in (one.p, one.corrected_p))
         yield f"{one.second} against {one.first}", describe_rate_change(rate, one), describe_bounds(rate, one), *ps
 
 

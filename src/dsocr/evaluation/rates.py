@@ -250,6 +250,13 @@ def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
     return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), own
 
 
+def describe_p(p: float, name: str = "p") -> str:
+    """Describe a p value with two digits, such as `p = 0.012`; very small ones are only bounded."""
+    relation, value = ("<", 1e-4) if p < 5e-5 else ("=", p)
+    text = f"{value:.2g}" if value >= 1e-3 else f"{value:.4f}"
+    return f"{name} {relation} {text}" if name else f"{'< ' * (relation == '<')}{text}"
+
+
 def describe_rate_change(rate: ComparedRate, change: RateDifference) -> str:
     """Describe how the second system of a pair differs from the first, such as `8.3 points better`."""
     if change.difference is None:

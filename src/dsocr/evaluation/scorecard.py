@@ -308,8 +308,8 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
         yield f"The CER has no confidence interval: {interval.reason}."
         return
     yield (
-        f"The CER of {percentage(score.cer.rate)} would lie between {percentage(interval.low)} and "
-        f"{percentage(interval.high)} on other {unit}s like these ({percentage(interval.level, 0)} interval over "
+        f"The CER of {percentage(score.cer.rate, 1)} would lie between {percentage(interval.low, 1)} and "
+        f"{percentage(interval.high, 1)} on other {unit}s like these ({percentage(interval.level, 0)} interval over "
         f"{clusters})."
     )
     if interval.high - interval.low > 2 * WIDE_INTERVAL * score.cer.rate:
@@ -369,7 +369,7 @@ def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
 def _column(score: Score) -> dict[str, str]:
     names, kept = ("looping", "wrong_script"), score.cer_without_runaways
     bounds = {name: score.intervals[name].bounds for name in ("cer", "cer_cr2") if name in score.intervals}
-    labels = {"cer": f"  {LEVEL:.0%} interval", "cer_cr2": "  the same, CR2"}
+    labels = {"cer": f"  {percentage(LEVEL, 0)} interval", "cer_cr2": "  the same, CR2"}
     return {
         "CER": percentage(score.cer.rate),
         **{labels[name]: f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" for name, ends in bounds.items() if ends},

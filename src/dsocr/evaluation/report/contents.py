@@ -20,6 +20,12 @@ from dsocr.html import counted, percent
 from dsocr.runs import History, RunFolder, read_history
 
 
+_ARROW = "\N{RIGHTWARDS ARROW}"
+_UNBROKEN = re.compile(
+    rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExtraTable:
     """A measurement beside the scores: a table, and a sentence that is a warning if `warns`."""
@@ -176,8 +182,8 @@ def sentence(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Keep a number and its unit on one line, and "95 % CI" with its numbers."""
-    return re.sub(r"(?<=\d)(?: ?(?=%)| (?=points?\b))|(?<=%) (?=CI\b)", "\N{NO-BREAK SPACE}", text)
+    """Keep on one line what belongs together, such as a number and its unit, "95 % CI" and "p = 0.01"."""
+    return _UNBROKEN.sub("\N{NO-BREAK SPACE}", text)
 
 
 def lines_by_writers(lines: Sequence[LineScore]) -> str:

@@ -45,11 +45,11 @@ class Axis:
 
     @classmethod
     def of(cls, scores: Iterable[Score | None]) -> "Axis":
-        """Choose a scale with room for CERs and intervals; a rate over 100 % is drawn at its end."""
+        """Choose a scale with room for CERs and for intervals up to twice the largest; what is over it ends there."""
         known = [score for score in scores if score is not None]
-        values = [score.cer.rate for score in known]
-        values += [end for score in known if score.interval for end in score.interval.bounds or ()]
-        return cls.up_to(max((value for value in values if math.isfinite(value)), default=0.0))
+        largest = max((score.cer.rate for score in known if math.isfinite(score.cer.rate)), default=0.0)
+        ends = [score.interval.bounds[1] for score in known if score.interval and score.interval.bounds]
+        return cls.up_to(max([largest, *(min(end, 2 * largest) for end in ends)]))
 
     @classmethod
     def up_to(cls, largest: float) -> "Axis":
@@ -148,8 +148,8 @@ def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
 def _rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
     first, last = rates[0], rates[-1]
     worse_by = 0.0 if first is None or last is None else round(100 * (last - first), 6)  # less is rounding
-    change = f"{format_difference(abs(worse_by), 2).removeprefix('+')}\N{NO-BREAK SPACE}points"
-    return _change_row(name, [(percent(rate, 2), "") for rate in rates], change, worse_by)
+    change = f"{format_difference(abs(worse_by)).removeprefix('+')}\N{NO-BREAK SPACE}points"
+    return _change_row(name, [(percent(rate), "") for rate in rates], change, worse_by)
 
 
 def _count_change(name: str, counts: Sequence[tuple[int, int]], *, sign: int = 1) -> ChangeRow:

@@ -10,7 +10,7 @@ from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.publication import comparison_csv, comparison_latex
-from dsocr.evaluation.rates import describe_bounds, describe_rate_change
+from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
 from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
 from dsocr.evaluation.report.lines import chapters_of
 from dsocr.evaluation.report.plots import (
@@ -90,6 +90,7 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         rates=[one for one in found.rates if one.part != "all" or not one.says_the_same_as(found.rates)],
         describe_rate_change=describe_rate_change,
         describe_bounds=describe_bounds,
+        describe_p=describe_p,
         bounds=_bounds,
         scores=scores,
         changes=score_changes(scores),
