@@ -19,7 +19,6 @@ from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.html import counted, percent
 from dsocr.runs import History, RunFolder, read_history
 
-
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _UNBROKEN = re.compile(
     rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
