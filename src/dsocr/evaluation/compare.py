@@ -358,7 +358,7 @@ def compare(
         rates=rates,
         cautions=[
             *_cluster_cautions(first.lines, clusters),
-            *_dominant_line_cautions(systems),
+            *_dominant_line_cautions(systems, "page" if pages else "line"),
             *_normalisation_cautions(systems, rates),
             *_training_cautions(systems),
         ],
@@ -418,13 +418,13 @@ def _cluster_cautions(lines: Sequence[LineScore], clusters: Clusters) -> Iterato
         yield f"the intervals are over {unit}s, as no writers are known; they are too narrow if a writer has several"
 
 
-def _dominant_line_cautions(systems: Sequence[System]) -> Iterator[str]:
+def _dominant_line_cautions(systems: Sequence[System], noun: str) -> Iterator[str]:
     """Yield where a single line, such as a loop, dominates the pooled rate."""
     for system in systems:
         worst = max(system.lines, key=lambda line: line.cer.errors)
         share = worst.cer.errors / max(1, system.score.cer.errors)
         if len(system.lines) >= MIN_CLUSTERS and share >= _DOMINANT_SHARE:
-            yield f"{100 * share:.0f} % of all errors of {system.name} are in one line, {worst.id}"
+            yield f"{100 * share:.0f} % of all errors of {system.name} are in one {noun}, {worst.id}"
 
 
 def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedRate]) -> Iterator[str]:
@@ -523,7 +523,8 @@ def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple
 
 def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Difference) -> str:
     first, second = difference.first.name, difference.second.name
-    lines = [f"Lines that {second} reads {kind} than {first}: {len(changes)}"]
+    noun = "Lines" if difference.measure == CER.name else "Pages"
+    lines = [f"{noun} that {second} reads {kind} than {first}: {len(changes)}"]
     width = max(map(len, ("reference", first, second)))
     for change in changes[:_MAX_LINES_IN_TEXT]:
         one, other = change.scores

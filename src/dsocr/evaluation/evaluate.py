@@ -19,7 +19,14 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
-from dsocr.evaluation.metrics import ErrorRate, character_errors, describe_change, format_change_interval, pool
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    character_errors,
+    describe_change,
+    format_change_interval,
+    percentage,
+    pool,
+)
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
@@ -243,8 +250,8 @@ def evaluate(
     notes = [*_notes(run, opened, split, limit, is_own=dataset is None)]
     language_model = _language_model(samples, predictions, reader)
     if language_model:
-        without, with_model = language_model["cer_without"], language_model["cer"]
-        notes.append(f"The language model of the training texts brings the CER from {without:.2%} to {with_model:.2%}.")
+        without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
+        notes.append(f"The language model of the training texts brings the CER from {without} to {with_model}.")
     card = make_scorecard(
         split,
         lines.get("base"),

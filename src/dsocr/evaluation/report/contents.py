@@ -89,7 +89,7 @@ class ReportContents:
         standard = self.scores[-1].intervals.get("cer_cr2")
         if standard is not None and standard.bounds:
             low, high = standard.bounds
-            sentences.append(f"The standard interval (CR2) is {100 * low:.1f} to {100 * high:.1f} %.")
+            sentences.append(f"The standard interval of the CER (CR2) is {100 * low:.1f} to {100 * high:.1f} %.")
         return [unbroken(one) for one in sentences]
 
 
