@@ -2,83 +2,139 @@
 
     python benchmarks/forecast.py --repeats 300
 
-The true curve is a power law with an offset (exponent 0.1 to 1, offset 0 to 80 % of the rate at the largest size, that
-rate 5 to 40 %). Each training deviates from it by lognormal noise; each scored cluster has its own difficulty
-(lognormal, 0.35) and 300 to 1,500 characters, whose errors are Poisson. The forecast is for twice as many samples, or
-eight times where a row says so. Columns: `same lines` is the share of intervals that contain its rate on the same
-scored lines (without the allowance for other lines, as when a training is held out), `other lines` that contain the
-true curve, as on endless other lines, `fewer errors` that contain its fall since the largest size. `half width`, of the
-interval for other lines, and `error` are fractions of the rate, medians.
+The true curve is of a family: a power law with an offset (exponent 0.1 to 1, offset 0 to 80 % of the rate at the
+largest size), transfer from a base, (1 + n/n0)^-b (b 0.1 to 1, n0 20 to 1,000), a logistic curve in log n (middle 50
+to 1,000, slope 0.7 to 2, floor 0 to half), or a broken power law (exponent 0.1 to 0.4, then 0.4 to 1, break at 100 to
+1,000). The rate at the largest size is 5 to 40 %. A forecast fits power laws with an offset and a head start n0, so
+the first two families are its own and the others foreign. Where the base is known, it lies on the curve of a transfer
+and of a logistic curve, which begin at a finite rate, and anywhere up to 3.3 times above the smallest training's for
+the other two.
+
+Each training deviates from the curve by lognormal noise; each scored cluster has its own difficulty (lognormal, 0.35)
+and 300 to 1,500 characters, whose errors are Poisson. The forecast is for two and for four times as many samples.
+Columns: `rate` is the share of intervals that contain the true curve, as on endless other lines, `fall` those of "fewer
+errors" that contain its fall since the largest size, `too high` the intervals for four times that lie above the truth,
+`held out` those that contain the rate of a training scored on the same lines, without the allowance for other lines,
+`its fall` those for the measured fall, which includes the luck of two trainings. `half width` and `error` of the rate
+are medians, as fractions of the rate at two times.
 """
 
 import argparse
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from dsocr.evaluation.learning_curve import fit_learning_curve
+from dsocr.evaluation.statistics import Floats
 from measuring import processor
+
+AHEAD = (2, 4)
+DRAWS = 500
 
 
 @dataclass(frozen=True)
 class Scene:
-    """How many trainings, how far ahead, how many clusters are scored, and how lucky trainings are."""
+    """A family of curves, how many trainings, how many clusters are scored, and how lucky trainings are."""
 
+    family: Literal["power law", "transfer", "logistic", "broken"] = "power law"
+    base: bool = False
     sizes: tuple[int, ...] = (41, 82, 165, 330)
     clusters: int = 60
     luck: float = 0.05
-    ahead: int = 2
 
 
 SCENES = {
-    "4 sizes, 60 lines, luck 3 %": Scene(luck=0.03),
-    "4 sizes, 60 lines, luck 5 %": Scene(),
-    "4 sizes, 60 lines, luck 8 %": Scene(luck=0.08),
-    "4 sizes, 60 lines, luck 15 %": Scene(luck=0.15),
-    "4 sizes, 6 writers, luck 5 %": Scene(clusters=6),
-    "3 sizes, 60 lines, luck 5 %": Scene(sizes=(82, 165, 330)),
-    "3 sizes, 6 writers, luck 5 %": Scene(sizes=(82, 165, 330), clusters=6),
-    "6 sizes, 60 lines, luck 5 %": Scene(sizes=(10, 20, 41, 82, 165, 330)),
-    "4 sizes, 60 lines, luck 5 %, 8 x ahead": Scene(ahead=8),
+    "power law": Scene(),
+    "power law, base known": Scene(base=True),
+    "transfer": Scene("transfer"),
+    "transfer, base known": Scene("transfer", base=True),
+    "logistic": Scene("logistic"),
+    "logistic, base known": Scene("logistic", base=True),
+    "broken power law": Scene("broken"),
+    "broken power law, base known": Scene("broken", base=True),
+    "power law, luck 3 %": Scene(luck=0.03),
+    "power law, luck 8 %": Scene(luck=0.08),
+    "power law, luck 15 %": Scene(luck=0.15),
+    "transfer, base known, luck 15 %": Scene("transfer", base=True, luck=0.15),
+    "power law, 6 writers": Scene(clusters=6),
+    "transfer, base known, 6 writers": Scene("transfer", base=True, clusters=6),
+    "power law, 3 sizes": Scene(sizes=(82, 165, 330)),
+    "transfer, base known, 3 sizes": Scene("transfer", base=True, sizes=(82, 165, 330)),
+    "transfer, 6 sizes": Scene("transfer", sizes=(10, 20, 41, 82, 165, 330)),
 }
 
 
-def simulate(scene: Scene, repeats: int) -> tuple[float, float, float, float, float]:
-    """Coverage on the same lines, on other lines and of the fall, median half width and error."""
+def draw_curve(scene: Scene, random: np.random.Generator) -> Callable[[Floats], Floats]:
+    """A curve of the family, as a function of the number of samples, up to a factor."""
+    if scene.family == "power law":
+        exponent, floor = random.uniform(0.1, 1), random.uniform(0, 0.8)
+        return lambda counts: (1 - floor) * (counts / scene.sizes[-1]) ** -exponent + floor
+    if scene.family == "transfer":
+        exponent, start = random.uniform(0.1, 1), math.exp(random.uniform(math.log(20), math.log(1000)))
+        return lambda counts: (1 + counts / start) ** -exponent
+    if scene.family == "logistic":
+        middle, slope = math.exp(random.uniform(math.log(50), math.log(1000))), random.uniform(0.7, 2)
+        floor = random.uniform(0, 0.5)
+        return lambda counts: floor + (1 - floor) / (1 + (counts / middle) ** slope)
+    first, then = random.uniform(0.1, 0.4), random.uniform(0.4, 1)
+    at = math.exp(random.uniform(math.log(100), math.log(1000)))
+    return lambda counts: counts**-first * (1 + counts / at) ** (first - then)
+
+
+def simulate(scene: Scene, repeats: int) -> list[str]:
+    """The cells of a row."""
     random = np.random.default_rng(17)
-    same, other, falls, widths, misses = 0, 0, 0, [], []
+    inside, widths, misses = np.zeros(7), [], []
     for repeat in range(repeats):
-        exponent, floor, top = random.uniform(0.1, 1), random.uniform(0, 0.8), random.uniform(0.05, 0.4)
         largest = scene.sizes[-1]
-        counts = np.array([*scene.sizes, scene.ahead * largest], dtype=float)
-        truth = top * ((1 - floor) * (counts / largest) ** -exponent + floor)
+        trained = np.array([*scene.sizes, *(ahead * largest for ahead in AHEAD)], dtype=float)
+        curve = draw_curve(scene, random)
+        factor = random.uniform(0.05, 0.4) / curve(np.array([float(largest)]))[0]
+        truth = factor * curve(trained)
+        counts = list(scene.sizes)
+        if scene.base:
+            known = scene.family in {"transfer", "logistic"}
+            base = factor * curve(np.zeros(1))[0] if known else truth[0] * math.exp(random.uniform(0, 1.2))
+            truth, counts = np.array([base, *truth]), [0, *counts]
         lengths = random.integers(300, 1500, scene.clusters).astype(float)
         hard = random.lognormal(-(0.35**2) / 2, 0.35, scene.clusters)
-        rates = truth * random.lognormal(0, scene.luck, counts.size)
+        rates = truth * random.lognormal(0, scene.luck, truth.size)
         errors = random.poisson(rates[:, None] * hard * lengths).astype(float)
-        curve = fit_learning_curve(scene.sizes, errors[:-1], lengths, seed=repeat, draws=1000)
-        expected = curve.expect(int(counts[-1]))
-        measured = errors[-1].sum() / lengths.sum()
-        together = errors[:-1].sum(axis=1, keepdims=True), lengths.sum(keepdims=True)
-        held = fit_learning_curve(scene.sizes, *together, seed=repeat, draws=1000).expect(int(counts[-1]))
-        same += held.low <= measured <= held.high
-        other += expected.low <= truth[-1] <= expected.high
-        falls += expected.min_reduction <= 1 - truth[-1] / truth[-2] <= expected.max_reduction
-        widths.append((expected.high - expected.low) / 2 / truth[-1])
-        misses.append(abs(expected.rate - measured) / measured)
-    return same / repeats, other / repeats, falls / repeats, float(np.median(widths)), float(np.median(misses))
+        known_errors = errors[: -len(AHEAD)]
+        fitted = fit_learning_curve(counts, known_errors, lengths, seed=repeat, draws=DRAWS)
+        for place, ahead in enumerate(AHEAD):
+            expected, true = fitted.expect(ahead * largest), truth[len(counts) + place]
+            inside[2 * place] += expected.low <= true <= expected.high
+            fall = 1 - true / truth[len(counts) - 1]
+            inside[2 * place + 1] += expected.min_reduction <= fall <= expected.max_reduction
+            if ahead == AHEAD[0]:
+                widths.append((expected.high - expected.low) / 2 / true)
+                misses.append(abs(expected.rate - true) / true)
+        inside[4] += expected.low > true
+        together = known_errors.sum(axis=1, keepdims=True), lengths.sum(keepdims=True)
+        held = fit_learning_curve(counts, *together, seed=repeat, draws=DRAWS)
+        expected, measured = held.expect(2 * largest), errors[len(counts)].sum() / lengths.sum()
+        inside[5] += expected.low <= measured <= expected.high
+        _, low, high = held.expect_measured_reduction(2 * largest)
+        inside[6] += low <= 1 - errors[len(counts)].sum() / errors[len(counts) - 1].sum() <= high
+    return [f"{share:.0%}" for share in (*(inside / repeats), np.median(widths), np.median(misses))]
 
 
 def main() -> None:
     """Print a row for each scene."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--repeats", type=int, default=300)
-    repeats = arguments.parse_args().repeats
-    print(f"{processor()}; {repeats} repeats\n")
-    print("| scene | same lines | other lines | fewer errors | half width | error |\n|---|---:|---:|---:|---:|---:|")
-    for name, scene in SCENES.items():
-        same, other, fall, width, miss = simulate(scene, repeats)
-        print(f"| {name} | {same:.1%} | {other:.1%} | {fall:.1%} | {width:.0%} | {miss:.1%} |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=300)
+    parser.add_argument("--scenes", nargs="+", choices=list(SCENES), default=list(SCENES))
+    arguments = parser.parse_args()
+    heads = [f"{name}, {ahead} x" for ahead in AHEAD for name in ("rate", "fall")]
+    heads += ["too high", "held out", "its fall", "half width", "error"]
+    print(f"{processor()}; {arguments.repeats} repeats\n")
+    print(f"| curve | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
+    for name in arguments.scenes:
+        print(f"| {name} | {' | '.join(simulate(SCENES[name], arguments.repeats))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,15 @@ tell one.
 
 The constants of dsocr's intervals were chosen on the first two groups of scenes, with other random numbers; the third
 group was written down before it was run, and none of them was changed after. Words have scenes of their own.
+
+    python benchmarks/intervals.py --scenes standard prior --repeats 1000
+
+`standard` compares with the standard interval (log CR2, for a difference CR2, both with Satterthwaite's degrees of
+freedom) on ten scenes. `prior` asks whether the usual spread between writers (0.4 of the rate) can be estimated from
+the data at hand: from the test set itself, from 30 other writers of the same kind (such as those of the other
+splits), or, as the best that estimating could bring, from 3,000. Estimated is the between-writer standard deviation
+of the rate, by moments: what of the spread is more than the chance of lines, whose standard deviation is taken to
+equal the rate.
 """
 
 import argparse
@@ -23,7 +32,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.statistics import Clusters, Floats, Interval, PairedErrors, difference_interval, interval_of
+from dsocr.evaluation.statistics import (
+    RATE_PRIOR,
+    Clusters,
+    Floats,
+    Interval,
+    PairedErrors,
+    Prior,
+    cr2_difference,
+    cr2_interval,
+    difference_interval,
+    interval_of,
+)
 from measuring import processor
 
 RESAMPLES = 1000
@@ -54,6 +74,8 @@ class Scene:
     """Whether the writers' rates are gamma instead of lognormal."""
     tails: float = np.inf
     """Degrees of freedom of Student's distribution that the logarithms have instead of the normal one."""
+    dominant: bool = False
+    """Whether one writer in ten has eight times as many lines."""
 
 
 FIRST = {
@@ -95,6 +117,18 @@ GROUPS: dict[str, tuple[Mapping[str, Scene], tuple[int, ...]]] = {
     "second": (SECOND, (5, 7, 10, 15, 30, 70)),
     "third": (THIRD, (5, 7, 9, 14, 25, 40, 80)),
 }
+TEN = {
+    "writers alike": Scene(lines=25, uneven=0.2, hands=0.15, runaways=0, rate=0.15, gains=0.1),
+    "every tenth writer has eight times the lines": Scene(dominant=True, hands=0.4, runaways=0),
+    "even writers, no runaways": FIRST["even writers, no runaways"],
+    "1 % runaways": FIRST["1 % runaways"],
+    "4 lines a writer": FIRST["4 lines a writer"],
+    "very unlike hands": FIRST["very unlike hands"],
+    "the hard hands write most": FIRST["the hard hands write most"],
+    "near print": THIRD["near print"],
+    "some odd hands": THIRD["some odd hands"],
+    "a fifth of the hands six times as hard": SECOND["a fifth of the hands six times as hard"],
+}
 WORDS = {
     "1 % runaways": Scene(),
     "4 lines a writer": Scene(lines=4, rate=0.1),
@@ -133,6 +167,8 @@ def draw(scene: Scene, writers: int, random: np.random.Generator) -> Drawn:
         hard = random.standard_t(scene.tails, writers) * np.sqrt(1 - 2 / scene.tails)
     lines = random.negative_binomial(1 / scene.uneven, 1 / (1 + scene.uneven * scene.lines), writers)
     lines = np.minimum(1 + lines, 10 * scene.lines) * np.exp(scene.leaning * hard)
+    if scene.dominant:
+        lines *= np.where(np.arange(writers) % 10 == 0, 8, 1)
     of_line = np.repeat(np.arange(writers), np.maximum(1, lines.round().astype(int)))
     count = of_line.size
     lengths = random.integers(12, 60, count)
@@ -263,6 +299,57 @@ def run(groups: list[str], repeats: int, say: Callable[[str], None]) -> None:
         say("")
 
 
+def spread_of(drawn: Drawn) -> float:
+    """The standard deviation between writers, relative to the second reading's rate, beyond the chance of lines."""
+    clusters = Clusters("writer", drawn.of_line)
+    length, lines = clusters.sums(drawn.lengths), np.bincount(drawn.of_line)
+    rate = drawn.two.sum() / drawn.lengths.sum()
+    squares = (clusters.sums(drawn.two) / length / max(rate, 1e-9) - 1) ** 2
+    found = squares.sum() / max(1, clusters.count - 1) - np.mean(1 / lines)
+    return float(np.sqrt(max(found, 0)))
+
+
+def run_ten(repeats: int, sizes: tuple[int, ...], *, prior: bool, say: Callable[[str], None]) -> None:
+    """Print coverage and width of our intervals on ten scenes, beside the standard ones or with estimated priors."""
+    kinds = ["rate: dsocr", "log CR2", "difference: dsocr", "CR2"]
+    if prior:
+        kinds = ["0.4", "of the test set", "of 30 others", "of 3,000 others", "log CR2"]
+    say(f"| scene | writers | {' | '.join(kinds)} |\n|---|---:|{'---:|' * len(kinds)}")
+    columns: list[list[Cell]] = [[] for _ in kinds]
+    for name, scene in TEN.items():
+        rate, difference, _ = draw(scene, 1_500_000 // scene.lines, np.random.default_rng(1)).truths
+        known = spread_of(draw(scene, 3000, np.random.default_rng(2)))
+        for writers in sizes:
+            random, cells = np.random.default_rng(writers), [Cell() for _ in kinds]
+            others = sets(scene, 30, repeats, np.random.default_rng(100 + writers)) if prior else iter(())
+            for drawn in sets(scene, writers, repeats, random):
+                clusters = Clusters("writer", drawn.of_line)
+                two, lengths = drawn.two, drawn.lengths
+                if prior:
+                    spreads = (RATE_PRIOR.between_writers, spread_of(drawn), spread_of(next(others)), known)
+                    found = [
+                        interval_of(two, lengths, clusters, prior=Prior(one, RATE_PRIOR.weight)) for one in spreads
+                    ]
+                    truths = [(one, rate) for one in (*found, cr2_interval(two, lengths, clusters))]
+                else:
+                    paired = PairedErrors(drawn.one, two, lengths, clusters)
+                    truths = [
+                        (interval_of(two, lengths, clusters), rate),
+                        (cr2_interval(two, lengths, clusters), rate),
+                        (difference_interval(paired), difference),
+                        (cr2_difference(paired), difference),
+                    ]
+                for cell, (interval, truth) in zip(cells, truths, strict=True):
+                    cell.add(interval, truth)
+            say(f"| {name} | {writers} | {' | '.join(map(str, cells))} |")
+            for column, cell in zip(columns, cells, strict=True):
+                column.append(cell)
+    say("")
+    for kind, column in zip(kinds, columns, strict=True):
+        say(f"{kind}: {_summary(column)}")
+    say("")
+
+
 def run_words(repeats: int, say: Callable[[str], None]) -> None:
     """Print a table of word error rates."""
     kinds = ("words: dsocr", "percentile")
@@ -300,7 +387,9 @@ def _summary(cells: list[Cell]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=2000)
-    parser.add_argument("--scenes", nargs="+", choices=[*GROUPS, "words"], default=[*GROUPS, "words"])
+    parser.add_argument(
+        "--scenes", nargs="+", choices=[*GROUPS, "words", "standard", "prior"], default=[*GROUPS, "words"]
+    )
     arguments = parser.parse_args()
     print(f"{processor()}; {arguments.repeats} repeats\n", flush=True)
     run(
@@ -310,3 +399,6 @@ if __name__ == "__main__":
     )
     if "words" in arguments.scenes:
         run_words(arguments.repeats, lambda line: print(line, flush=True))
+    for name in ("standard", "prior"):
+        if name in arguments.scenes:
+            run_ten(arguments.repeats, (5, 10, 20), prior=name == "prior", say=lambda line: print(line, flush=True))

@@ -75,6 +75,21 @@ def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
     assert pretended.read[4:] == ["lines-8"], "a damaged score is made again"
 
 
+def test_the_base_is_where_the_curve_begins(small_config: RunConfig) -> None:
+    pretended, counts = Pretended(), []
+
+    def read_nothing(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
+        return dict.fromkeys((sample.id for sample in samples), "")
+
+    result = pretended.forecast(
+        small_config, predict_base=read_nothing, on_point=lambda point: counts.append(point.samples)
+    )
+    assert counts == [4, 8, 12, 16, 0]
+    assert [(point.samples, point.steps) for point in result.points][:2] == [(0, 0), (4, 8)]
+    assert result.points[0].cer == 1
+    assert pretended.forecast(small_config, predict_base=read_nothing).points == result.points
+
+
 def test_a_forecast_that_was_stopped_goes_on(small_config: RunConfig) -> None:
     pretended = Pretended(stop_at=2)
     with pytest.raises(Interrupted):
@@ -146,7 +161,8 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
         config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note: steps.append((done, total))
     )
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert [point.samples for point in result.points] == [8, 16]
+    assert [point.samples for point in result.points] == [0, 8, 16], "the base is read, too"
+    assert result.points[0].cer > 0
     assert result.sentences() == [result.reason]
     assert is_trained(config)
     with raises_code("run-finished"):

@@ -206,7 +206,8 @@ def forecast(
     printer = Printer(quiet=quiet or json)
 
     def on_point(point: "CurvePoint") -> None:
-        printer.message(f"{point.samples} lines, {point.steps} steps: CER {point.cer:.2%}")
+        trained = f"{point.samples} lines, {point.steps} steps" if point.samples else "the base, untrained"
+        printer.message(f"{trained}: CER {point.cer:.2%}")
 
     with printer.progress("training", "steps") as progress:
         result = forecast(

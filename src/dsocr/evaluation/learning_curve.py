@@ -1,7 +1,9 @@
 """Learning curves: fit a power law through trainings on increasing numbers of samples, and forecast further ones.
 
-The error rate with n samples is a * n^-b + c. All curves on a grid of exponents and floors are weighted by how well
-they fit, and drawn with the uncertainty of the scored lines and of training; see `fit_learning_curve`.
+The error rate with n samples is a * (n + n0)^-b + c, where n0 is what the base already knew (Hernandez et al. 2021,
+Scaling Laws for Transfer); a training from nothing has n0 = 0. All curves on a grid of exponents, floors and n0 are
+weighted by how well they fit, and drawn with the uncertainty of the scored lines and of training; see
+`fit_learning_curve`.
 """
 
 import math
@@ -10,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, pool
@@ -24,27 +27,34 @@ MAX_EXTRAPOLATION = 10
 LEVEL = 0.95
 _QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
-_EXPONENTS = np.geomspace(0.1, 2.0, 30)
-_FLOORS = np.linspace(0.0, 1.0, 26)
+_EXPONENTS = np.geomspace(0.1, 2.0, 15)
+_FLOORS = np.linspace(0.0, 1.0, 11) ** 2
 """c as a share of the rate at the largest size."""
+_HEAD_STARTS = np.array([0.0, 20, 60, 150, 400, 1000])
+"""n0, in samples."""
+
+_BASE_RANGE = math.log(10)
+"""Where the base is not on the curve, its log rate may be anywhere in a range of this width."""
 
 _NOISE_SHAPE, _NOISE_SCALE = 0.75, 0.05
 """The prior of the noise variance is an inverse gamma, worth one and a half residuals of 5 % each."""
 
-_DRAWS = 4000
+_DRAWS = 2000
+_DRAWS_PER_BATCH = 250
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """The curve a * n^-b + c, as a fraction."""
+    """The curve a * (n + n0)^-b + c, as a fraction."""
 
     a: float
     b: float
     c: float
+    n0: float = 0.0
 
     def __call__(self, count: float) -> float:
         """Return the error rate with this number of samples."""
-        return float(self.a * count**-self.b + self.c)
+        return float(self.a * (count + self.n0) ** -self.b + self.c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +97,33 @@ class LearningCurve:
     heights: Floats = field(repr=False)
     floors: Floats = field(repr=False)
     exponents: Floats = field(repr=False)
+    head_starts: Floats = field(repr=False)
     noise: Floats = field(repr=False)
 
     def expect(self, count: int) -> ExpectedRate:
         """Return the rate that a training with `count` samples would score, including its randomness."""
-        shape = _shape(count / self.largest, self.exponents, self.floors)
+        shape = self._relative(count)
         low, rate, high = np.quantile(self.heights * shape * np.exp(self.noise), _QUANTILES).tolist()
         smallest, reduction, largest = np.quantile(1 - shape, _QUANTILES).tolist()
         return ExpectedRate(count, rate, low, high, reduction, smallest, largest)
+
+    def expect_measured_reduction(self, count: int) -> tuple[float, float, float]:
+        """Return median and interval of the reduction between two trainings, both with their randomness."""
+        low, median, high = np.quantile(
+            1 - self._relative(count) * np.exp(math.sqrt(2) * self.noise), _QUANTILES
+        ).tolist()
+        return median, low, high
+
+    def _relative(self, count: float) -> Floats:
+        share = (count + self.head_starts) / (self.largest + self.head_starts)
+        return _shape(share, self.exponents, self.floors)
 
     def needed(self, target: float) -> NeededSamples:
         """Return how many samples bring the error rate down to a target."""
         share = (target / self.heights - self.floors) / np.maximum(1 - self.floors, 1e-12)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            counts = np.where(share > 0, self.largest * np.power(np.maximum(share, 0), -1 / self.exponents), np.inf)
+            further = (self.largest + self.head_starts) * np.power(np.maximum(share, 0), -1 / self.exponents)
+            counts = np.where(share > 0, np.maximum(further - self.head_starts, 1.0), np.inf)
         low, count, high = np.quantile(counts, _QUANTILES, method="nearest").tolist()
         return NeededSamples(target, count, low, high, float(np.isfinite(counts).mean()))
 
@@ -108,36 +131,93 @@ class LearningCurve:
 def fit_learning_curve(
     counts: Sequence[int], errors: Floats, lengths: Floats, *, seed: int = 17, draws: int = _DRAWS
 ) -> LearningCurve:
-    """Fit a learning curve through trainings with `counts` samples.
+    """Fit a learning curve through trainings with `counts` samples, 0 for the base before any training.
 
     `errors` (sizes, clusters) has the edits of each training in each cluster of scored lines, `lengths` (clusters) the
     reference characters. Each draw resamples the clusters, then draws a curve, its height and the noise of training
-    from their posterior. A size without errors counts as half an error. Raises ValueError for fewer than three sizes.
+    from their posterior. A size without errors counts as half an error. A base may read worse or better than its
+    trainings continue, so half of the prior is for curves on which it does not lie. Raises ValueError for fewer than
+    three sizes of trainings.
     """
-    if len(set(counts)) < MIN_SIZES:
-        raise ValueError(f"a learning curve needs {MIN_SIZES} different sizes, not {len(set(counts))}")
+    if len(set(counts) - {0}) < MIN_SIZES:
+        raise ValueError(f"a learning curve needs {MIN_SIZES} different sizes, not {len(set(counts) - {0})}")
     random = np.random.default_rng(seed)
     sizes, largest = np.asarray(counts, dtype=np.float64), float(max(counts))
-    exponents, floors = (grid.ravel() for grid in np.meshgrid(_EXPONENTS, _FLOORS, indexing="ij"))
-    shapes = np.log(_shape(sizes[:, None] / largest, exponents, floors)).T
+    exponents, floors, head_starts = (
+        grid.ravel() for grid in np.meshgrid(_EXPONENTS, _FLOORS, _HEAD_STARTS, indexing="ij")
+    )
+    trained = sizes > 0
+    models = [_CurveModel(sizes, trained, exponents, floors, head_starts)]
+    if not trained.all():
+        started = head_starts > 0
+        models.append(_CurveModel(sizes, sizes >= 0, exponents[started], floors[started], head_starts[started]))
 
     log_rates = np.log(_pooled_rates(errors, np.ones((1, lengths.size)), lengths))
-    heights, squares = _residuals(_resample(log_rates, errors, lengths, random, draws), shapes)
-    gamma_shape = _NOISE_SHAPE + (sizes.size - 1) / 2
-    log_posterior = -gamma_shape * np.log(_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2)
-    # Adding Gumbel noise and taking the maximum draws from the posterior.
-    chosen = np.argmax(log_posterior + random.gumbel(size=log_posterior.shape), axis=1)
-    rows = np.arange(draws)
-    variance = _NOISE_SHAPE * _NOISE_SCALE**2 + squares[rows, chosen] / 2
-    variance = variance / random.gamma(gamma_shape, size=draws)
-    height = heights[rows, chosen] + random.normal(size=draws) * np.sqrt(variance / sizes.size)
-    noise = random.normal(size=draws) * np.sqrt(variance)
+    drawn = _resample(log_rates, errors, lengths, random, draws)
+    found = [
+        _draw_curves(models, drawn[start : start + _DRAWS_PER_BATCH], random)
+        for start in range(0, draws, _DRAWS_PER_BATCH)
+    ]
+    exponent, floor, head_start, height, noise = np.concatenate(found, axis=1)
 
-    best_heights, best_squares = _residuals(log_rates, shapes)
+    likeliest = max(models, key=lambda model: model.evidence(model.residuals(log_rates)[1]).max())
+    best_heights, best_squares = likeliest.residuals(log_rates)
     closest = int(np.argmin(best_squares[0]))
-    top, floor, exponent = math.exp(best_heights[0, closest]), float(floors[closest]), float(exponents[closest])
-    best = PowerLaw(top * (1 - floor) * largest**exponent, exponent, top * floor)
-    return LearningCurve(best, largest, np.exp(height), floors[chosen], exponents[chosen], noise)
+    top, (b, c, n0) = math.exp(best_heights[0, closest]), likeliest.grid[:, closest].tolist()
+    best = PowerLaw(top * (1 - c) * (largest + n0) ** b, b, top * c, n0)
+    return LearningCurve(best, largest, np.exp(height), floor, exponent, head_start, noise)
+
+
+class _CurveModel:
+    """Curves on a grid, to be fitted to the points that are `used`."""
+
+    def __init__(
+        self, sizes: Floats, used: NDArray[np.bool_], exponents: Floats, floors: Floats, head_starts: Floats
+    ) -> None:
+        self.used, self.grid = used, np.stack([exponents, floors, head_starts])
+        shares = (sizes[used][:, None] + head_starts) / (sizes.max() + head_starts)
+        shapes = np.log(_shape(shares, exponents, floors)).T
+        # With a base, curves from a head start are fitted twice, with and without it.
+        self._prior = np.where((head_starts > 0) & bool((sizes == 0).any()), 0.5, 1.0)
+        self._mean, self._centered = shapes.mean(axis=1), shapes - shapes.mean(axis=1, keepdims=True)
+
+    def residuals(self, log_rates: Floats) -> tuple[Floats, Floats]:
+        """Return, for each row of points and each curve, the best log height and the sum of squared residuals."""
+        points = log_rates[:, self.used]
+        heights = points.mean(axis=1)[:, None] - self._mean
+        points = points - points.mean(axis=1, keepdims=True)
+        squares = (points**2).sum(axis=1)[:, None] + (self._centered**2).sum(axis=1) - 2 * points @ self._centered.T
+        return heights, np.maximum(squares, 0)
+
+    def evidence(self, squares: Floats) -> Floats:
+        """Return the probability of each curve, up to a factor: its height and the noise's variance integrated out."""
+        points, shape = int(self.used.sum()), self.noise_shape
+        constant = math.gamma(shape) / math.sqrt(points * (2 * math.pi) ** (points - 1))
+        constant /= _BASE_RANGE ** (self.used.size - points)
+        return np.asarray(constant * self._prior * np.power(_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2, -shape))
+
+    @property
+    def noise_shape(self) -> float:
+        """The shape of the posterior inverse gamma distribution of the variance of the noise."""
+        return _NOISE_SHAPE + (int(self.used.sum()) - 1) / 2
+
+
+def _draw_curves(models: Sequence[_CurveModel], log_rates: Floats, random: np.random.Generator) -> Floats:
+    """Draw a curve for each row of log rates: its exponent, floor, head start, log height and noise, as five rows."""
+    found = [model.residuals(log_rates) for model in models]
+    evidence = [model.evidence(squares) for model, (_, squares) in zip(models, found, strict=True)]
+    cumulative = np.cumsum(np.concatenate(evidence, axis=1), axis=1)
+    rows = np.arange(len(log_rates))
+    chosen = (cumulative < cumulative[:, -1:] * random.random((len(rows), 1))).sum(axis=1)
+    grid = np.concatenate([model.grid for model in models], axis=1)[:, chosen]
+    heights, squares = (np.concatenate([one[part] for one in found], axis=1)[rows, chosen] for part in (0, 1))
+    of_model = np.searchsorted(np.cumsum([model.grid.shape[1] for model in models]), chosen, side="right")
+    shapes = np.array([model.noise_shape for model in models])[of_model]
+    variance = (_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2) / random.gamma(shapes)
+    points = np.array([model.used.sum() for model in models])[of_model]
+    height = heights + random.normal(size=len(rows)) * np.sqrt(variance / points)
+    noise = random.normal(size=len(rows)) * np.sqrt(variance)
+    return np.stack([*grid, height, noise])
 
 
 def _shape(share: "Floats | float", exponent: Floats, floor: Floats) -> Floats:
@@ -166,15 +246,6 @@ def _resample(log_rates: Floats, errors: Floats, lengths: Floats, random: np.ran
     return np.asarray(log_rates + shifts * correction[:, None], dtype=np.float64)
 
 
-def _residuals(log_rates: Floats, shapes: Floats) -> tuple[Floats, Floats]:
-    """Return, for each row of points and each shape, the best log height and the sum of squared residuals."""
-    heights = log_rates.mean(axis=1)[:, None] - shapes.mean(axis=1)[None]
-    log_rates = log_rates - log_rates.mean(axis=1, keepdims=True)
-    shapes = shapes - shapes.mean(axis=1, keepdims=True)
-    squares = (log_rates**2).sum(axis=1)[:, None] + (shapes**2).sum(axis=1)[None] - 2 * log_rates @ shapes.T
-    return heights, np.maximum(squares, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class ScoredLine:
     """A line of the scored split: its edits, the characters of its reference, its writer and page."""
@@ -188,7 +259,7 @@ class ScoredLine:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A training: its number of samples and optimizer steps, and its scored lines."""
+    """A training: its number of samples and optimizer steps, both 0 for the base alone, and its scored lines."""
 
     samples: int
     steps: int
@@ -205,7 +276,8 @@ class Forecast:
     """Trainings, the curve through them, and what it predicts.
 
     Without a `curve`, `reason` says why. `unit` is what was resampled for the interval, `clusters` their number.
-    `held_out` is what the smaller trainings predict for the largest.
+    `held_out` is what the smaller trainings predict for the largest, `held_out_fall` (median, low, high) the share of
+    the second largest's errors that would be gone, with the randomness of both.
     """
 
     split: str
@@ -216,6 +288,7 @@ class Forecast:
     more: Sequence[ExpectedRate]
     targets: Sequence[NeededSamples]
     held_out: ExpectedRate | None
+    held_out_fall: tuple[float, float, float] | None
     reason: str | None
 
     @classmethod
@@ -224,6 +297,7 @@ class Forecast:
     ) -> Self:
         """Forecast for numbers of samples added to the largest training, and for error rates to reach.
 
+        A point without samples is the base: the beginning of the curve, unless the trainings say otherwise.
         Raises DataError if the points were not scored on the same lines.
         """
         points = sorted(points, key=lambda point: point.samples)
@@ -246,7 +320,8 @@ class Forecast:
             more=[curve.expect(largest + number) for number in more] if curve else [],
             targets=[curve.needed(target) for target in targets] if curve else [],
             held_out=None if smaller is None else smaller.expect(largest),
-            reason=None if curve else f"a forecast needs {MIN_SIZES} training sizes, not {len(points)}",
+            held_out_fall=None if smaller is None else smaller.expect_measured_reduction(largest),
+            reason=None if curve else f"a forecast needs {MIN_SIZES} training sizes, not {len(_trained(points))}",
         )
 
     @property
@@ -266,7 +341,27 @@ class Forecast:
                 f"{_format_rate(self.held_out)} was expected, {'inside' if self.held_out_inside else 'OUTSIDE'} its "
                 "interval"
             )
+        if self.held_out_fall is not None:
+            low, high = (100 * share for share in self.held_out_fall[1:])
+            sentences.append(
+                f"check: {100 * self.measured_fall:.0f}% fewer errors than with {self.points[-2].samples} lines; "
+                f"{low:.0f} to {high:.0f}% was expected, {'inside' if self.fall_inside else 'OUTSIDE'}"
+            )
         return sentences
+
+    @property
+    def measured_fall(self) -> float:
+        """The share of the second largest training's errors that the largest does not make; negative if it has more."""
+        errors = [sum(line.errors for line in point.scored) for point in self.points[-2:]]
+        return 1 - errors[1] / max(errors[0], 0.5)
+
+    @property
+    def fall_inside(self) -> bool | None:
+        """Whether `measured_fall` is in the interval predicted for it; None without a prediction."""
+        if self.held_out_fall is None:
+            return None
+        _, low, high = self.held_out_fall
+        return low <= self.measured_fall <= high
 
     @property
     def held_out_inside(self) -> bool | None:
@@ -279,7 +374,8 @@ class Forecast:
         curve = ""
         if self.curve is not None:
             best = self.curve.best
-            curve = f"Closest curve: CER = {best.a:.3g} * lines^-{best.b:.2f} + {best.c:.3g}. "
+            lines = f"(lines + {best.n0:g})" if best.n0 else "lines"
+            curve = f"Closest curve: CER = {best.a:.3g} * {lines}^-{best.b:.2f} + {best.c:.3g}. "
         return (
             f"{curve}Every training is scored on the same {len(self.largest.scored)} lines of the {self.split} split. "
             f"The interval covers the choice of scored lines ({self.clusters} {self.unit}s resampled), the "
@@ -338,6 +434,11 @@ class Forecast:
                 "expected": asdict(self.held_out),
                 "error": self.held_out.rate - largest.cer,
                 "inside": self.held_out_inside,
+                "fall": {
+                    "measured": self.measured_fall,
+                    **dict(zip(("expected", "low", "high"), self.held_out_fall or (), strict=False)),
+                    "inside": self.fall_inside,
+                },
             },
             "reason": self.reason,
             "sentences": self.sentences(),
@@ -347,9 +448,14 @@ class Forecast:
         return count <= MAX_EXTRAPOLATION * self.largest.samples
 
 
+def _trained(points: Sequence[CurvePoint]) -> set[int]:
+    """Return the different sizes of trainings, without the base."""
+    return {point.samples for point in points} - {0}
+
+
 def _fit(points: Sequence[CurvePoint], clusters: Clusters) -> LearningCurve | None:
     """Fit a curve through the points; None if they are too few."""
-    if len({point.samples for point in points}) < MIN_SIZES:
+    if len(_trained(points)) < MIN_SIZES:
         return None
     lengths = clusters.sums(np.array([line.length for line in points[0].scored], dtype=np.float64))
     errors = [clusters.sums(np.array([line.errors for line in point.scored], dtype=np.float64)) for point in points]

@@ -1,5 +1,7 @@
 """Forecast what more lines would bring: train on growing shares of the training split, each scored on the same lines.
 
+The base alone is read too: its CER is where the curve begins.
+
 Each training is a run in `forecast/` of the run folder; the one on all samples is the run itself. Finished ones are not
 trained again, and interrupted ones resume.
 """
@@ -69,11 +71,13 @@ def forecast(
     on_message: Callable[[str], None] | None = None,
     train_function: TrainFunction = train,
     predict: PredictFunction | None = None,
+    predict_base: PredictFunction | None = None,
 ) -> Forecast:
     """Train on shares of the training split, score each on `split`, and extrapolate to more samples.
 
     Each share is trained for as many epochs (or steps) as configured, as the same recipe would be on more samples.
-    `sizes` are shares up to 1. `on_point` is called for each training that is scored. `overwrite` trains smaller shares
+    `sizes` are shares up to 1. `on_point` is called for each training that is scored, at last for the base (with no
+    samples), which is read unless `predict` is given and `predict_base` is not. `overwrite` trains smaller shares
     again that were trained with other settings; the run itself is never overwritten. Writes `forecast.json`,
     `forecast.html` and `forecast.png` into `forecast/` of the run folder.
 
@@ -100,6 +104,12 @@ def forecast(
         scores = folder / f"{_name(planned.samples)}-{split}.json"
         scored = _score_run(RunFolder.open(planned.config.output), scores, samples, hashes, predict or _predict)
         points.append(CurvePoint(planned.samples, planned.steps, scored))
+        if on_point is not None:
+            on_point(points[-1])
+    if predict_base or not predict:
+        # Of the run on most samples; which does not matter, as they have the same base.
+        run, scores = RunFolder.open(runs[-1].config.output), folder / f"{_name(0)}-{split}.json"
+        points.append(CurvePoint(0, 0, _score_run(run, scores, samples, hashes, predict_base or _predict_base)))
         if on_point is not None:
             on_point(points[-1])
     result = Forecast.compute(split, points, more=more, targets=targets)
@@ -175,6 +185,14 @@ def _score_run(
 
 
 def _predict(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
-    reader = LocalReader.of_run(run)
+    return _read(LocalReader.of_run(run), samples)
+
+
+def _predict_base(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
+    with LocalReader.of_run(run).base() as reader:
+        return _read(reader, samples)
+
+
+def _read(reader: LocalReader, samples: Sequence[Sample]) -> dict[str, str]:
     images = ((sample.id, open_image(sample.image)) for sample in samples)
     return {prediction.id: prediction.text for prediction in reader.read(images)}

@@ -115,7 +115,11 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
     """Plot the scored trainings as dots, the curve with its 95 % band, and the forecasts that were asked for."""
 
     def paint(axes: "Axes") -> None:
-        curve, first, largest = forecast.curve, forecast.points[0].samples, forecast.largest.samples
+        curve, first, largest = (
+            forecast.curve,
+            forecast.points[0].samples or forecast.points[1].samples,
+            forecast.largest.samples,
+        )
         if curve is not None:
             asked = [expected for expected in forecast.more if expected.count <= MAX_EXTRAPOLATION * largest]
             farthest = max([2 * largest, *(expected.count for expected in asked)])
