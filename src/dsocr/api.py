@@ -198,11 +198,14 @@ def compare(
     missing: "Missing" = "error",
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    pages: bool = False,
+    pool_seeds: bool = False,
 ) -> "Comparison":
     """Compare evaluated runs and files of predictions on the same lines; a string `NAME=PATH` names one.
 
     A single run is compared with its base. `base` puts the base of the first run before the others. `missing` says
-    whether a line without a prediction is an error or an empty text.
+    whether a line without a prediction is an error or an empty text. `pages` compares whole pages, whatever lines a
+    tool found. `pool_seeds` counts runs that differ in seed alone as one.
     """
     from dsocr.evaluation.predictions import compare_paths
 
@@ -214,6 +217,8 @@ def compare(
         missing=missing,
         columns=columns,
         encoding=encoding,
+        pages=pages,
+        pool_seeds=pool_seeds,
     )
 
 
