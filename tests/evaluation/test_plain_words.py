@@ -31,7 +31,7 @@ def test_a_rate_is_one_in_so_many(rate: float, words: str) -> None:
     assert one_in(rate, "letter") == words
 
 
-def test_the_result_is_told_with_its_writers_and_lines() -> None:
+def test_the_result_names_its_writers_and_lines() -> None:
     curve = [{"share": n / 60, "rest": 0.05 - n / 2000, "found": n / 90} for n in range(61)]
     words = describe_in_words(card(7), {"budget": curve})
     text = " ".join(words)

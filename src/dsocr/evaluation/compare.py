@@ -33,7 +33,7 @@ from dsocr.evaluation.rates import (
     describe_p,
     describe_rate_change,
 )
-from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, shorten
+from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, align_columns, shorten
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     LEVEL,
@@ -57,6 +57,7 @@ Verdict = Literal["better", "worse", "unclear", "too few", "same"]
 _DOMINANT_SHARE = 0.2
 """A single line with at least this share of all errors is reported."""
 
+_NUMBERS = PROFILE_LABELS["digits_only"]
 _MAX_LINES_IN_JSON = 100
 _MAX_GROUPS_IN_TABLE = 20
 _MAX_LINES_IN_TEXT = 5
@@ -431,8 +432,8 @@ def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedR
     """Yield where a verdict rests on what a normalisation takes away, such as е written for ё."""
     plain, first = rates[0], systems[0].name
     for rate in rates:
-        if rate.part != "all" or not rate.name.startswith(f"{CER.name} ") or rate.name == plain.name:
-            continue
+        if rate.part != "all" or not rate.name.startswith(f"{CER.name} ") or rate.name.endswith(_NUMBERS):
+            continue  # of another rate, or of other text
         for system in systems[1:]:
             before, after = (one.of_pair(first, system.name) for one in (plain, rate))
             if before.verdict == after.verdict or after.difference is None:

@@ -265,8 +265,8 @@ def describe_rate_change(rate: ComparedRate, change: RateDifference) -> str:
 
 
 def describe_bounds(rate: ComparedRate, change: RateDifference) -> str:
-    """Describe the interval of a difference, or why there is none."""
+    """Describe the interval of a difference, "none" if there is none."""
     if change.interval.bounds is None:
-        return change.interval.reason or "none"
+        return "none"
     low, high = (100 * end for end in change.interval.bounds)
     return format_change_interval(-high, -low) if rate.more_is_better else format_change_interval(low, high)

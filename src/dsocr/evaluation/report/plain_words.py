@@ -38,7 +38,7 @@ def _also_failed(score: Score) -> str:
 
 
 def _describe_writers(card: Scorecard) -> Iterator[str]:
-    """Say what to expect of a writer whom training never saw."""
+    """Describe what to expect of a writer whom training never saw."""
     new = card.by_writer_status.get("new")
     if new is None:
         yield "No line is by a writer who is surely new, so this does not say how a new writer would be read."
@@ -55,7 +55,7 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
 
 
 def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
-    """Say what checking the least confident lines brought, as it was measured."""
+    """Describe what checking the least confident lines brought, as it was measured."""
     curve: Sequence[Mapping[str, float]] = (confidence or {}).get("budget") or ()
     if len(curve) < 1 / _CHECKED or not curve[0]["rest"]:
         return
