@@ -241,7 +241,7 @@ class Difference:
         unit = self.interval.unit
         verdict = {"unclear": "no clear difference", "too few": f"too few {unit}s to decide"}
         found = verdict.get(str(self.typical_verdict), str(self.typical_verdict))
-        scope = f" {self.scope}" if self.scope else ""
+        scope = f" {self.scope.removeprefix(f'on {unit}s ')}" if self.scope else ""
         changes = [100 * (1 - one) for one in (ratio.ratio, ratio.high, ratio.low) if one is not None]
         more = changes[0] < 0
         change, *ends = [-one for one in changes] if more else changes

@@ -379,8 +379,10 @@ class Forecast:
         return (
             f"{curve}Every training is scored on the same {len(self.largest.scored)} lines of the {self.split} split. "
             f"The interval covers the choice of scored lines ({self.clusters} {self.unit}s resampled), the "
-            "randomness of training, and every curve that fits about as well. It assumes that new lines resemble the "
-            "ones in the training split: the same writers, or others like them."
+            "randomness of training, and every curve a * (lines + n0)^-b + c that fits about as well. It depends on "
+            "this form: where errors fall in an S-shaped (logistic) curve instead, 8 of 10 such intervals hold the CER "
+            "and 7 of 10 the fall. It assumes that new lines resemble the ones in the training split: the same "
+            "writers, or others like them."
         )
 
     def _describe_more(self, expected: ExpectedRate) -> str:
