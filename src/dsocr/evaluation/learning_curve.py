@@ -297,7 +297,7 @@ class Forecast:
     ) -> Self:
         """Forecast for numbers of samples added to the largest training, and for error rates to reach.
 
-        A point without samples is the base: the beginning of the curve, unless the trainings say otherwise.
+        A point without samples is the base, where the curve starts unless the trainings say otherwise.
         Raises DataError if the points were not scored on the same lines.
         """
         points = sorted(points, key=lambda point: point.samples)
