@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import dsocr
+from dsocr.data.detected_lines import reading_outlines
 from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
@@ -74,13 +75,13 @@ def read_lines(reader: dsocr.Reader, page: Page, found: list[Outline], size: tup
         if covered and covered[best] >= COVERED * np.count_nonzero(own):
             parts[best].append(outline)
     chosen = [outline for part in parts for outline in sorted(part, key=lambda outline: outline.box[0])]
-    cropped = crop_lines(
-        Page(page.image, page.name, page.where, tuple(Line("", "", one) for one in chosen)), read_bytes(page.image)
-    )
+    images = dict(zip(found, reading_outlines(found), strict=True))  # those of lines found elsewhere stay as they are
+    lines = tuple(Line("", "", images[one]) for one in chosen)
+    cropped = crop_lines(Page(page.image, page.name, page.where, lines), read_bytes(page.image))
     assert isinstance(cropped, tuple)
     files = list(cropped[1])
-    images = [decode_image(file.content, name="line").image for file in files if isinstance(file, LineFile)]
-    read = iter([prediction.text for prediction in reader.read(images)] if images else [])
+    opened = [decode_image(file.content, name="line").image for file in files if isinstance(file, LineFile)]
+    read = iter([prediction.text for prediction in reader.read(opened)] if opened else [])
     texts = iter([next(read) if isinstance(file, LineFile) else "" for file in files])
     return [(line.text, " ".join(next(texts) for _ in part)) for line, part in zip(drawn, parts, strict=True)]
 

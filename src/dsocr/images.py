@@ -60,6 +60,8 @@ _STRIP = 64
 """Rows converted at a time where Pillow's own conversion needs more memory than its result."""
 _MAX_TILE = 40_000_000
 """Pixels of a JPEG 2000 tile; OpenJPEG takes 16 bytes for each, 2.0 GB for a scan of 100 megapixels in one tile."""
+_SUPPORT = 3
+"""Rows above and below a place that enlarging looks at."""
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes per pixel in Pillow's memory; 4 in all other modes, RGB included."""
 _MAX_PREVIEW_SKEW = 0.05
@@ -207,7 +209,16 @@ def _load(file: Image.Image, data: bytes) -> Image.Image:
             power += 1
         file.reduce = power  # type: ignore[method-assign, assignment]
     file.load()
-    return file.resize(size, Image.Resampling.BICUBIC) if power else file
+    if not power:
+        return file
+    enlarged = Image.new(file.mode, size)
+    for box in _strips(enlarged):  # all at once would take half as much memory again
+        top, bottom = (edge * file.height / size[1] for edge in (box[1], box[3]))
+        first, last = max(int(top) - _SUPPORT, 0), min(int(bottom) + _SUPPORT + 1, file.height)
+        rows = file.crop((0, first, file.width, last)).resize((size[0], last - first), Image.Resampling.BICUBIC)
+        place = (0, top - first, size[0], bottom - first)
+        enlarged.paste(rows.resize((size[0], box[3] - box[1]), Image.Resampling.BICUBIC, place), box)
+    return enlarged
 
 
 def _check_size(file: Image.Image, name: object, max_pixels: int) -> None:

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.data.detected_lines import find_lines
+from dsocr.data.detected_lines import find_lines, reading_outlines
+from dsocr.document import Outline
 from dsocr.inference.inputs import choose_segmenter
 from tests.data.test_segmentation import overlap, page
 from tests.raising import raises_code
@@ -34,6 +35,7 @@ def found_bars(found: NDArray[np.float32], scale: int = 1) -> list[Bar]:
 
 
 LEFT: list[Bar] = [(20, 200, 60 + 30 * number) for number in range(5)]
+MAIN: list[Bar] = [(100, 360, 60 + 30 * number) for number in range(5)]
 RIGHT: list[Bar] = [(240, 460, 60 + 30 * number) for number in range(5)]
 
 
@@ -49,6 +51,16 @@ RIGHT: list[Bar] = [(240, 460, 60 + 30 * number) for number in range(5)]
         pytest.param([*RIGHT, *LEFT, (20, 460, 20)], [(20, 460, 20), *LEFT, *RIGHT], id="a heading above columns"),
         pytest.param([*RIGHT, *LEFT, (20, 460, 300)], [*LEFT, *RIGHT, (20, 460, 300)], id="a line below columns"),
         pytest.param([(0, 2, 10), *LEFT], LEFT, id="a speck"),
+        pytest.param(
+            [(10, 60, 90), (10, 60, 122), *MAIN], [*MAIN, (10, 60, 90), (10, 60, 122)], id="notes in the left margin"
+        ),
+        pytest.param([*MAIN, (400, 460, 92)], [*MAIN, (400, 460, 92)], id="a note in the right margin"),
+        pytest.param(
+            [*MAIN, *((5, 30, 60 + 30 * number) for number in range(5))],
+            [*MAIN, *((5, 30, 60 + 30 * number) for number in range(5))],
+            id="ends of the lines of the page beside",
+        ),
+        pytest.param([*MAIN, (400, 460, 20)], [(400, 460, 20), *MAIN], id="a page number"),
     ],
 )
 def test_lines_and_their_order(bars: list[Bar], expected: list[Bar]) -> None:
@@ -76,6 +88,23 @@ def test_a_wandering_line_is_followed() -> None:
     assert last - first == pytest.approx(44, abs=4)
     heights = [y for _, y in line.outline.polygon]
     assert heights[0] < heights[len(heights) // 2 - 1]
+
+
+@pytest.mark.parametrize(
+    ("pitch", "taller"), [pytest.param(20, False, id="close together"), pytest.param(50, True, id="far apart")]
+)
+def test_line_images_reach_towards_the_next_line_where_there_is_room(pitch: int, taller: bool) -> None:
+    lines = find_lines(probabilities(*((20, 400, 60 + pitch * number) for number in range(3))), (480, 320))
+    outlines = [line.outline for line in lines]
+    images = reading_outlines(outlines)
+    for outline, image in zip(outlines, images, strict=True):
+        assert image.baseline == outline.baseline
+        assert image.box[0::2] == outline.box[0::2]
+        assert image.box[1] <= outline.box[1] < outline.box[3] <= image.box[3]
+    assert ((images[1].box[1], images[1].box[3]) != (outlines[1].box[1], outlines[1].box[3])) is taller
+    assert images[0].box[3] - images[1].box[1] < 0.5 * (outlines[1].box[3] - outlines[1].box[1])
+    drawn = Outline.of_polygon(((10, 10), (90, 12), (80, 40)))
+    assert reading_outlines([drawn]) == [drawn]
 
 
 def test_text_along_the_side_is_a_sideways_line() -> None:

@@ -17,8 +17,8 @@ from PIL import Image
 from dsocr.errors import DsocrError
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.inputs import PagePreparer, choose_segmenter, find_pages
-from dsocr.inference.pages import prefetch
+from dsocr.inference.inputs import InputPage, PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.pages import group_pages, prefetch
 from dsocr.inference.transcribe import transcribe
 from dsocr.io import processes
 from dsocr.io.processes import Workers, worker_processes
@@ -195,6 +195,32 @@ def test_one_group_is_begun_ahead_and_no_more_than_that() -> None:
     assert made == [1, 2]
     next(coming)
     assert made == [1, 2, 3]
+
+
+def test_a_large_page_is_opened_while_nothing_else_is_open_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        draw_page(tmp_path / "in" / f"p{number}.png")
+    with Image.open(tmp_path / "in" / "p3.png") as page:
+        page.resize((page.width + 1, page.height)).save(tmp_path / "in" / "p3.png")
+        monkeypatch.setattr("dsocr.inference.inputs._LARGE", page.width * page.height)
+    events: list[str] = []
+    with find_pages([tmp_path / "in"], tmp_path / "unpacked", shows="page") as found:
+        groups = list(group_pages(found.pages))
+        opening = partial(note_opening, events)
+        for group in prefetch(groups, Workers(1), opening, lambda page: page.is_large):
+            events += [f"read {name}" for name in group]
+    assert events == [
+        *("open p0", "open p1", "open p2", "read p0", "read p1", "read p2"),
+        *("open p3", "read p3"),
+        *("open p4", "open p5", "read p4", "read p5"),
+    ]
+
+
+def note_opening(events: list[str], page: InputPage) -> str:
+    events.append(f"open {page.name}")
+    return page.name
 
 
 def test_an_error_is_raised_when_its_turn_comes() -> None:

@@ -5,9 +5,12 @@ class and sizes that suit the small network, and a chat template like the publis
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from safetensors.torch import load_file, save_file
@@ -142,8 +145,17 @@ _PROCESSORS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def write_chat_model(folder: Path, model_type: str) -> Path:
-    """Write a checkpoint of this type into a new folder."""
+@contextmanager
+def small_processors() -> Iterator[None]:
+    """GOT-OCR2's processor always writes 256 tokens; SmolVLM's wants a package that counts the frames of videos."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformers.GotOcr2Processor.num_image_tokens", 16)
+        patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
+        yield
+
+
+def write_chat_model(folder: Path, model_type: str, head_std: float = 0.055) -> Path:
+    """Write a checkpoint of this type into a new folder; `head_std` is that of its embeddings and head."""
     folder.mkdir(parents=True)
     vocabulary = _write_tokenizer(folder, model_type)
     torch.manual_seed(7)
@@ -152,7 +164,9 @@ def write_chat_model(folder: Path, model_type: str) -> Path:
         norm = parameter.ndim == 1 and "bias" not in name
         head = "embed_tokens" in name or name == "lm_head.weight"
         # Logits near zero, as a checked base has them, that an adapter can still make large.
-        torch.nn.init.normal_(parameter, mean=float(norm), std=0.02 if parameter.ndim == 1 else 0.055 if head else 0.15)
+        torch.nn.init.normal_(
+            parameter, mean=float(norm), std=0.02 if parameter.ndim == 1 else head_std if head else 0.15
+        )
     network.save_pretrained(folder)
     if model_type in _UNUSED:
         tensors = load_file(folder / "model.safetensors")

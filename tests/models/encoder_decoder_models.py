@@ -39,14 +39,14 @@ def write_trocr(folder: Path, std: float = 0.02, **changes: Any) -> Path:
     return _write(folder, encoder, decoder, image, {"decoder_start_token_id": 2, **changes}, std)
 
 
-def write_donut(folder: Path) -> Path:
-    """Write a small Donut with a canvas that is higher than wide."""
+def write_donut(folder: Path, std: float = 0.02) -> Path:
+    """Write a small Donut with a canvas that is higher than wide; `std` is that of its weights."""
     encoder = DonutSwinConfig(
         image_size=[64, 128], embed_dim=24, depths=[1, 1], num_heads=[2, 2], window_size=4, patch_size=4
     )
     decoder = MBartConfig(**_DECODER, encoder_layers=2, is_decoder=True, add_cross_attention=True)
     image = {"image_processor_type": "DonutImageProcessor", "do_pad": True, "size": [128, 64]}
-    return _write(folder, encoder, decoder, image, {"decoder_start_token_id": 0})
+    return _write(folder, encoder, decoder, image, {"decoder_start_token_id": 0}, std)
 
 
 def _write(

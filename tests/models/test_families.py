@@ -2,13 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from peft import PeftModel
+from safetensors.torch import load_file
 
 import dsocr
 from dsocr.config import RunConfig, load_run_config
@@ -16,12 +17,14 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
+from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import embedded_bases, find_base
 from dsocr.models.ctc_network import save_network
 from dsocr.models.export import export_merged
 from dsocr.models.family import recognize
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
+from dsocr.models.trained import is_whole_network
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.training.lifecycle import pin_base
@@ -30,7 +33,7 @@ from dsocr.training.train import set_up, train
 from tests.integration.calling import call, fail
 from tests.making_models import write_first
 from tests.models import toy_family
-from tests.models.chat_models import write_chat_model
+from tests.models.chat_models import CHAT_MODELS, small_processors, write_chat_model
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.models.test_ctc_network import CHARACTERS, small_network
 from tests.raising import raises_code
@@ -44,6 +47,8 @@ class Case(NamedTuple):
     rate: float = 1e-2
     memory: Callable[[Path], Path] | None = None
     """The base that memorizes five samples; weights of 0.02 make features too small for an adapter."""
+    steps: int = 150
+    """Steps in which it does; a test with more is slow."""
 
 
 def write_ctc(folder: Path) -> Path:
@@ -57,16 +62,33 @@ def write_larger_trocr(folder: Path) -> Path:
     return write_trocr(folder, std=0.15)
 
 
+def write_larger_donut(folder: Path) -> Path:
+    """Write a small Donut whose features differ much."""
+    return write_donut(folder, std=0.15)
+
+
 CASES = {
     "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
-    "ctc": Case(write_ctc),
+    "ctc": Case(write_ctc, rate=2e-2, memory=write_ctc, steps=400),
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
     "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
-    "donut": Case(write_donut),
-    "qwen3-vl": Case(partial(write_chat_model, model_type="qwen3_vl"), "decoder+vision"),
-    "paddleocr-vl": Case(partial(write_chat_model, model_type="paddleocr_vl")),
+    "donut": Case(write_donut, memory=write_larger_donut),
+    # The target changes from type to type, so that both are tried.
+    **{
+        name: Case(
+            partial(write_chat_model, model_type=name, head_std=0.03 if name in ("glm_ocr", "smolvlm") else 0.055),
+            "decoder+vision" if number % 2 else "decoder",
+        )
+        for number, name in enumerate(CHAT_MODELS)
+    },
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_numbers() -> Iterator[None]:
+    with small_processors():
+        yield
 
 
 def configured(
@@ -94,6 +116,37 @@ def trained(
 ) -> tuple[Case, RunFolder]:
     case, folder = CASES[request.param], tmp_path_factory.mktemp("family")
     return case, train(configured(case, case.write(folder / "base"), small_dataset, folder / "run")).run
+
+
+def test_learns_the_same_from_cached_features(
+    trained: tuple[Case, RunFolder], small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, run = trained
+    if is_whole_network(run.adapter):
+        pytest.skip("all weights are trained, so no features stay the same")
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    frozen = case._replace(target="decoder")
+    configs = [
+        configured(
+            frozen,
+            Path(load_run_config(run.config).base),
+            small_dataset,
+            tmp_path / f"cached-{cached}",
+            augmentation=0,
+            max_steps=2,
+            feature_cache=cached,
+        )
+        for cached in (False, True)
+    ]
+    if not recognize(find_base(configs[0].base)[0]).caches_features:
+        with raises_code("feature-cache-unsupported"):
+            train(configs[1])
+        return
+    computed, cached = (load_file(train(config).run.adapter / WEIGHTS) for config in configs)
+    assert any((tmp_path / "cache").rglob("*.safetensors"))
+    assert computed.keys() == cached.keys()
+    for name, tensor in computed.items():
+        assert cached[name].numpy() == pytest.approx(tensor.numpy(), abs=1e-6), name
 
 
 def lines_of(dataset: Path, count: int, split: Split = Split.TRAIN) -> list[Sample]:
@@ -134,7 +187,8 @@ def test_is_scored_read_served_and_exported(
     image.save(tmp_path / "line.png")
     dsocr.transcribe(run.path, tmp_path / "line.png", tmp_path / "texts", shows="line", format="text")
     (written,) = (tmp_path / "texts").rglob("*.txt")
-    assert written.read_text(encoding="utf-8").rstrip("\n") == f"line.png\t{text}"
+    one_line = text.replace("\n", " / ")
+    assert written.read_text(encoding="utf-8").rstrip("\n") == f"line.png\t{one_line}"
 
     (served,) = ServedModels({"new": run.adapter}).read("new", [("line", image)])
     assert served.text == text
@@ -185,7 +239,14 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if case.steps > 150 else [])
+        for name, case in CASES.items()
+        if case.memory
+    ],
+)
 def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: Path) -> None:
     case = CASES[name]
     samples = lines_of(small_dataset, 5)
@@ -199,7 +260,7 @@ def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: 
     assert [check.verdict for check in checks] == ["ok"] * len(checks)
     generation = Generation(max_new_tokens=24, no_repeat_ngram_size=0)
     result = overfit(
-        setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5, max_steps=150, max_seconds=100
+        setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5, max_steps=case.steps, max_seconds=300
     )
     assert result.cer == 0, result
 

@@ -30,9 +30,9 @@ from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.preflight import forward_backward, overfit
-from dsocr.training.train import set_up, train
+from dsocr.training.train import set_up
 from tests.integration.calling import fail
-from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
+from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, write_chat_model
 from tests.raising import raises_code
 
 TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
@@ -41,10 +41,7 @@ SIZES = [(306, 60), (40, 33), (700, 41), (56, 300)]
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_numbers() -> Iterator[None]:
-    """GOT-OCR2's processor always writes 256 tokens; SmolVLM's wants a package that counts the frames of videos."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformers.GotOcr2Processor.num_image_tokens", 16)
-        patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
+    with small_processors():
         yield
 
 
@@ -342,30 +339,6 @@ def test_features_replace_pixels(base: BaseModel) -> None:
         less = [processor.encode_features(found, text) for found, text in zip(features, texts, strict=True)]
         batch = base.family.prepare_batch(processor.training_batch(less))
         assert base.family.sample_losses(base.network, batch) != pytest.approx(batches[0], rel=1e-4)
-
-
-@pytest.mark.parametrize("model_type", ["qwen3_vl", "got_ocr2"])
-def test_a_training_with_cached_features_is_the_same(
-    model_type: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    base = write_chat_model(tmp_path / "base", model_type)
-    adapters = []
-    for cache in (False, True):
-        config = {
-            "base": str(base),
-            "dataset": small_dataset,
-            "output": tmp_path / f"run-{cache}",
-            "guard": {"lines": 0},
-            "training": {"max_steps": 2, "batch_size": 4, "micro_batch_size": 2, "feature_cache": cache},
-            "validation": {"every_steps": 2, "max_samples": 2},
-            "generation": {"max_new_tokens": 2},
-        }
-        run = train(RunConfig.model_validate(config)).run
-        adapters.append(load_file(run.adapter / "adapter_model.safetensors"))
-    assert any((tmp_path / "cache").rglob("*.safetensors"))
-    for name, tensor in adapters[0].items():
-        assert torch.allclose(adapters[1][name], tensor, atol=1e-6), name
 
 
 # Resolutions, prompts and templates

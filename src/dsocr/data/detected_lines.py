@@ -42,6 +42,13 @@ _KNOT = 2.0
 
 _MIN_COLUMN = 3
 """Lines that a column of text has."""
+_NOTE = 0.5
+"""Width, by that of the widest line, below which a line beside all others is a margin note."""
+
+_TO_NEIGHBOUR = 0.4
+"""Share of the distance to the middle of the next line that the image of a line takes in."""
+_MAX_REACH = 1.8
+"""Thicknesses above and below its middle that it takes in at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +165,76 @@ def _points(corners: Sequence[Any] | Floats, scale: tuple[float, float], size: t
     return tuple((x, y) for x, y in page.tolist())
 
 
+def reading_outlines(outlines: Sequence[Outline]) -> list[Outline]:
+    """Return outlines to cut the images from that are read: taller than those of `find_lines` where there is room.
+
+    Letters reach above and below the outlines that people draw, and are read better whole. Outlines of another shape
+    than `find_lines` gives stay as they are.
+    """
+    return [_heighten(outline, outlines) for outline in outlines]
+
+
+def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
+    half = len(outline.polygon) // 2
+    upper, lower = np.array(outline.polygon[:half]), np.array(outline.polygon[: half - 1 : -1])
+    if half < 2 or upper.shape != lower.shape or (upper[:, 0] != lower[:, 0]).any() or len(outline.baseline) != half:
+        return outline
+    thickness = float(np.median(lower[:, 1] - upper[:, 1])) / (_ABOVE + _BELOW)
+    samples = np.linspace(upper[0, 0], upper[-1, 0], 32)
+    middle = np.interp(samples, upper[:, 0], upper[:, 1]) + _ABOVE * thickness
+    above = below = float("inf")
+    for other in others:
+        across, down = np.array(other.baseline).T
+        beside = (samples >= across.min()) & (samples <= across.max())
+        if other is outline or beside.sum() < len(samples) / 8 or across[0] >= across[-1]:
+            continue
+        # From middle to middle, as far below the baselines as each other.
+        distance = np.interp(samples[beside], across, down) - _BASELINE * thickness - middle[beside]
+        apart = float(np.median(distance)) / thickness
+        if apart < -0.5:
+            above = min(above, -apart)
+        elif apart > 0.5:
+            below = min(below, apart)
+    rise = (min(max(_TO_NEIGHBOUR * above, _ABOVE), _MAX_REACH) - _ABOVE) * thickness
+    fall = (min(max(_TO_NEIGHBOUR * below, _BELOW), _MAX_REACH) - _BELOW) * thickness
+    polygon = [*(upper - (0, round(rise))).tolist(), *np.add(lower[::-1], (0, round(fall))).tolist()]
+    return Outline.of_polygon(tuple((int(x), max(int(y), 0)) for x, y in polygon), outline.baseline)
+
+
 def _order(outlines: list[Outline]) -> list[list[Outline]]:
+    """Blocks of lines in reading order: the text, then what is in its margins."""
+    text, *margins = _split_margins(outlines)
+    return [block for part in (text, *margins) if part for block in _order_columns(part)]
+
+
+def _split_margins(outlines: list[Outline]) -> list[list[Outline]]:
+    """The text, and the short lines that are beside all of it, left and right."""
+    extents = [_extent(outline) for outline in outlines]
+    widest = max(abs(end - begin) for begin, end in extents)
+    long = [place for place, (begin, end) in enumerate(extents) if end - begin >= _NOTE * widest]
+    if len(long) < _MIN_COLUMN:
+        return [outlines]
+    left, right = (sorted(extents[place][side] for place in long) for side in (0, 1))
+    # One long line in ten may begin in the margin.
+    first, last = left[len(long) // 10], right[-1 - len(long) // 10]
+    top, bottom = min(outlines[place].box[1] for place in long), max(outlines[place].box[3] for place in long)
+    parts: list[list[Outline]] = [[], [], []]
+    for outline, (begin, end) in zip(outlines, extents, strict=True):
+        is_short = end - begin < _NOTE * widest and top <= (outline.box[1] + outline.box[3]) / 2 <= bottom
+        parts[1 if is_short and end <= first else 2 if is_short and begin >= last else 0].append(outline)
+    return parts
+
+
+def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
     """Blocks of lines in reading order: columns from left to right where a gutter separates them, else from the top."""
     if columns := _split_columns(outlines):
-        return [block for column in columns for block in _order(column)]
+        return [block for column in columns for block in _order_columns(column)]
     rows = sorted(outlines, key=lambda outline: outline.box[1] + outline.box[3])
     # A heading above columns, or a signature below them, crosses the gutter.
     for cut in range(1, len(rows)):
         for parts in ((rows[:cut], rows[cut:]), (rows[:-cut], rows[-cut:])):
             if any(_split_columns(part) for part in parts):
-                return [block for part in parts for block in _order(part)]
+                return [block for part in parts for block in _order_columns(part)]
     for place in range(len(rows) - 1):
         one, other = rows[place : place + 2]
         if _extent(other)[1] <= _extent(one)[0] and other.box[1] < (one.box[1] + one.box[3]) / 2:

@@ -36,7 +36,7 @@ from dsocr.io.atomic import hash_file
 from dsocr.io.files import shipped_path
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
-from dsocr.models.family import Processor
+from dsocr.models.family import LanguageModelProcessor, Processor
 from dsocr.models.generation import Generation, batches
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.text import is_blank
@@ -296,8 +296,10 @@ def _language_model(
         return None
     without = pool([character_errors(text, one.plain or "") for text, one in pairs]).rate
     with_model = pool([character_errors(text, one.text) for text, one in pairs]).rate
-    model: Any = getattr(reader.processor, "language_model", None)
-    return {"weight": model.weight, "cer_without": without, "cer": with_model}
+    processor = reader.processor
+    if not isinstance(processor, LanguageModelProcessor) or processor.language_model is None:
+        return None
+    return {"weight": processor.language_model.weight, "cer_without": without, "cer": with_model}
 
 
 def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from PIL import Image
 
-from dsocr.data.detected_lines import find_lines
+from dsocr.data.detected_lines import find_lines, reading_outlines
 from dsocr.data.segment import SegmentedLine, segment
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source
 from dsocr.document import Line, Outline, Page, Skipped, Unit
@@ -50,6 +50,8 @@ _MIN_PAGE_HEIGHT = 400
 """Pixels; a line of writing scanned at 600 dpi is half as high."""
 _MAX_PAGE_ASPECT = 2.5
 """Width by height; an open double page has about half of it."""
+_LARGE = 40_000_000
+"""Pixels of a page that is opened while no other is, and nothing is read; decoding 100 million takes up to 0.7 GB."""
 
 _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 """Characters that Windows does not allow in file names."""
@@ -85,6 +87,7 @@ class InputPage:
 
     `id` is its place in what the user named, `name` the name of a file for it, without suffix; both are unique.
     `image` is the image file of an ALTO or PAGE file, None for the others. `stamp` changes when the files change.
+    `is_large` pages take so much memory that they are opened one at a time.
     """
 
     id: str
@@ -94,6 +97,7 @@ class InputPage:
     number: int = 0
     image: Path | None = None
     shows: Shows = "page"
+    is_large: bool = False
 
     @property
     def is_pdf(self) -> bool:
@@ -152,7 +156,7 @@ class FoundPages:
         pages = [page for page in self.pages if page.image or page.is_pdf or page.path.resolve() not in described]
         names = UniqueNames()
         named = [replace(page, name=names.take(page.name, page.path.suffix)) for page in pages]
-        self.pages = [replace(page, shows=_page_shows(page, shows)) for page in named]
+        self.pages = [_with_shape(page, shows) for page in named]
 
     def _list(self, files: Iterable[Path], root: Path, source: Path) -> list[InputPage]:
         """Return the pages of files below `root`, whose images are in the folder `source`."""
@@ -223,13 +227,16 @@ def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
-def _page_shows(page: InputPage, shows: Shows | None) -> Shows:
-    if page.image or page.is_pdf:
-        return "page"
+def _with_shape(page: InputPage, shows: Shows | None) -> InputPage:
+    """Return the page with what its image shows, and whether it is large, both from the image's header."""
+    if page.is_pdf:
+        return page
     try:
-        return shows or guess_shows(upright_size(page.path))
+        width, height = size = upright_size(page.image or page.path)
     except DataError:  # an image that cannot be opened is reported when it is read
-        return "page"
+        return page if page.image else replace(page, shows=shows or "page")
+    shown = "page" if page.image else shows or guess_shows(size)
+    return replace(page, shows=shown, is_large=width * height > _LARGE)
 
 
 def guess_shows(size: tuple[int, int]) -> Shows:
@@ -289,7 +296,12 @@ class PagePreparer:
             for part, lines in self._parts(page, document)
             if self.replace_texts or not lines or any(is_blank(line.text) for line in lines)
         ]
-        cropped = crop_lines(replace(document, lines=tuple(part for part, _ in parts)), data)
+        cut = [part for part, _ in parts]
+        if not page.image and self.unit == "line":
+            outlines = reading_outlines([part.outline for part in cut if part.outline])
+            if len(outlines) == len(cut):
+                cut = [replace(part, outline=outline) for part, outline in zip(cut, outlines, strict=True)]
+        cropped = crop_lines(replace(document, lines=tuple(cut)), data)
         if isinstance(cropped, CropFailure):
             raise DataError(cropped.message, code="page-not-cropped")
         size, files = cropped

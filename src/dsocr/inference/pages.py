@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import crop_box
-from dsocr.io.processes import Workers, available_cores, worker_processes
+from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
@@ -121,16 +121,34 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def prefetch(groups: Iterable[Sequence[T]], workers: Workers, make: Callable[[T], R]) -> Iterator[list[R]]:
+def prefetch(
+    groups: Iterable[Sequence[T]],
+    workers: Workers,
+    make: Callable[[T], R],
+    is_large: Callable[[T], bool] = lambda item: False,
+) -> Iterator[list[R]]:
     """Yield `make` of the items of each group; the next group is computed by `workers` while one is used.
 
-    Exceptions of `make` are raised when the turn of its group comes.
+    A group with a large item is computed when those before it have been used, with their memory given back, and is used
+    before the next is begun. Exceptions of `make` are raised when the turn of its group comes.
     """
-    pending: list[Future[R]] | None = None
-    for group in chain(groups, [None]):
-        ready, pending = pending, None if group is None else [workers.submit(make, item) for item in group]
-        if ready is not None:
-            yield _take_results(ready, workers)
+    pending: list[Future[R]] = []
+    for group in groups:
+        is_alone = any(map(is_large, group))
+        if is_alone and pending:
+            yield _take_results(pending, workers)
+        if is_alone:
+            return_free_memory()
+        begun = [workers.submit(make, item) for item in group]
+        if pending:
+            yield _take_results(pending, workers)
+        pending = begun
+        if is_alone:
+            results = _take_results(pending, workers)
+            return_free_memory()
+            yield results
+    if pending:
+        yield _take_results(pending, workers)
 
 
 def _take_results(futures: list[Future[R]], workers: Workers) -> list[R]:
@@ -186,14 +204,17 @@ def read_into(
 def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
     """Yield the pages to read together: the same whatever was read before, so that batches are the same too.
 
-    The first group is one page, so that it is soon in the journal.
+    The first group is one page, so that it is soon in the journal; so is every large page.
     """
     group: list[InputPage] = []
     weight, limit = 0, _LINES_OF_A_PAGE
     for page in pages:
+        if page.is_large and group:
+            yield group
+            group, weight = [], 0
         group.append(page)
         weight += 1 if page.shows == "line" else _LINES_OF_A_PAGE
-        if weight >= limit:
+        if weight >= limit or page.is_large:
             yield group
             group, weight, limit = [], 0, _LINES_TOGETHER
     if group:
@@ -217,7 +238,7 @@ def read_locally(
     opened_reader = cache(open_reader)
     useful = min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
     with worker_processes(workers or useful) as crew:
-        for group in prefetch(wanted, crew, preparer.try_prepare):
+        for group in prefetch(wanted, crew, preparer.try_prepare, lambda page: page.is_large):
             if strict:
                 _require_readable(group)
             crops = [crop for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]

@@ -25,8 +25,8 @@ from dsocr.models.trained import is_whole_network, without_adapter
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
-_MAX_PIXELS = 64_000_000
-"""Images are opened ahead until they have this many pixels together, at three bytes each."""
+_MAX_PIXELS = 24_000_000
+"""Images are opened ahead until they have this many pixels together, at four bytes each."""
 
 
 Item = TypeVar("Item")

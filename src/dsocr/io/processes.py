@@ -3,9 +3,11 @@
 Processes are spawned, as on Windows, so arguments and results must be picklable.
 """
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -98,6 +100,12 @@ def _explain_broken_pool() -> Iterator[None]:
     except BrokenProcessPool as error:
         hint = "it may have run out of memory: use fewer workers (--workers 1 shows which image it is)"
         raise DataError("a worker process died", code="worker-died", hint=hint) from error
+
+
+def return_free_memory() -> None:
+    """Give freed memory back to the system where the C library keeps it: hundreds of megabytes after reading lines."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # of glibc only
+        trim(0)
 
 
 def available_cores() -> int:

@@ -17,7 +17,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError
@@ -239,6 +239,34 @@ def vision_parameters(model: Any) -> tuple[list[Parameter], list[Parameter]]:
         if parameter.requires_grad:
             (vision if family.is_vision(name) else others).append(parameter)
     return vision, others
+
+
+def frozen_towers(model: Any) -> list[Module]:
+    """Return the largest parts of the vision towers none of whose weights are trained; none without an adapter.
+
+    They stay in evaluation mode while the rest is trained, so that an image's features are the same at every step, as
+    they are at reading time and in the cache: some are made with dropout of whole layers.
+    """
+    if not isinstance(model, PeftModel):
+        return []
+    family = family_of(model.get_base_model())
+    names = [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad or not family.is_vision(name)
+    ]
+    others = {name[:end] for name in names for end in (place for place, sign in enumerate(name) if sign == ".")}
+    towers: dict[str, Module] = {}
+    for name, module in model.named_modules():
+        is_frozen = name not in others and next(module.parameters(), None) is not None
+        if name and is_frozen and not any(name.startswith(f"{tower}.") for tower in towers):
+            towers[name] = module
+    return list(towers.values())
+
+
+def train_mode(model: Any) -> None:
+    """Set a model to training mode, except `frozen_towers`."""
+    model.train()
+    for tower in frozen_towers(model):
+        tower.eval()
 
 
 def layers_without_gradient(model: Any) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import find_base, read_config_json
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
     from transformers import PreTrainedModel
+
+    from dsocr.models.language_model import LanguageModel
 
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
@@ -230,6 +232,31 @@ class Family(Protocol):
         decoded: Sequence[Decoded],
     ) -> list[Decoded]:
         """Read the images whose text loops again, and return all texts."""
+
+
+@runtime_checkable
+class LanguageModelProcessor(Processor, Protocol):
+    """The processor of a family that reads with a language model of characters."""
+
+    @property
+    def language_model(self) -> "LanguageModel | None":
+        """The model it reads with, if any."""
+
+
+@runtime_checkable
+class LanguageModelFamily(Protocol):
+    """What a family answers in addition if it can read with a language model."""
+
+    def fit_language_model(
+        self,
+        network: Any,
+        processor: Any,
+        texts: Iterable[str],
+        samples: Sequence[Any],
+        references: Sequence[str],
+        generation: Generation,
+    ) -> LanguageModelProcessor:
+        """Return the processor with a language model of the texts, if it reads the samples better with it."""
 
 
 def register_family(recognize: Callable[[Mapping[str, Any]], Family | None]) -> None:

@@ -16,6 +16,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
 from dsocr.io.processes import ProgressCallback
+from dsocr.models.adapters import frozen_towers
 from dsocr.models.family import Check, InputLength, Processor, load_processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
@@ -301,6 +302,7 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[InputLen
             callbacks=[clock],
             loss_function=setup.processor.family.loss,
             prepare_batch=setup.processor.family.prepare_batch,
+            frozen=frozen_towers(setup.model),
         ).fit()
     computing = min(clock.seconds[1:])
     workers = 0 if images else config.training.num_workers

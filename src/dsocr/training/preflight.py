@@ -25,6 +25,7 @@ from dsocr.errors import RunError
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
+from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Processor
 from dsocr.models.generation import Generation, batches
 from dsocr.text import comparable
@@ -298,7 +299,7 @@ def forward_backward(
     """Make one forward and backward pass as in training; return the mean loss times `weight`, and leave gradients."""
     batch = on_device(processor, samples, model)
     labels, family = batch["labels"], processor.family
-    model.train()
+    train_mode(model)
     with torch.autocast(labels.device.type, dtype, enabled=dtype is not torch.float32):
         loss = family.loss(model, batch, (labels != IGNORED).sum()) * weight
     loss.backward()  # type: ignore[no-untyped-call]

@@ -24,6 +24,7 @@ from dsocr.inference.confidence import Calibration
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import (
     attach_adapter,
+    frozen_towers,
     layers_without_gradient,
     start_adapter,
     vision_parameters,
@@ -433,6 +434,7 @@ def make_trainer(
         log_every=log_interval(max_steps),
         loss_function=setup.processor.family.loss,
         prepare_batch=setup.processor.family.prepare_batch,
+        frozen=frozen_towers(setup.model),
         seed=config.seed,
         **options,
     )

@@ -77,7 +77,8 @@ class Trainer:
 
     `loss_function(model, batch, num_items)` returns the sum of the losses of the batch's items divided by `num_items`,
     the number of items of the whole step over all ranks. Items are the labels that are not -100, or the rows of the
-    batch if it has no `labels`. `prepare_batch` runs on the device, before the model is called.
+    batch if it has no `labels`. `prepare_batch` runs on the device, before the model is called. `frozen` are parts of
+    the model that stay in evaluation mode.
 
     `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops training with
     `save=True`.
@@ -104,6 +105,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         loss_function: LossFunction = mean_loss,
         prepare_batch: Callable[[Batch], Batch] = lambda batch: batch,
+        frozen: Sequence[Module] = (),
         seed: int = 42,
     ) -> None:
         device = next(model.parameters()).device
@@ -127,6 +129,7 @@ class Trainer:
         self._callbacks = list(callbacks)
         self._loss_function = loss_function
         self._prepare_batch = prepare_batch
+        self._frozen = frozen
         self._seed = seed
         self._loss_sum = torch.zeros((), device=self.device)
         self._grad_norm: Tensor = self._loss_sum
@@ -203,6 +206,8 @@ class Trainer:
             rng = random.Random(f"step {self._seed} {self.state.step} {self.accelerator.process_index}")  # noqa: S311
             torch.manual_seed(rng.getrandbits(63))
         self.model.train()
+        for part in self._frozen:
+            part.eval()
         num_items = self._all_items(batches)
         loss_sum = self._loss_sum
         for place, batch in enumerate(batches, 1):
