@@ -44,7 +44,7 @@ from dsocr.training.train import Setup, fresh_adapter, make_sampler
 from measuring import describe, machine, table_line, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 STEP = 32
 HEAD = ["recipe", "lines/s", "CPU ms/line", "clock ratio", "CPU ratio", "first loss", "last loss", "CER %"]
 WIDTHS = [34, 8, 11, 11, 9, 10, 9, 7]
