@@ -26,13 +26,15 @@ def main() -> None:
     parser.add_argument("datasets", type=Path, nargs="+")
     parser.add_argument("--split", type=Split, default=Split.TEST)
     parser.add_argument("--resolution", action="append", help="may be given several times; the base's default if not")
+    parser.add_argument("--language-model", choices=("auto", "none"), default="auto", help="none: not the base's own")
     options = parser.parse_args()
     base = load_base(options.base)
     for folder in options.datasets:
         samples = Dataset.open(folder).samples(options.split)
         for resolution in options.resolution or [None]:
             processor = base.processor(resolution, "free_ocr")
-            reader = LocalReader(base.network, processor, replace(Generation(), batch_size=8), TextPolicy())
+            generation = replace(Generation(), batch_size=8, language_model=options.language_model)
+            reader = LocalReader(base.network, processor, generation, TextPolicy())
             started = time.perf_counter()
             read = reader.read((sample.id, open_image(sample.image)) for sample in samples)
             errors = [character_errors(one.text, found.text) for one, found in zip(samples, read, strict=True)]

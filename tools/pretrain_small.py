@@ -11,7 +11,9 @@ starts; after an interruption the same command resumes from the last checkpoint.
 lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
 `blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
-from them with `--base`. `check` reads the validation lines of a cache with any checkpoint.
+from them with `--base`. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
+letters of the real training lines and of Russian literature (prose/ of github.com/d0rj/RusLit, in the public domain:
+Chekhov, Dostoevsky, Gogol, Pushkin, Tolstoy, Turgenev), and chooses the weight of that model on the validation lines.
 """
 
 import argparse
@@ -48,10 +50,11 @@ from dsocr.models.ctc_network import (
     replace_head,
     save_network,
 )
+from dsocr.models.language_model import LanguageModel, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 from fontsource import load_face
 from small_alphabet import CHARACTERS
-from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, load_words
+from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, literature_lines, load_words
 
 CLASSES = {character: place for place, character in enumerate(CHARACTERS, start=1)}
 
@@ -397,6 +400,50 @@ def check(options: argparse.Namespace) -> None:
             print(f"{source.name}: {len(lines)} lines, CER {error_rate(network, lines):.2%}", flush=True)
 
 
+def write_language_model(options: argparse.Namespace) -> None:
+    """Write the language model of transcriptions and literature, at the weight that reads validation lines best."""
+    torch.set_num_threads(options.threads)
+    network = start_network(options.base).eval()
+    sources = open_cache(options.cache)
+    real = [source for source in sources if not source.name.startswith("rendered")]
+    texts = [text for source in real for text, held in zip(source.texts, source.validates, strict=True) if not held]
+    written = sum(map(len, texts))
+    texts += literature_lines(options.literature, options.characters)
+    model = LanguageModel.fit(texts)
+    model.prune(options.least)
+    print(f"{written} characters of transcriptions, {sum(map(len, texts)) - written} of literature", flush=True)
+    total = dict.fromkeys((0.0, *options.weights), 0.0)
+    errors, length = dict(total), 0
+    for source in sources:
+        lines = sorted(validation_lines(source, options.most), key=lambda line: line[1].shape[1])
+        found = dict.fromkeys(total, 0)
+        for first in range(0, len(lines), 8):
+            chosen = lines[first : first + 8]
+            pixels, steps = to_batch([line for _, line in chosen])
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last)).float()
+            for (text, _), rows, count in zip(chosen, logits, steps.tolist(), strict=True):
+                probabilities = rows[:count].softmax(-1).numpy()
+                for weight in total:
+                    read = search(probabilities, CHARACTERS, 8, model if weight else None, weight)
+                    found[weight] += character_errors(text, read).errors
+        characters = sum(len(text) for text, _ in lines)
+        if not characters:
+            continue
+        rates = {weight: count / characters for weight, count in found.items()}
+        print(
+            f"{source.name}: {len(lines)} lines, " + ", ".join(f"{w:g} {r:.2%}" for w, r in rates.items()), flush=True
+        )
+        length += characters
+        for weight, rate in rates.items():
+            total[weight] += rate  # each source counts the same
+            errors[weight] += found[weight]
+    best = min(options.weights, key=total.__getitem__)
+    model.weight, model.gain = best, (errors[0.0] / length, errors[best] / length)
+    options.out.write_text(model.to_json(), encoding="utf-8", newline="\n")
+    print(f"{options.out}: weight {best:g}, CER {model.gain[0]:.2%} -> {model.gain[1]:.2%} on all validation lines")
+
+
 def learning_rate(options: argparse.Namespace, step: int) -> float:
     """Linear warm-up over 100 steps, constant, then linear to 5 % over the last 30 % of the steps."""
     falling = (options.steps - step) / (0.3 * options.steps)
@@ -561,6 +608,16 @@ def main() -> None:
     checking.add_argument("--cache", type=Path, required=True)
     checking.add_argument("--most", type=int, default=1000, help="lines of a source to read")
     checking.add_argument("--threads", type=int, default=2)
+    counting = commands.add_parser("language-model", help="count the letters of the training lines")
+    counting.add_argument("--base", type=Path, required=True, help="checkpoint folder")
+    counting.add_argument("--cache", type=Path, required=True)
+    counting.add_argument("--literature", type=Path, required=True, help="folder of Russian text files")
+    counting.add_argument("--characters", type=int, default=1_500_000, help="of the literature")
+    counting.add_argument("--least", type=int, default=2, help="how often a longer n-gram must be found to be kept")
+    counting.add_argument("--most", type=int, default=60, help="validation lines of a source to read")
+    counting.add_argument("--weights", type=float, nargs="+", default=[0.15, 0.3, 0.45, 0.6])
+    counting.add_argument("--threads", type=int, default=2)
+    counting.add_argument("--out", type=Path, required=True, help="file to write")
     blending = commands.add_parser("blend", help="write weights between two checkpoints")
     blending.add_argument("--base", type=Path, required=True)
     blending.add_argument("--trained", type=Path, required=True)
@@ -576,6 +633,8 @@ def main() -> None:
         blend(options)
     elif options.command == "check":
         check(options)
+    elif options.command == "language-model":
+        write_language_model(options)
     else:
         train(options)
 

@@ -5,6 +5,9 @@ and rare forms occur; between them stand names, dates, sums and abbreviations as
 """
 
 import gzip
+import textwrap
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +90,23 @@ def load_words(frequencies: Path | None, listed: Path | None, *, unseen: bool = 
         lines = listed.read_text(encoding="utf-8", errors="ignore").split("\n")
         every = sorted({word for line in lines if usable(word := line.split("/")[0].strip())})
     return Words(frequent, np.cumsum(shares), every)
+
+
+def literature_lines(folder: Path, characters: int, seed: int = 1) -> Iterator[str]:
+    """Yield lines of 15 to 60 characters from the text files of a folder, about `characters` in all, from every file.
+
+    One in four is spelled as before 1918.
+    """
+    rng = np.random.default_rng(seed)
+    files = sorted(folder.rglob("*.txt"), key=lambda file: file.as_posix())
+    share = characters / sum(file.stat().st_size / 2 for file in files)  # two bytes a Cyrillic letter
+    for file in files:
+        for paragraph in file.read_text(encoding="utf-8", errors="ignore").splitlines():
+            if len(paragraph) < 30 or rng.random() > share:
+                continue
+            for line in textwrap.wrap(unicodedata.normalize("NFC", paragraph), int(rng.integers(15, 61))):
+                old = rng.random() < 0.25
+                yield " ".join(spell_before_reform(word, rng) for word in line.split()) if old else line
 
 
 @dataclass

@@ -253,6 +253,41 @@ def test_language_model_is_used_where_it_helps(
         assert all(len(line.scores) == len(line.positions) == len(line.text) for line in read)
 
 
+def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_base(str(base))
+    former = LanguageModel.fit(["a bad cat sat"] * 9)
+    processor: Any = replace(loaded.processor(None, ""), language_model=former)  # type: ignore[type-var]
+    texts = ["a cat", "a bad cat", "sat"] * 3
+    monkeypatch.setattr(
+        type(loaded.family), "_read", lambda family, network, processor, samples: doubtful(processor, samples, "e")
+    )
+    fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())  # type: ignore[attr-defined]
+    assert fitted.language_model.followers[""]["1"] == 4
+    assert fitted.language_model.followers["b"] == former.followers["b"]
+    assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
+    spared: Any = loaded.family.fit_language_model(None, processor, ["123"], ["e"], ["e"], Generation())  # type: ignore[attr-defined]
+    assert spared.language_model is None
+
+
+def test_run_without_validation_keeps_the_language_model_of_its_base(
+    base: Path, small_dataset: Path, tmp_path: Path
+) -> None:
+    known = tmp_path / "known"
+    shutil.copytree(base, known)
+    model = LanguageModel.fit(["a bad cat sat"])
+    (known / FILE).write_text(model.to_json(), encoding="utf-8")
+    dataset = tmp_path / "dataset"
+    shutil.copytree(small_dataset, dataset)
+    card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
+    del card["splits"]["validation"]
+    shutil.rmtree(dataset / "validation")
+    (dataset / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    config = configuration(known, dataset, tmp_path / "run", max_steps=1)
+    run = train(config, preflight=False).run
+    kept = LanguageModel.load(run.adapter)
+    assert kept is not None and kept.followers == model.followers
+
+
 def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: Path) -> None:
     copy = RunFolder(tmp_path / "run")
     shutil.copytree(run.path, copy.path)

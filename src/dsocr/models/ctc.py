@@ -39,10 +39,14 @@ BASES = (
 )
 """Published networks, and what of them was tried."""
 _NUM_BEAMS = 8
+_TIMES = 4
+"""How often a text of the archive counts in the base's language model; 1 reads worse, 16 no better."""
 _WEIGHTS = (0.15, 0.3, 0.45, 0.6)
 """Weights of the language model that are tried on the validation split."""
 _LINES_ON_A_CPU = 8
 """Lines that a CPU reads at once: no slower than 16 (34 and 36 ms a line), in 0.9 GB of memory instead of 1.1."""
+_PADDED = 1.2
+"""How much wider than a line the widest may be that is read with it."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
@@ -234,7 +238,7 @@ class LineRecognizer:
             replace_head(network, processor.characters, wanted)
             network.characters = wanted
         network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
-        return network, replace(processor, characters=tuple(wanted), language_model=None)
+        return network, replace(processor, characters=tuple(wanted))
 
     def prepare_training(self, model: Any, network: Any, *, compile_layers: bool, checkpoint_activations: bool) -> None:
         """Do nothing: the network is small."""
@@ -316,16 +320,15 @@ class LineRecognizer:
         import torch
 
         network.eval()
-        at_once = _LINES_ON_A_CPU if network.device.type == "cpu" else len(samples)
-        logits, steps = [], []
+        logits: list[Tensor] = [torch.empty(0)] * len(samples)
+        steps = torch.zeros(len(samples), dtype=torch.long)
         with torch.inference_mode():
-            for some in batches(samples, at_once):
-                batch = processor.input_batch(some)
-                logits.append(network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu())
-                steps.append(batch["steps"])
-        length = max(part.shape[1] for part in logits)
-        padded = [torch.nn.functional.pad(part, (0, 0, 0, length - part.shape[1])) for part in logits]
-        return torch.cat(padded), torch.cat(steps)
+            for places in _group_by_width(samples, _LINES_ON_A_CPU if network.device.type == "cpu" else len(samples)):
+                batch = processor.input_batch([samples[place] for place in places])
+                rows = network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu()
+                for place, row, count in zip(places, rows, batch["steps"], strict=True):
+                    logits[place], steps[place] = row, count
+        return torch.nn.utils.rnn.pad_sequence(logits, batch_first=True), steps
 
     def fit_language_model(
         self,
@@ -338,31 +341,36 @@ class LineRecognizer:
     ) -> LineProcessor:
         """Return the processor with a language model of the texts, at the weight that reads the samples best.
 
-        Without one if none reads them clearly better: by two standard errors, lines taken as independent.
+        The base's own model is tried with the texts added to it. Without one if none reads the samples clearly better:
+        by two standard errors, lines taken as independent.
         """
         from rapidfuzz.distance import Levenshtein
 
         from dsocr.models.ctc_network import decode_greedy
 
-        model, characters = LanguageModel.fit(texts), processor.characters
+        own, former, characters = LanguageModel.fit(texts), processor.language_model, processor.characters
+        models = [own] if former is None else [own, former.merge(own, _TIMES)]
         num_beams = max(generation.num_beams, _NUM_BEAMS)
-        errors: dict[float, list[int]] = {weight: [] for weight in (0.0, *_WEIGHTS)}
+        greedy: list[int] = []
+        errors: dict[tuple[int, float], list[int]] = {
+            (number, weight): [] for number in range(len(models)) for weight in _WEIGHTS
+        }
         pairs = list(zip(samples, references, strict=True))
         for some in batches(pairs, generation.batch_size):
             logits, steps = self._read(network, processor, [sample for sample, _ in some])
             plain = decode_greedy(logits, steps, characters)
             for (_, reference), rows, length, line in zip(some, logits, steps, plain, strict=True):
                 probabilities = rows[:length].softmax(-1).numpy()
-                errors[0.0].append(Levenshtein.distance(line.text, reference))
-                for weight in _WEIGHTS:
-                    text = search(probabilities, characters, num_beams, model, weight)
-                    errors[weight].append(Levenshtein.distance(text, reference))
-        best = min(errors, key=lambda weight: sum(errors[weight]))
-        gains = [without - with_model for without, with_model in zip(errors[0.0], errors[best], strict=True)]
+                greedy.append(Levenshtein.distance(line.text, reference))
+                for (number, weight), found in errors.items():
+                    text = search(probabilities, characters, num_beams, models[number], weight)
+                    found.append(Levenshtein.distance(text, reference))
+        best = min(errors, key=lambda key: sum(errors[key]))
+        gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
         if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):
-            return processor
-        length = max(1, sum(map(len, references)))
-        model.weight, model.gain = best, (sum(errors[0.0]) / length, sum(errors[best]) / length)
+            return replace(processor, language_model=None)
+        length, model = max(1, sum(map(len, references))), models[best[0]]
+        model.weight, model.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
         return replace(processor, language_model=model)
 
     def retry_loops(
@@ -380,6 +388,20 @@ class LineRecognizer:
 def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
     """Return the family if a `config.json` describes a line recogniser, else None."""
     return LineRecognizer() if config.get("model_type") == "pp_ocrv6_small_rec" else None
+
+
+def _group_by_width(samples: Sequence[LineInput], most: int) -> list[list[int]]:
+    """Return the places of lines that are read together, `most` at most and of about the same width.
+
+    The network averages over the whole image, padding included, and reads lines with much of it worse.
+    """
+    groups: list[list[int]] = []
+    for place in sorted(range(len(samples)), key=lambda place: -samples[place].image.shape[1]):
+        width = samples[place].image.shape[1]
+        if not groups or len(groups[-1]) == most or width * _PADDED < samples[groups[-1][0]].image.shape[1]:
+            groups.append([])
+        groups[-1].append(place)
+    return groups
 
 
 def _parse_stretch(resolution: str | None) -> float | None:

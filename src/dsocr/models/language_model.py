@@ -1,6 +1,7 @@
 """A character n-gram of the texts that a line recogniser was trained on, and the CTC beam search that asks it.
 
-The model knows only texts of the archive, so it does not modernise the spelling. It is stored as counts in JSON.
+The model knows only transcriptions, those that the base was trained on and those of the archive, so it does not
+modernise the spelling. It is stored as counts in JSON.
 """
 
 import json
@@ -77,11 +78,26 @@ class LanguageModel:
                 for length in range(ORDER):
                     counts = followers.setdefault(padded[place - length : place], {})
                     counts[padded[place]] = counts.get(padded[place], 0) + 1
+        model = cls(followers)
         if total > _LARGE:
-            for context in [context for context in followers if len(context) > 2]:
-                kept = {character: count for character, count in followers.pop(context).items() if count > 1}
-                followers |= {context: kept} if kept else {}
-        return cls(followers)
+            model.prune(2)
+        return model
+
+    def prune(self, least: int) -> None:
+        """Drop n-grams of four characters and more that were counted less than `least` times."""
+        for context in [context for context in self.followers if len(context) > 2]:
+            counts = self.followers.pop(context)
+            if kept := {character: count for character, count in counts.items() if count >= least}:
+                self.followers[context] = kept
+
+    def merge(self, other: "LanguageModel", times: int = 1) -> "LanguageModel":
+        """Return a model of these counts and of another's, each counted several times; without a weight."""
+        followers = {context: dict(counts) for context, counts in self.followers.items()}
+        for context, counts in other.followers.items():
+            merged = followers.setdefault(context, {})
+            for character, count in counts.items():
+                merged[character] = merged.get(character, 0) + times * count
+        return LanguageModel(followers)
 
     def log_probability(self, character: str, before: str) -> float:
         """Return how likely a character is after a text, over how likely it is after any, as a logarithm.

@@ -32,6 +32,7 @@ from dsocr.models.adapters import (
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize, trains_all_weights
 from dsocr.models.generation import Generation
+from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.models.trained import restore_trained, trained_files
@@ -520,6 +521,8 @@ def finish_run(
             if config.generation.language_model not in ("auto", "none"):
                 texts += read_texts(Path(config.generation.language_model))
             files = list((dict(files) | dict(validator.fit_language_model(model, texts))).items())
+    elif former := getattr(processor, "language_model", None):  # nothing tells whether another would be better
+        files.append((LANGUAGE_MODEL, former.to_json().encode()))
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
