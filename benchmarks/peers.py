@@ -82,7 +82,7 @@ def run_for(command: Sequence[str], seconds: float, log: Path) -> None:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)  # upon which kraken saves a checkpoint
             process.wait(120)
 
 
@@ -109,13 +109,18 @@ def train_kraken(
         "-B",
         "8",
         "--augment",
+        "--freq",
+        "0.25",
         *files,
     ]
     run_for(command, 60 * minutes, folder / "ketos.log")
-    found = sorted((folder / "model").rglob("*.safetensors"), key=os.path.getmtime)
-    if not found:
-        sys.exit(f"kraken wrote no weights in {minutes} minutes: {folder / 'ketos.log'}")
-    return found[-1]
+    # The best of the checkpoints named by their accuracy, else what it saved when it was interrupted.
+    named = sorted((folder / "model").rglob("checkpoint_*-*.ckpt"), key=lambda file: float(file.stem.split("-")[-1]))
+    if not (found := [*(folder / "model").rglob("checkpoint_abort.ckpt"), *named]):
+        sys.exit(f"kraken saved no checkpoint in {minutes} minutes: {folder / 'ketos.log'}")
+    weights = folder / "weights.safetensors"
+    subprocess.run([str(commands / "ketos"), "convert", "-o", str(weights), str(found[-1])], check=True)
+    return next(iter(folder.glob("weights*.safetensors")))
 
 
 def read_with_kraken(commands: Path, model: Path, files: Mapping[str, Path]) -> tuple[dict[str, str], dict[str, float]]:

@@ -36,6 +36,7 @@ from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
 from dsocr.models.causal_training import compile_layers
 from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.family import IGNORED
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.training.features import cache_features
@@ -65,6 +66,8 @@ class Recipe:
     micro_batch_size: int = 8
     no_mask: bool = False
     sparse_last_block: bool = False
+    multiple: int = 1
+    """Lengths are padded to a multiple of this, so that fewer shapes come up."""
 
 
 REFERENCE = Recipe("reference", read=True)
@@ -86,6 +89,8 @@ RECIPES = {
         Recipe("features kept", cache=True),
         replace(OURS, cache=True, read=True),
         replace(OURS, name="the same, 32 lines at once", cache=True, micro_batch_size=32),
+        replace(OURS, name="the same, by oneDNN", cache=True, onednn=True),
+        replace(OURS, name="the same, lengths in 32s", cache=True, onednn=True, multiple=32),
     ],
     "decoder+vision": [
         REFERENCE,
@@ -129,6 +134,9 @@ class Training:
         for start in range(0, len(encoded), self.micro_batch_size):
             samples = encoded[start : start + self.micro_batch_size]
             batch = collate(samples, processor.pad_id, padding="right")
+            extra = -batch["input_ids"].shape[1] % self.recipe.multiple
+            for name, value in (("input_ids", processor.pad_id), ("attention_mask", 0), ("labels", IGNORED)):
+                batch[name] = torch.nn.functional.pad(batch[name], (0, extra), value=value)
             batch = drop_ignored_positions(batch) if self.recipe.sparse_logits else batch
             inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.no_mask else batch
             part = self.model(**normalize_pixels(inputs), num_items_in_batch=torch.tensor(count)).loss

@@ -101,6 +101,11 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
     best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
     printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
+    if result.best_step == 0:
+        printer.complain(
+            "warning: no step read the validation lines better than the weights that the training started from, which "
+            "are kept: transcribe more lines, or lower training.learning_rate"
+        )
     if result.guard is not None and result.guard.exceeds_margin:
         printer.complain(f"warning: {result.guard.message}")
     elif result.guard is not None:

@@ -30,7 +30,15 @@ from dsocr.models.adapters import (
     vision_parameters,
 )
 from dsocr.models.base_folder import find_base
-from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize, trains_all_weights
+from dsocr.models.family import (
+    Encoded,
+    LanguageModelProcessor,
+    Processor,
+    family_of,
+    load_processor,
+    recognize,
+    trains_all_weights,
+)
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
@@ -208,7 +216,9 @@ def train(
             callbacks.append(writer)  # after the validator: progress shows the validation of the same step
             if validator is not None:
                 validator.on_result = writer.write_validation
-        if validator is not None and ancestors:
+        # A line recogniser that reads already can lose more by a few lines than it learns from them.
+        starts_whole = not checkpoint and trains_all_weights(processor.family, config.adapter.target)
+        if validator is not None and (ancestors or starts_whole):
             callbacks.append(StartValidation(validator))
         signals = SignalHandler(say, dist)
         encoded = None if validator is None else validator.encoded
@@ -521,8 +531,8 @@ def finish_run(
             if config.generation.language_model not in ("auto", "none"):
                 texts += read_texts(Path(config.generation.language_model))
             files = list((dict(files) | dict(validator.fit_language_model(model, texts))).items())
-    elif former := getattr(processor, "language_model", None):  # nothing tells whether another would be better
-        files.append((LANGUAGE_MODEL, former.to_json().encode()))
+    elif isinstance(processor, LanguageModelProcessor) and processor.language_model:  # nothing tells if another helps
+        files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
