@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import ImageFont
+from PIL import Image, ImageFont
 
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.render import find_fonts
-from dsocr.data.synthesize import MAX_LENGTH, MIN_LENGTH, SynthesisReport, choose_lines, draw_line, synthesize
+from dsocr.data.synthesize import (
+    MAX_LENGTH,
+    MIN_LENGTH,
+    SynthesisReport,
+    add_neighbour,
+    choose_lines,
+    draw_line,
+    synthesize,
+)
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image, read_bytes
@@ -270,3 +278,17 @@ def test_any_text_gives_clean_lines_or_an_error(
         return
     assert 0 < len(lines) <= count
     assert all(line == " ".join(line.split()) and line and len(line) <= MAX_LENGTH for line in lines)
+
+
+def test_strokes_of_a_neighbouring_line_stay_at_the_edges() -> None:
+    page = Image.new("RGB", (400, 60), (240, 235, 220))
+    other = Image.new("RGB", (150, 60), "white")
+    other.paste((0, 0, 0), (20, 5, 130, 56))
+    edges = set()
+    for seed in range(12):
+        changed = np.asarray(add_neighbour(page, other, np.random.default_rng(seed))) != np.asarray(page)
+        rows = np.flatnonzero(changed.any(axis=(1, 2)))
+        assert 0 < len(rows) <= 16
+        assert rows.max() < 17 or rows.min() > 42
+        edges.add(bool(rows.max() < 17))
+    assert edges == {True, False}

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.augment import Augmentation, augment
+from dsocr.data.augment import Augmentation, augment, changes
 from dsocr.data.dataset import Dataset, check_output_folder
 from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
@@ -29,6 +29,8 @@ MIN_LENGTH, MAX_LENGTH = 20, 60
 _FONT_SIZE = 0.56
 """Font size as a share of the line height; the rest is for ascenders, descenders and margins."""
 _JPEG_QUALITY = 92
+_NEIGHBOURS = 0.4
+"""Share of lines with strokes of a neighbouring line."""
 _CHUNK = 1 << 16
 _MAX_LISTED = 5
 """Fonts listed in an error message."""
@@ -115,6 +117,29 @@ def draw_line(text: str, face: Face, height: int, augmentation: Augmentation, rn
     return augment(render_line(text, face, style, rng).image, rng, augmentation)
 
 
+def add_neighbour(image: Image.Image, other: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Add strokes of a neighbouring line at the upper or lower edge, cut off along an uneven outline.
+
+    Lines cut from pages by their outlines have them: descenders of the line above, ascenders of the line below.
+    """
+    pixels, height = np.asarray(image, dtype=np.float32), image.height
+    repeats = -(-image.width // other.width)
+    beside = np.tile(np.asarray(other.convert("L"), dtype=np.float32), (1, repeats))[:, : image.width]
+    beside = np.minimum(1, beside / max(1.0, float(np.median(beside))))
+    shown = max(2, min(round(height * rng.uniform(0.06, 0.26)), other.height // 2))
+    skipped = other.height // 12  # the margin of the other line
+    shade = np.ones((height, image.width), dtype=np.float32)
+    shade[:shown] = beside[-shown - skipped : other.height - skipped]
+    xs = np.arange(0, image.width + height, height)
+    cut = np.interp(np.arange(image.width), xs, rng.uniform(0, 0.6 * shown, len(xs)))
+    shade[np.arange(height)[:, None] < cut] = 1
+    if rng.random() < 0.5:  # below: what is drawn is the top of the other line
+        shade[:shown] = beside[skipped : skipped + shown][::-1]
+        shade[np.arange(height)[:, None] < cut] = 1
+        shade = shade[::-1]
+    return Image.fromarray(np.clip(pixels * shade[..., None], 0, 255).astype(np.uint8))
+
+
 _AssignedLine = tuple[str, Face, Split]
 
 
@@ -132,7 +157,12 @@ def _draw_all(
     with (folder / "lines.jsonl").open("w", encoding="utf-8", newline="\n") as table:
         for number, (text, face, split) in enumerate(lines):
             name = f"lines/{stems.take(f'{face.name}-{number + 1:05d}')}.jpg"
-            image = draw_line(text, face, height, augmentation, np.random.default_rng((seed, number)))
+            rng = np.random.default_rng((seed, number))
+            image = draw_line(text, face, height, augmentation, rng)
+            if changes(augmentation) and rng.random() < _NEIGHBOURS:
+                beside = lines[number - 1][0]  # whatever is written there, in this hand
+                beside = beside if face.alphabet.issuperset(beside.replace(" ", "")) else text
+                image = add_neighbour(image.convert("RGB"), draw_line(beside, face, height, 0.0, rng), rng)
             image.save(folder / name, quality=_JPEG_QUALITY)
             row = {"file_name": name, "text": text, "writer": face.family, "split": split}
             table.write(json.dumps(row, ensure_ascii=False) + "\n")
