@@ -251,7 +251,7 @@ def evaluate(
     language_model = _language_model(samples, predictions, reader)
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
-        notes.append(f"The language model of the training texts brings the CER from {without} to {with_model}.")
+        notes.append(f"The language model brings the CER from {without} to {with_model}.")
     card = make_scorecard(
         split,
         lines.get("base"),
