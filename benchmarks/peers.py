@@ -11,6 +11,7 @@ folder with the commands `kraken` and `ketos`: a model is trained from nothing o
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -82,8 +83,11 @@ def run_for(command: Sequence[str], seconds: float, log: Path) -> None:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # upon which kraken saves a checkpoint
-            process.wait(120)
+            process.send_signal(signal.SIGINT)  # upon which kraken saves a checkpoint, unless a shell ignores it
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def train_kraken(
@@ -114,8 +118,14 @@ def train_kraken(
         *files,
     ]
     run_for(command, 60 * minutes, folder / "ketos.log")
-    # The best of the checkpoints named by their accuracy, else what it saved when it was interrupted.
-    named = sorted((folder / "model").rglob("checkpoint_*-*.ckpt"), key=lambda file: float(file.stem.split("-")[-1]))
+    # The best of the checkpoints named by their accuracy, the last of equal ones, else what an interruption saved.
+    accuracy = re.compile(r"checkpoint_\d+-([\d.]+)(?:-v\d+)?\.ckpt")
+    ranked = [
+        (float(match[1]), file.stat().st_mtime, file)
+        for file in (folder / "model").iterdir()
+        if (match := accuracy.fullmatch(file.name))
+    ]
+    named = [file for *_, file in sorted(ranked)]
     if not (found := [*(folder / "model").rglob("checkpoint_abort.ckpt"), *named]):
         sys.exit(f"kraken saved no checkpoint in {minutes} minutes: {folder / 'ketos.log'}")
     weights = folder / "weights.safetensors"
