@@ -70,7 +70,7 @@ def write_larger_donut(folder: Path) -> Path:
 CASES = {
     "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
-    "ctc": Case(write_ctc, rate=2e-2, memory=write_ctc, steps=400),
+    "ctc": Case(write_ctc, rate=2e-2, memory=write_ctc, steps=900),
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
     "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
     "donut": Case(write_donut, memory=write_larger_donut),

@@ -92,6 +92,9 @@ from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_sc
 from dsocr.training.validation import StartValidation, Validator, draw_samples
 from dsocr.training.warm_start import find_initial_adapter, list_ancestors
 
+_READS = 0.5
+"""CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""
+
 StageProgress = Callable[[str, str, int, int], None]
 """Called during long work before the first step with what is done, the unit, and how many are done of how many."""
 
@@ -219,7 +222,7 @@ def train(
         # A line recogniser that reads already can lose more by a few lines than it learns from them.
         starts_whole = not checkpoint and trains_all_weights(processor.family, config.adapter.target)
         if validator is not None and (ancestors or starts_whole):
-            callbacks.append(StartValidation(validator))
+            callbacks.append(StartValidation(validator, math.inf if ancestors else _READS))
         signals = SignalHandler(say, dist)
         encoded = None if validator is None else validator.encoded
         cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)

@@ -168,13 +168,14 @@ class Validator(Callback):
         """True when training should stop early."""
         return bool(self._patience) and self.state.without_improvement >= self._patience
 
-    def validate(self, model: Any, step: int) -> None:
-        """Validate once: report the result, and keep the adapter if it is the best."""
+    def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
+        """Validate once: report the result, and keep the adapter if it is the best and its CER is below `limit`."""
         started, state = time.monotonic(), self.state
         predictions = self._predict(model)
         guard_errors = None if self._guard is None else self._guard_errors(self._guard, model)
         loss = self._loss(model)
-        is_best = math.isfinite(loss) and (
+        competes = math.isfinite(loss) and predictions.cer < limit
+        is_best = competes and (
             state.best_cer is None or (predictions.cer, predictions.runaway) < (state.best_cer, state.best_runaway)
         )
         if is_best:
@@ -184,7 +185,7 @@ class Validator(Callback):
             if self._dist.is_main:
                 calibration = calibrate_predictions(predictions.scored, self._text_policy)
                 save_best(self._folder, step, model, calibration.to_json())
-        else:
+        elif step:
             state.without_improvement += 1
         result = ValidationResult(
             step=step,
@@ -284,15 +285,19 @@ class Validator(Callback):
 
 
 class StartValidation(Callback):
-    """Validates the weights before the first step, so that they compete too; must come after what records results."""
+    """Validates the weights before the first step; must come after what records results.
 
-    def __init__(self, validator: Validator) -> None:
+    They compete with those of later steps if their CER is below `limit`.
+    """
+
+    def __init__(self, validator: Validator, limit: float) -> None:
         self._validator = validator
+        self._limit = limit
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Validate, unless a checkpoint has a result."""
         if self._validator.state.best_cer is None and not trainer.state.step:
-            self._validator.validate(trainer.module, 0)
+            self._validator.validate(trainer.module, 0, self._limit)
 
 
 def draw_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
