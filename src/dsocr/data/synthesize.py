@@ -128,15 +128,14 @@ def add_neighbour(image: Image.Image, other: Image.Image, rng: np.random.Generat
     beside = np.minimum(1, beside / max(1.0, float(np.median(beside))))
     shown = max(2, min(round(height * rng.uniform(0.06, 0.26)), other.height // 2))
     skipped = other.height // 12  # the margin of the other line
-    shade = np.ones((height, image.width), dtype=np.float32)
-    shade[:shown] = beside[-shown - skipped : other.height - skipped]
     xs = np.arange(0, image.width + height, height)
     cut = np.interp(np.arange(image.width), xs, rng.uniform(0, 0.6 * shown, len(xs)))
-    shade[np.arange(height)[:, None] < cut] = 1
-    if rng.random() < 0.5:  # below: what is drawn is the top of the other line
-        shade[:shown] = beside[skipped : skipped + shown][::-1]
-        shade[np.arange(height)[:, None] < cut] = 1
-        shade = shade[::-1]
+    if rng.random() < 0.5:  # from the edge inwards: the feet of the line above, or the heads of the line below
+        edge, strokes = slice(None), beside[-shown - skipped : other.height - skipped]
+    else:
+        edge, strokes = slice(None, None, -1), beside[skipped : skipped + shown][::-1]
+    shade = np.ones((height, image.width), dtype=np.float32)
+    shade[edge][:shown] = np.where(np.arange(shown)[:, None] < cut, 1, strokes)
     return Image.fromarray(np.clip(pixels * shade[..., None], 0, 255).astype(np.uint8))
 
 

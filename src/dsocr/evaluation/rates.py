@@ -79,7 +79,7 @@ PAGE_MEASURES = (
     Measure("CER in reading order", partial(_count_texts, character_errors)),
     Measure("WER in reading order", partial(_count_texts, word_errors), of="words"),
 )
-"""Of pages that `predictions.score_pages` scored; the first two do not depend on the order of the lines."""
+"""Of pages that `page_scores.score_pages` scored; the first two do not depend on the order of the lines."""
 
 
 @dataclass(frozen=True, slots=True)
