@@ -21,6 +21,7 @@ import html
 import json
 import math
 import os
+import re
 import signal
 import time
 import unicodedata
@@ -39,7 +40,7 @@ from safetensors.torch import load_file, save_file
 from dsocr.data.dataset import Dataset
 from dsocr.data.render import Face
 from dsocr.data.synthesize import draw_line
-from dsocr.evaluation.metrics import character_errors, pool
+from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.models.ctc_network import (
     collate_lines,
     compute_logits,
@@ -57,6 +58,9 @@ from small_alphabet import CHARACTERS
 from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, literature_lines, load_words
 
 CLASSES = {character: place for place, character in enumerate(CHARACTERS, start=1)}
+
+_OLD_LETTERS = re.compile(r"[ѣіѳѵѢІѲѴ]|ъ(?!\w)")
+"""What tells a line in the spelling of before 1918."""
 
 STRETCH = 1.4
 """Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
@@ -391,13 +395,43 @@ def blend(options: argparse.Namespace) -> None:
     save_network(first, CHARACTERS, options.out, torch.float16)
 
 
+Line = tuple[str, NDArray[np.uint8]]
+"""The text of a line, and its image."""
+
+
+def errors_by_weight(
+    network: Any, lines: Sequence[Line], model: LanguageModel | None, weights: Sequence[float]
+) -> dict[float, list[tuple[str, ErrorRate]]]:
+    """Return each text and the errors in reading it, by the weight of the language model; 0 is without it."""
+    found: dict[float, list[tuple[str, ErrorRate]]] = {weight: [] for weight in weights}
+    ordered = sorted(lines, key=lambda line: line[1].shape[1])
+    for first in range(0, len(ordered), 8):
+        chosen = ordered[first : first + 8]
+        pixels, steps = to_batch([line for _, line in chosen])
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last)).float()
+        for (text, _), rows, count in zip(chosen, logits, steps.tolist(), strict=True):
+            probabilities = rows[:count].softmax(-1).numpy()
+            for weight in weights:
+                read = search(probabilities, CHARACTERS, 8, model if weight else None, weight)
+                found[weight].append((text, character_errors(text, read)))
+    return found
+
+
 def check(options: argparse.Namespace) -> None:
-    """Print the CER of a checkpoint on the validation lines of every source."""
+    """Print the CER of a checkpoint on the validation lines of every source, without and with its language model."""
     torch.set_num_threads(options.threads)
-    network = start_network(options.base).eval()
+    network, model = start_network(options.base).eval(), LanguageModel.load(options.base)
+    weights = (0.0, model.weight) if model else (0.0,)
     for source in open_cache(options.cache):
-        if lines := validation_lines(source, options.most):
-            print(f"{source.name}: {len(lines)} lines, CER {error_rate(network, lines):.2%}", flush=True)
+        if not (lines := validation_lines(source, options.most)):
+            continue
+        found = errors_by_weight(network, lines, model, weights)
+        for name, kept in (("", lambda text: True), (" in the old spelling", _OLD_LETTERS.search)):
+            rates = [pool(rate for text, rate in errors if kept(text)) for errors in found.values()]
+            if rates[0].length:
+                cers = " -> ".join(f"{rate.rate:.2%}" for rate in rates)
+                print(f"{source.name}{name}: {rates[0].length} characters, CER {cers}", flush=True)
 
 
 def write_language_model(options: argparse.Namespace) -> None:
@@ -412,36 +446,20 @@ def write_language_model(options: argparse.Namespace) -> None:
     model = LanguageModel.fit(texts)
     model.prune(options.least)
     print(f"{written} characters of transcriptions, {sum(map(len, texts)) - written} of literature", flush=True)
-    total = dict.fromkeys((0.0, *options.weights), 0.0)
-    errors, length = dict(total), 0
+    by_source = []
     for source in sources:
-        lines = sorted(validation_lines(source, options.most), key=lambda line: line[1].shape[1])
-        found = dict.fromkeys(total, 0)
-        for first in range(0, len(lines), 8):
-            chosen = lines[first : first + 8]
-            pixels, steps = to_batch([line for _, line in chosen])
-            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last)).float()
-            for (text, _), rows, count in zip(chosen, logits, steps.tolist(), strict=True):
-                probabilities = rows[:count].softmax(-1).numpy()
-                for weight in total:
-                    read = search(probabilities, CHARACTERS, 8, model if weight else None, weight)
-                    found[weight] += character_errors(text, read).errors
-        characters = sum(len(text) for text, _ in lines)
-        if not characters:
-            continue
-        rates = {weight: count / characters for weight, count in found.items()}
-        print(
-            f"{source.name}: {len(lines)} lines, " + ", ".join(f"{w:g} {r:.2%}" for w, r in rates.items()), flush=True
-        )
-        length += characters
-        for weight, rate in rates.items():
-            total[weight] += rate  # each source counts the same
-            errors[weight] += found[weight]
-    best = min(options.weights, key=total.__getitem__)
-    model.weight, model.gain = best, (errors[0.0] / length, errors[best] / length)
+        if lines := validation_lines(source, options.most):
+            found = errors_by_weight(network, lines, model, (0.0, *options.weights))
+            rates = {weight: pool(rate for _, rate in errors) for weight, errors in found.items()}
+            cers = ", ".join(f"{weight:g} {rate.rate:.2%}" for weight, rate in rates.items())
+            print(f"{source.name}: {len(lines)} lines, {cers}", flush=True)
+            by_source.append(rates)
+    # Each source counts the same in the choice.
+    model.weight = min(options.weights, key=lambda weight: sum(rates[weight].rate for rates in by_source))
+    without, with_model = (pool(rates[weight] for rates in by_source).rate for weight in (0.0, model.weight))
+    model.gain = (without, with_model)
     options.out.write_text(model.to_json(), encoding="utf-8", newline="\n")
-    print(f"{options.out}: weight {best:g}, CER {model.gain[0]:.2%} -> {model.gain[1]:.2%} on all validation lines")
+    print(f"{options.out}: weight {model.weight:g}, CER {without:.2%} -> {with_model:.2%} on all validation lines")
 
 
 def learning_rate(options: argparse.Namespace, step: int) -> float:
