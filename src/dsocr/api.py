@@ -19,7 +19,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare as _prepare
 from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.document import Split, Unit
-from dsocr.errors import ModelError
+from dsocr.errors import ConfigError, ModelError
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
 from dsocr.runs import READING, History, RunFolder, read_history
@@ -53,6 +53,11 @@ def _progress(progress: ProgressCallback | None, label: str, unit: str) -> "Iter
     else:
         with printer.progress(label, unit) as bar:
             yield bar
+
+
+def _without_note(progress: ProgressCallback | None) -> "Callable[[int, int, str], None] | None":
+    """A callback that gets no note on what is done now."""
+    return None if progress is None else lambda done, total, note: progress(done, total)
 
 
 def _with_progress(function: Callable[P, R], label: str, unit: str) -> Callable[P, R]:
@@ -168,13 +173,28 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
+    folds: bool = False,
+    overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Scorecard":
     """Score a run's adapter beside its base on a split of its dataset, or of another one.
 
     `limit` reads only the first samples. `calibrate` first fits the confidences again, on the validation split. The
-    scorecard and the scored lines are written into the run folder.
+    scorecard and the scored lines are written into the run folder. `folds` scores all lines of the run's dataset: for
+    each fold a model is trained as the run was, without it. `run` may then be a configuration or a dataset too, and
+    `overwrite` trains again what has other settings or data.
     """
+    if folds:
+        if dataset is not None or Split(split) is not Split.TEST or limit is not None or calibrate:
+            message = "folds scores all lines of the run's own dataset"
+            hint = "leave dataset, split, limit and calibrate out"
+            raise ConfigError(message, code="option-invalid", hint=hint)
+        from dsocr.training.folds import cross_validate, recipe_of
+
+        with _progress(progress, "cross-validating", "lines") as callback:
+            return cross_validate(
+                recipe_of(_path(run)), with_base=with_base, overwrite=overwrite, progress=_without_note(callback)
+            )
     from dsocr.evaluation.evaluate import evaluate as score
 
     folder = RunFolder.open(_path(run))

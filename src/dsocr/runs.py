@@ -55,6 +55,8 @@ class RunFolder:
     """Folder of checkpoints."""
     forecast = _Entry("forecast")
     """Folder of the trainings on fewer samples and the forecast made from them."""
+    folds = _Entry("folds")
+    """Folder of the trainings that each leave a fold out, and their scores."""
     metrics = _Entry("metrics.jsonl")
     """JSON lines, one for every logged step and every validation."""
     log = _Entry("train.log")

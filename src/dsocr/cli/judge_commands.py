@@ -12,9 +12,16 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, typed
 
 
-@command("Judge", "dsocr evaluate runs/mine", "dsocr evaluate runs/mine --dataset data/other --split validation --json")
+@command(
+    "Judge",
+    "dsocr evaluate runs/mine",
+    "dsocr evaluate runs/mine --dataset data/other --split validation --json",
+    "dsocr evaluate data/mine --folds",
+)
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[
+        Path, typer.Argument(help="Run folder; with --folds also a configuration or a dataset, nothing trained yet.")
+    ],
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
     split: Annotated[Split, typer.Option(help="Split to score.")] = Split.TEST,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first samples only, this many.")] = None,
@@ -23,10 +30,25 @@ def evaluate(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
     ] = False,
+    folds: Annotated[
+        bool, typer.Option("--folds", help="Train as the run on all folds but one, for each, and score all lines.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="With --folds: train again what has other settings or data.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Score an adapter on lines it never saw, beside its base."""
+    if folds:
+        if dataset or split != Split.TEST or limit or calibrate:
+            message = "--folds scores all lines of the run's own dataset"
+            hint = "leave --dataset, --split, --limit and --calibrate out"
+            raise ConfigError(message, code="option-invalid", hint=hint)
+        _evaluate_folds(run, base=base, report=report, overwrite=overwrite, json=json, quiet=quiet)
+        return
+    if overwrite:
+        raise ConfigError("--overwrite is for --folds", code="option-invalid")
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.report.report import drop_reports
     from dsocr.runs import RunFolder
@@ -53,6 +75,30 @@ def evaluate(
     if page is not None:
         printer.message(f"report:     {page}")
     printer.message(f"next:       dsocr transcribe {typed(run)} SCANS -o texts.jsonl")
+
+
+def _evaluate_folds(path: Path, *, base: bool, report: bool, overwrite: bool, json: bool, quiet: bool) -> None:
+    """Cross-validate the recipe of a run, a configuration or a dataset, and print the scorecard."""
+    from dsocr.runs import RunFolder
+    from dsocr.training.folds import cross_validate, recipe_of
+    from dsocr.training.lifecycle import require_sources
+
+    config, printer = recipe_of(path), Printer(quiet=quiet or json)
+    require_sources(config)
+    quiet_libraries()
+    folder = RunFolder(config.output).folds
+    with printer.progress("cross-validating", "lines") as progress:
+        card = cross_validate(
+            config, with_base=base, overwrite=overwrite, progress=progress, on_message=printer.complain
+        )
+    page = write_run_report(printer, folder)[0] if report else None
+    if json:
+        print_json(printer, card.to_dict())
+        return
+    printer.result(str(card))
+    printer.message(f"scorecard:  {RunFolder(folder).scorecard}")
+    if page is not None:
+        printer.message(f"report:     {page}")
 
 
 def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:

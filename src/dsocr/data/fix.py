@@ -30,6 +30,7 @@ from dsocr.data.check.text_checks import (
 )
 from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, check_output_folder
 from dsocr.data.source_report import CountCard, count_example
+from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
@@ -195,6 +196,23 @@ def fix_dataset(
     return FixReport(out, fixes, duplicates_left)
 
 
+def copy_with_folds(
+    dataset: Dataset, out: Path, folds: int, *, seed: int = 17, progress: ProgressCallback | None = None
+) -> Dataset:
+    """Write a copy of a dataset without folds that has some, by `draw_folds`; images become links where possible."""
+    check_output_folder(out, dataset.folder, overwrite=False)
+    splits = {split: list(_read_rows(dataset, split)) for split in Split}
+    rows = list(chain.from_iterable(splits.values()))
+    unit, drawn = draw_folds([row.sample for row in rows], folds, seed)
+    for row, fold in zip(rows, drawn, strict=True):
+        row.columns["fold"] = fold
+    with writing_folder(out) as folder:
+        cards = _write_samples(folder, splits, dataset.card.store, progress, link=True)
+        changes = {"split_by": unit, "folds": max(drawn), "seed": seed, "splits": cards}
+        dataset.card.model_copy(update=changes).write(folder)
+    return Dataset.open(out)
+
+
 def _read_rows(dataset: Dataset, split: Split) -> Iterator[_StoredRow]:
     samples = [sample for _, sample in dataset.stored(split)]
     if not samples:
@@ -218,7 +236,12 @@ def _drop_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tu
 
 
 def _write_samples(
-    folder: Path, splits: dict[Split, list[_StoredRow]], store: Store, progress: ProgressCallback | None
+    folder: Path,
+    splits: dict[Split, list[_StoredRow]],
+    store: Store,
+    progress: ProgressCallback | None,
+    *,
+    link: bool = False,
 ) -> dict[Split, SplitCard]:
     total, done, cards = sum(map(len, splits.values())), 0, {}
     for split, rows in splits.items():
@@ -227,7 +250,8 @@ def _write_samples(
         with closing(SplitWriter(folder, split, store)) as writer:
             for row in rows:
                 # `datasets` requires the same columns in every row, but old rows may lack some.
-                writer.add({"writer": "", "page": "", "document": "", **row.columns}, _read_image(row), row.digest)
+                image = row.sample.image if link and isinstance(row.sample.image, Path) else _read_image(row)
+                writer.add({"writer": "", "page": "", "document": "", **row.columns}, image, row.digest)
                 done += 1
                 if progress:
                     progress(done, total)

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dsocr.data.dataset import Dataset, FixedListCard
@@ -21,7 +21,7 @@ from dsocr.data.splits import (
     parse_units,
     split_of_fold,
 )
-from dsocr.document import Skipped, SkipReason, Split
+from dsocr.document import Sample, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
@@ -228,6 +228,23 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         splits = [split_of_fold(fold, 1, plan.folds) for fold in assigned]
     _note_sizes(splits, plan, report)
     return SplitAssignment(unit, splits, folds)
+
+
+def draw_folds(samples: Sequence[Sample], folds: int, seed: int = 17) -> tuple[str, list[int]]:
+    """Draw the fold of each sample as `prepare` does, by writer, else by document or page; return the unit too.
+
+    With fewer writers than folds there are as many folds as writers, at least `MIN_FOLDS`; with still fewer, the next
+    smaller unit that is known is drawn by. Raises DataError for too few folds or samples.
+    """
+    candidates = [SplitCandidate(one.id, one.id, one.text, one.writer, one.document, one.page) for one in samples]
+    plan = SplitPlan({}, folds=folds, seed=seed)
+    for unit in known_units(candidates):
+        count = min(folds, len(set(group_candidates(candidates, [unit]))))
+        if count >= MIN_FOLDS:
+            plan = replace(plan, folds=count, split_by=unit)
+            return unit, [fold or 1 for fold in assign_splits(candidates, plan, SourceReport(strict=False)).folds]
+    message = f"{len(samples)} samples are too few for {MIN_FOLDS} folds"
+    raise DataError(message, code="too-few-groups")
 
 
 def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:

@@ -130,7 +130,8 @@ def _find_images(
     """Find the images of the lines with these references, by id, and what to warn of."""
     try:
         dataset = open_scored_dataset(run, card, folder)
-        samples = dataset.samples(Split(card.split), references.keys())
+        # Of folds, the lines of all splits were scored.
+        samples = [one for split in Split for one in dataset.samples(split, references.keys())]
     except (DsocrError, ValueError) as error:
         return {}, [f"There are no images because the dataset cannot be read: {error}."]
     images = {sample.id: sample.image for sample in samples if sample.text == references[sample.id]}
@@ -242,6 +243,9 @@ def _format_setting(value: object, separator: str = " ") -> str:
 def commands(contents: ReportContents) -> list[str]:
     """Write the commands that train, score and report again, quoted where a path has spaces."""
     run, card = contents.run, contents.card
+    if "folds" in card.settings:
+        base = "" if card.base else " --no-base"
+        return [f"dsocr evaluate {typed(run.config.as_posix())} --folds{base}"]
     limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
     options = f" --dataset {typed(dataset)}" if dataset else ""
     options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")

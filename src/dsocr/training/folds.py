@@ -1,0 +1,301 @@
+"""Train on all folds of a dataset but one, and read the lines of that one: every line is read by a model that never
+saw it, nor any other of its writer.
+
+Each fold is a run in the work folder. Finished ones are not trained again, an interrupted one resumes from its last
+checkpoint, and what was read of a fold is kept as long as its run and the dataset stay the same.
+"""
+
+import gc
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from dsocr.config import RunConfig, load_config, load_run_config
+from dsocr.data.dataset import Dataset, training_samples
+from dsocr.data.fix import copy_with_folds
+from dsocr.document import Sample, Split
+from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
+from dsocr.images import open_image
+from dsocr.inference.reader import LocalReader
+from dsocr.io.processes import rank_and_count
+from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.training.callbacks import TrainingProgress
+from dsocr.training.lifecycle import is_trained
+from dsocr.training.samples import total_steps
+from dsocr.training.train import TrainResult, train
+
+FOLDS = 5
+"""Folds that are drawn for a dataset without any."""
+_STEP_COST = 3
+"""A line that is trained on takes about as long as three that are read: forward, and twice as much backward."""
+_CHECKPOINT_STEPS = 25
+"""Steps between checkpoints: what a killed command loses at most."""
+_LINE = TypeAdapter(LineScore)
+_HINT = "give --overwrite to train all folds again, or name another folder"
+
+Rows = list[dict[str, Any]]
+"""What was read of the lines of a fold, as JSON values, in their order."""
+ReadFold = Callable[[RunFolder, Sequence[Sample], Callable[[int], None]], Rows]
+"""Reads lines with a finished run; called with the run, the samples, and a callback for the lines done so far."""
+FoldProgress = Callable[[int, int, str], None]
+"""Called with the work done and the whole work, in lines, and a note on what is done now."""
+
+
+class FoldReading(NamedTuple):
+    """A fold: its number, the run that was trained without it, its samples and what was read of them."""
+
+    number: int
+    run: RunFolder
+    dataset: Dataset
+    samples: list[Sample]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedFold:
+    """A fold to train and read; `config` is that of its run, `work` in lines."""
+
+    number: int
+    config: RunConfig
+    dataset: Dataset
+    samples: list[Sample]
+    steps: int
+    finished: bool
+
+    @property
+    def training_work(self) -> int:
+        return 0 if self.finished else self.steps * self.config.training.batch_size * _STEP_COST
+
+
+def recipe_of(path: Path) -> RunConfig:
+    """Return the configuration of a run folder, or the one that `train` makes of a file or a dataset folder."""
+    run = RunFolder(path)
+    config = load_run_config(run.config) if run.config.is_file() else load_config(path)
+    return config.model_copy(update={"fold": None})
+
+
+def read_folds(
+    config: RunConfig,
+    read: ReadFold,
+    *,
+    name: str,
+    folds: int | None = None,
+    readings: int = 1,
+    overwrite: bool = False,
+    progress: FoldProgress | None = None,
+    on_message: Callable[[str], None] | None = None,
+    train_function: Callable[..., TrainResult] = train,
+) -> list[FoldReading]:
+    """Train each fold in `config.output` and read its lines; `name` is that of the files with what was read.
+
+    A dataset without folds gets some, in a copy in the work folder: by writer, else by document or page, `folds` of
+    them (5 if not given). `readings` says how often a line is read, for the progress. `overwrite` trains again what was
+    trained on another dataset or with other settings.
+
+    Raises ConfigError if several processes were launched, DataError for a number of folds that the dataset does not
+    have, RunError if the folder holds other trainings.
+    """
+    if rank_and_count()[1] > 1:
+        hint = "start the command itself, without torchrun"
+        raise ConfigError("folds are trained in one process", code="launch-unsupported", hint=hint)
+    dataset = _with_folds(config, folds, overwrite=overwrite)
+    planned = [_plan(config, dataset, number, overwrite) for number in range(1, (dataset.card.folds or 0) + 1)]
+    hashes = {split.value: card.sha256 for split, card in dataset.card.splits.items()}
+    total = sum(fold.training_work + readings * len(fold.samples) for fold in planned)
+    done, found = 0, []
+
+    def report(more: float, note: str) -> None:
+        if progress is not None:
+            progress(done + round(more), total, note)
+
+    for fold in planned:
+        run, note = RunFolder(fold.config.output), f"fold {fold.number} of {len(planned)}"
+        if not fold.finished:
+
+            def on_progress(at: TrainingProgress, fold: _PlannedFold = fold, note: str = note) -> None:
+                cer = "" if at.cer is None else f", validation CER {at.cer:.1%}"
+                report(fold.training_work * at.step / max(at.max_steps, 1), f"{note}, step {at.step}{cer}")
+
+            replaces = overwrite and run.config.is_file() and not _resumes(fold.config)
+            train_function(fold.config, overwrite=replaces, on_progress=on_progress, on_message=on_message)
+            gc.collect()  # there may be no memory for this network and the next
+            done += fold.training_work
+        run = RunFolder.open(run.path)
+
+        def read_lines(run: RunFolder = run, samples: Sequence[Sample] = fold.samples, note: str = note) -> Rows:
+            return read(run, samples, lambda count: report(count, f"{note}, reading"))
+
+        path = config.output / f"{name}-{fold.number}.json"
+        rows = _keep(path, {"trained": _begun_at(run), "dataset": hashes}, read_lines)
+        done += readings * len(fold.samples)
+        report(0, note)
+        found.append(FoldReading(fold.number, run, fold.dataset, fold.samples, rows))
+    return found
+
+
+def cross_validate(
+    config: RunConfig,
+    *,
+    folds: int | None = None,
+    with_base: bool = True,
+    overwrite: bool = False,
+    progress: FoldProgress | None = None,
+    on_message: Callable[[str], None] | None = None,
+    train_function: Callable[..., TrainResult] = train,
+) -> Scorecard:
+    """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
+
+    Trainings, scorecard and scored lines go to `folds/` of the run folder that the configuration names; the run itself
+    is not trained. See `read_folds` for `folds`, `overwrite` and what is raised.
+    """
+    folder = RunFolder(RunFolder(config.output).folds)
+    models = ("base", "adapter") if with_base else ("adapter",)
+    found = read_folds(
+        config.model_copy(update={"output": folder.path, "fold": None}),
+        partial(_score_fold, models=models),
+        name="-".join(("lines", *models)),
+        folds=folds,
+        readings=len(models),
+        overwrite=overwrite,
+        progress=progress,
+        on_message=on_message,
+        train_function=train_function,
+    )
+    lines: dict[str, list[LineScore]] = {model: [] for model in models}
+    for fold in found:
+        for row in fold.rows:
+            lines[row["model"]].append(_LINE.validate_python({k: v for k, v in row.items() if k != "model"}))
+    dataset = Dataset.open(found[0].dataset.folder)
+    settings = ReadingSettings.load(found[0].run.adapter)
+    card = make_scorecard(
+        Split.TEST,
+        lines.get("base"),
+        lines["adapter"],
+        struck_marks=settings.text_policy.struck_marks,
+        dataset={name.value: part.sha256 for name, part in dataset.card.splits.items()},
+        settings={
+            "base": settings.base,
+            "base_revision": settings.base_revision,
+            "dataset": dataset.folder.as_posix(),
+            "dataset_source": dataset.card.source,
+            "split_by": dataset.card.split_by,
+            "folds": len(found),
+            "lines": len(lines["adapter"]),
+            "prompt": settings.prompt,
+            "resolution": settings.resolution,
+            "generation": settings.generation,
+            "text_policy": settings.text_policy.as_dict(),
+        },
+        notes=(_describe_folds(len(found), dataset.card.split_by),),
+    )
+    write_atomically(folder.config, config.to_yaml())
+    write_lines(folder.lines, lines)
+    card.save(folder.scorecard)
+    return card
+
+
+def _score_fold(
+    run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None], *, models: Sequence[str]
+) -> Rows:
+    config = load_run_config(run.config)
+    trained = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
+    statuses = writer_statuses([sample.writer for sample in trained], [sample.writer for sample in samples])
+    reader, rows = LocalReader.of_run(run), Rows()
+    for model in models:
+        with reader.base() if model == "base" else nullcontext(reader) as used:
+            predictions = {}
+            for prediction in used.read((sample.id, open_image(sample.image)) for sample in samples):
+                predictions[prediction.id] = prediction
+                report(len(rows) + len(predictions))
+        scored = score_lines(samples, predictions, statuses)
+        rows += [{"model": model, **line.to_dict()} for line in scored]
+    return rows
+
+
+def _describe_folds(folds: int, unit: str) -> str:
+    return (
+        f"All lines are scored: each was read by one of {folds} models, which was trained without its fold and chosen "
+        f"on another (folds by {unit}). A model trained on all lines has seen more and reads a little better."
+    )
+
+
+def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dataset:
+    """Open the dataset if it has folds, else its copy with folds, made if it is missing or outdated."""
+    dataset = Dataset.open(config.dataset)
+    if dataset.card.folds is not None:
+        if folds not in (None, dataset.card.folds):
+            message, hint = f"the dataset has {dataset.card.folds} folds, not {folds}", "leave the number out"
+            raise DataError(message, code="folds-differ", where=config.dataset, hint=hint)
+        return dataset
+    copy, source = config.output / "dataset", config.output / "source.json"
+    hashes = {split.value: card.sha256 for split, card in dataset.card.splits.items()}
+    made_of = {"dataset": hashes, "folds": folds or FOLDS, "seed": config.seed}
+    if copy.is_dir():
+        try:
+            same = json.loads(source.read_text(encoding="utf-8")) == made_of
+        except (OSError, ValueError):
+            same = False
+        if same:
+            return Dataset.open(copy)
+        if not overwrite:
+            message = f"holds folds of an earlier state of {config.dataset}, or other folds"
+            raise RunError(message, code="other-dataset", where=config.output, hint=_HINT)
+        shutil.rmtree(copy)
+    config.output.mkdir(parents=True, exist_ok=True)
+    write_atomically(source, to_json(made_of))
+    return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
+
+
+def _plan(config: RunConfig, dataset: Dataset, number: int, overwrite: bool) -> _PlannedFold:
+    every_steps = min(config.checkpoints.every_steps, _CHECKPOINT_STEPS)
+    checkpoints = config.checkpoints.model_copy(update={"every_steps": every_steps})
+    changes = {"dataset": dataset.folder, "fold": number, "output": config.output / f"fold-{number}"}
+    planned = config.model_copy(update={**changes, "checkpoints": checkpoints})
+    opened = Dataset.open(dataset.folder, fold=number)
+    try:
+        finished = is_trained(planned)
+    except RunError as error:
+        if not overwrite:
+            raise RunError(error.message, code=error.code, where=error.where, hint=_HINT) from error
+        finished = False
+    steps = total_steps(planned, len(training_samples(opened, planned)))
+    return _PlannedFold(number, planned, opened, opened.samples(Split.TEST), steps, finished)
+
+
+def _resumes(config: RunConfig) -> bool:
+    """Whether the run folder holds this very training, begun and not finished."""
+    try:
+        return not is_trained(config)
+    except RunError:
+        return False
+
+
+def _begun_at(run: RunFolder) -> str:
+    try:
+        return str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = "does not say when the training began"
+        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=_HINT) from error
+
+
+def _keep(path: Path, identity: Mapping[str, Any], make: Callable[[], Rows]) -> Rows:
+    """Return the rows in a file if they were made of the same, else make and write them."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if all(kept[name] == value for name, value in identity.items()):
+            rows: Rows = kept["rows"]
+            return rows
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # missing or damaged: made again
+    rows = make()
+    write_atomically(path, json.dumps({**identity, "rows": rows}, ensure_ascii=False, allow_nan=False) + "\n")
+    return rows

@@ -1,0 +1,125 @@
+"""Cross-validation with a stand-in that trains in no time, and once in earnest."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample
+from dsocr.errors import Interrupted
+from dsocr.evaluation.report.report import write_report
+from dsocr.evaluation.scores import load_lines
+from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.training.folds import cross_validate, read_folds
+from dsocr.training.train import TrainResult
+from tests.raising import raises_code
+from tests.training.test_train import changed
+
+
+@dataclass
+class Pretended:
+    """Leaves run folders without training, and reads nothing but ids."""
+
+    trained: list[tuple[int, set[str]]] = field(default_factory=list)
+    read: list[list[str]] = field(default_factory=list)
+    stop_at: int = 99
+
+    def train(self, config: RunConfig, *, overwrite: bool = False, **options: Any) -> TrainResult:
+        run = RunFolder(config.output)
+        if len(self.trained) == self.stop_at:
+            raise Interrupted(2, 3, run.resume_command)
+        if overwrite:
+            shutil.rmtree(run.path)
+        run.adapter.mkdir(parents=True)
+        write_atomically(run.config, config.to_yaml())
+        dataset = Dataset.open(config.dataset, fold=config.fold)
+        hashes = {name.value: part.sha256 for name, part in dataset.card.splits.items()}
+        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
+        self.trained.append((config.fold or 0, {sample.writer or "" for sample in dataset.samples("train")}))
+        return TrainResult(run, 1, None, None, 0.0, 0, 0)
+
+    def read_fold(
+        self, run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None]
+    ) -> list[dict[str, Any]]:
+        self.read.append([sample.id for sample in samples])
+        report(len(samples))
+        return [{"id": sample.id} for sample in samples]
+
+    def folds(self, config: RunConfig, **options: Any) -> Any:
+        return read_folds(config, self.read_fold, name="ids", train_function=self.train, **options)
+
+
+def test_every_line_is_read_once_by_a_model_that_knows_nothing_of_its_writer(small_config: RunConfig) -> None:
+    pretended, work = Pretended(), []
+    found = pretended.folds(small_config, progress=lambda done, total, note: work.append((done, total)))
+    samples = {sample.id: sample for sample in Dataset.open(small_config.dataset)}
+    assert sorted(row["id"] for fold in found for row in fold.rows) == sorted(samples)
+    assert [number for number, _ in pretended.trained] == [1, 2, 3], "three writers make three folds, not five"
+    for fold, (_, writers) in zip(found, pretended.trained, strict=True):
+        assert writers.isdisjoint({samples[row["id"]].writer for row in fold.rows})
+    assert work[-1][0] == work[-1][1]
+    assert work == sorted(work)
+
+
+def test_folds_that_were_stopped_go_on_where_they_were(small_config: RunConfig) -> None:
+    pretended = Pretended(stop_at=2)
+    with pytest.raises(Interrupted):
+        pretended.folds(small_config)
+    pretended.stop_at = 99
+    pretended.folds(small_config)
+    pretended.folds(small_config)
+    assert [number for number, _ in pretended.trained] == [1, 2, 3]
+    assert len(pretended.read) == 3
+
+
+def test_other_data_and_other_settings_are_refused_and_trained_again_with_overwrite(
+    small_config: RunConfig, tmp_path: Path
+) -> None:
+    pretended = Pretended()
+    pretended.folds(small_config)
+    other = changed(small_config, training={"learning_rate": 1e-3})
+    with raises_code("other-settings"):
+        pretended.folds(other)
+    pretended.folds(other, overwrite=True)
+    assert len(pretended.trained) == len(pretended.read) == 6
+    with raises_code("other-dataset"):
+        pretended.folds(other, folds=4)
+    dataset = Path(shutil.copytree(small_config.dataset, tmp_path / "copy"))
+    card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
+    card["splits"]["train"]["sha256"] = "0" * 64
+    (dataset / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    with raises_code("other-dataset"):
+        pretended.folds(other.model_copy(update={"dataset": dataset}))
+
+
+def test_folds_of_the_dataset_are_used(small_config: RunConfig) -> None:
+    pretended = Pretended()
+    pretended.folds(small_config)
+    own = small_config.model_copy(
+        update={"dataset": small_config.output / "dataset", "output": small_config.output / "own"}
+    )
+    found = pretended.folds(own)
+    assert not (own.output / "dataset").exists()
+    assert [len(fold.samples) for fold in found] == [len(read) for read in pretended.read[:3]]
+    with raises_code("folds-differ"):
+        pretended.folds(own, folds=5)
+
+
+def test_the_pooled_scorecard_is_of_all_lines_and_has_a_report(small_config: RunConfig) -> None:
+    config = changed(small_config, training={"max_steps": 2})
+    card = cross_validate(config, with_base=False)
+    folder = RunFolder(RunFolder(config.output).folds)
+    lines = load_lines(folder.lines)["adapter"]
+    assert len(lines) == len(Dataset.open(config.dataset)) == card.settings["lines"]
+    assert {line.writer_status for line in lines} == {"new"}
+    page, contents = write_report(folder)
+    assert page.stat().st_size > 1000
+    assert not contents.warnings
+    assert len(contents.images) > 0
+    assert not RunFolder(config.output).config.exists(), "the run itself is not trained"
