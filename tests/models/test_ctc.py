@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.ctc import LineProcessor
-from dsocr.models.ctc_network import compute_logits, save_network
+from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
 from dsocr.models.family import load_processor, recognize
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
@@ -218,8 +219,10 @@ def test_evaluate_compares_with_the_base(run: RunFolder) -> None:
     assert card.settings["resolution"] == "x1.3"
 
 
-def doubtful(processor: Any, texts: list[str], other: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a network that takes every `a` for `other` by a hair, and the steps of each line."""
+def map_doubtful(
+    family: Any, function: Any, network: Any, processor: Any, texts: list[str], other: str = "e"
+) -> list[Any]:
+    """Stand in for `_map_lines`: a network that takes every `a` for `other` by a hair."""
     logits = torch.full((len(texts), 2 * max(map(len, texts)), len(processor.characters) + 1), -9.0)
     for row, text in zip(logits, texts, strict=True):
         row[:, 0] = 0.0
@@ -227,7 +230,9 @@ def doubtful(processor: Any, texts: list[str], other: str) -> tuple[torch.Tensor
             row[2 * place, processor.classes[character]] = 4.0
             if character == "a":
                 row[2 * place, processor.classes[other]] = 4.1
-    return logits, torch.tensor([2 * len(text) for text in texts])
+    steps = torch.tensor([2 * len(text) for text in texts])
+    lines = decode_greedy(logits, steps, processor.characters)
+    return [function(*pair) for pair in zip(lines, logits.softmax(-1).numpy(), strict=True)]
 
 
 @pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
@@ -237,9 +242,7 @@ def test_language_model_is_used_where_it_helps(
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
     texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(
-        type(loaded.family), "_read", lambda family, network, processor, samples: doubtful(processor, samples, "e")
-    )
+    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
     fitted: Any = loaded.family.fit_language_model(None, processor, [learned] * 9, texts, texts, Generation())  # type: ignore[attr-defined]
     read = loaded.family.decode(loaded.network, fitted, texts, Generation())
     assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
@@ -258,9 +261,7 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     former = LanguageModel.fit(["a bad cat sat"] * 9)
     processor: Any = replace(loaded.processor(None, ""), language_model=former)  # type: ignore[type-var]
     texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(
-        type(loaded.family), "_read", lambda family, network, processor, samples: doubtful(processor, samples, "e")
-    )
+    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
     fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())  # type: ignore[attr-defined]
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
@@ -323,7 +324,11 @@ def test_words_have_their_boxes_on_the_page(
 ) -> None:
     family = type(load_processor(str(run.adapter), None, "").family)
     monkeypatch.setattr(
-        family, "_read", lambda family, network, processor, samples: doubtful(processor, ["a cat"], "a")
+        family,
+        "_map_lines",
+        lambda family, function, network, processor, _: map_doubtful(
+            family, function, network, processor, ["a cat"], "a"
+        ),
     )
     (tmp_path / "in").mkdir()
     Image.new("L", (600, 800), 230).save(tmp_path / "in" / "scan.png")
@@ -379,10 +384,11 @@ def test_reading_gives_each_letter_its_probability(base: Path) -> None:
         assert list(line.positions) == sorted(line.positions)
 
 
-def test_a_cpu_reads_eight_lines_of_about_the_same_width_at_once(base: Path) -> None:
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_cpu_reads_eight_lines_of_about_the_same_width_at_once(base: Path, num_threads: int) -> None:
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
-    rng, shapes = np.random.default_rng(1), []
+    rng, shapes = np.random.default_rng(1), list[tuple[int, int, int]]()
     widths = [300, 160, *[300] * 9]
     images = [Image.fromarray(rng.integers(0, 255, (40, width, 3), dtype=np.uint8), "RGB") for width in widths]
     samples = [processor.encode(image) for image in images]
@@ -390,9 +396,19 @@ def test_a_cpu_reads_eight_lines_of_about_the_same_width_at_once(base: Path) -> 
     def read(some: list[Any]) -> list[str]:
         return [line.text for line in processor.family.decode(loaded.network, processor, some, Generation())]
 
-    loaded.network.register_forward_pre_hook(lambda _, inputs: shapes.append(len(inputs[0])))
-    together = read(samples)
-    assert shapes == [8, 2, 1]
+    loaded.network.register_forward_pre_hook(
+        lambda _, inputs: shapes.append((len(inputs[0]), torch.get_num_threads(), threading.get_ident()))
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        together = read(samples)
+        assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(lines for lines, _, _ in shapes) == [1, 2, 8]
+    assert {threads for _, threads, _ in shapes} == {1}
+    assert (threading.get_ident() in {thread for _, _, thread in shapes}) == (num_threads == 1)
     assert together == [text for sample in samples for text in read([sample])]
 
 

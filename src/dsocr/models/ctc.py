@@ -9,9 +9,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from dsocr.models.ctc_network import CtcText
+
+Result = TypeVar("Result")
+
 _DEFAULT_STRETCH = 1.3
 """On 132 lines of cursive French the published weights have a CER of 23.1 % at 1.0, 12.6 at 1.3 and 12.4 at 1.4."""
 _LARGE_HEAD = 2000
@@ -45,6 +51,8 @@ _WEIGHTS = (0.15, 0.3, 0.45, 0.6)
 """Weights of the language model that are tried on the validation split."""
 _LINES_ON_A_CPU = 8
 """Lines that a CPU reads at once: no slower than 16 (34 and 36 ms a line), in 0.9 GB of memory instead of 1.1."""
+_MAX_READERS = 4
+"""Groups of lines that a CPU reads at once, each with its share of the threads."""
 _PADDED = 1.2
 """How much wider than a line the widest may be that is read with it."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
@@ -296,39 +304,62 @@ class LineRecognizer:
 
         Scores are the network's own, also of characters that the language model preferred.
         """
-        from dsocr.models.ctc_network import CtcText, decode_greedy
-
         model = None if generation.language_model == "none" else processor.language_model
         num_beams = max(generation.num_beams, _NUM_BEAMS if model else 1)
-        logits, steps = self._read(network, processor, samples)
-        decoded = []
-        for line, rows, length in zip(decode_greedy(logits, steps, processor.characters), logits, steps, strict=True):
+
+        def decode_line(line: "CtcText", probabilities: NDArray[np.float32]) -> Decoded:
             plain = line.text if model else None
             if num_beams > 1:
-                probabilities = rows[:length].softmax(-1).numpy()
                 text = search(probabilities, processor.characters, num_beams, model)
                 if text != line.text:
-                    line = CtcText(text, *align(probabilities, processor.text_ids(text)))
+                    line = line._replace(text=text, **align(probabilities, processor.text_ids(text))._asdict())
             logs = [math.log(max(probability, 1e-12)) for probability in line.probabilities]
             scores = tuple(TokenScore(place, place + 1, log) for place, log in enumerate(logs))
             positions = tuple(line.positions)
-            decoded.append(Decoded(line.text, len(line.text), False, scores=scores, positions=positions, plain=plain))
-        return decoded
+            return Decoded(line.text, len(line.text), False, scores=scores, positions=positions, plain=plain)
 
-    def _read(self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]) -> "tuple[Tensor, Tensor]":
-        """Return logits `(B, T, classes)` on the CPU and the number of steps of each line."""
+        return self._map_lines(decode_line, network, processor, samples)
+
+    def _map_lines(
+        self,
+        function: "Callable[[CtcText, NDArray[np.float32]], Result]",
+        network: Any,
+        processor: LineProcessor,
+        samples: Sequence[LineInput],
+    ) -> list[Result]:
+        """Return `function` of the likeliest classes of each line and of its probabilities `(T, classes)`.
+
+        A CPU reads several groups of lines at once, so that the function is computed beside the network.
+        """
         import torch
 
+        from dsocr.models.ctc_network import decode_greedy
+
         network.eval()
-        logits: list[Tensor] = [torch.empty(0)] * len(samples)
-        steps = torch.zeros(len(samples), dtype=torch.long)
-        with torch.inference_mode():
-            for places in _group_by_width(samples, _LINES_ON_A_CPU if network.device.type == "cpu" else len(samples)):
+        results: dict[int, Result] = {}
+
+        def read(places: list[int]) -> None:
+            with torch.inference_mode():
                 batch = processor.input_batch([samples[place] for place in places])
-                rows = network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu()
-                for place, row, count in zip(places, rows, batch["steps"], strict=True):
-                    logits[place], steps[place] = row, count
-        return torch.nn.utils.rnn.pad_sequence(logits, batch_first=True), steps
+                logits = network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu()
+            lines = decode_greedy(logits, batch["steps"], processor.characters)
+            for place, line, rows, count in zip(places, lines, logits, batch["steps"].tolist(), strict=True):
+                results[place] = function(line, rows[:count].softmax(-1).numpy())
+
+        is_cpu, num_threads = network.device.type == "cpu", torch.get_num_threads()
+        groups = _group_by_width(samples, _LINES_ON_A_CPU if is_cpu else len(samples))
+        readers = min(_MAX_READERS, num_threads, len(groups)) if is_cpu else 1
+        if readers > 1:
+            share = partial(torch.set_num_threads, num_threads // readers)
+            try:
+                with ThreadPoolExecutor(readers, "dsocr-read", share) as threads:
+                    list(threads.map(read, groups))
+            finally:
+                torch.set_num_threads(num_threads)  # also of threads to come
+        else:
+            for places in groups:
+                read(places)
+        return [results[place] for place in range(len(samples))]
 
     def fit_language_model(
         self,
@@ -346,25 +377,24 @@ class LineRecognizer:
         """
         from rapidfuzz.distance import Levenshtein
 
-        from dsocr.models.ctc_network import decode_greedy
-
         own, former, characters = LanguageModel.fit(texts), processor.language_model, processor.characters
         models = [own] if former is None else [own, former.merge(own, _TIMES)]
         num_beams = max(generation.num_beams, _NUM_BEAMS)
+        choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
+
+        def read_line(line: "CtcText", probabilities: NDArray[np.float32]) -> list[str]:
+            found = [search(probabilities, characters, num_beams, models[n], weight) for n, weight in choices]
+            return [line.text, *found]
+
         greedy: list[int] = []
-        errors: dict[tuple[int, float], list[int]] = {
-            (number, weight): [] for number in range(len(models)) for weight in _WEIGHTS
-        }
+        errors: dict[tuple[int, float], list[int]] = {choice: [] for choice in choices}
         pairs = list(zip(samples, references, strict=True))
         for some in batches(pairs, generation.batch_size):
-            logits, steps = self._read(network, processor, [sample for sample, _ in some])
-            plain = decode_greedy(logits, steps, characters)
-            for (_, reference), rows, length, line in zip(some, logits, steps, plain, strict=True):
-                probabilities = rows[:length].softmax(-1).numpy()
-                greedy.append(Levenshtein.distance(line.text, reference))
-                for (number, weight), found in errors.items():
-                    text = search(probabilities, characters, num_beams, models[number], weight)
-                    found.append(Levenshtein.distance(text, reference))
+            read = self._map_lines(read_line, network, processor, [sample for sample, _ in some])
+            for (_, reference), (plain, *found) in zip(some, read, strict=True):
+                greedy.append(Levenshtein.distance(plain, reference))
+                for choice, text in zip(choices, found, strict=True):
+                    errors[choice].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
         gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
         if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):

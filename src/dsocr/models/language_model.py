@@ -26,8 +26,12 @@ _END = "\n"
 _PADDING = "\n" * (ORDER - 1)
 _RARE = 1e-3
 """Characters less likely than this at a step are not followed there."""
+_UNLIKELY = 1e-6
+"""Texts less likely than this times the likeliest are not followed."""
 _LARGE = 1_000_000
 """Characters of texts above which n-grams of four and more are dropped if they are found once."""
+_MAX_KNOWN = 300_000
+"""Probabilities kept for the next lines, in about 60 MB."""
 _MAX_TEXT = 16 << 20
 _MAX_FILE = 256 << 20
 """Bytes of a text file, and of a stored model."""
@@ -65,6 +69,7 @@ class LanguageModel:
     weight: float = 0.0
     gain: tuple[float, float] = (0.0, 0.0)
     _known: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
+    _totals: dict[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> Self:
@@ -108,16 +113,21 @@ class LanguageModel:
         known = self._known.get(key)
         if known is None:
             known = math.log(self._probability(*key) / self._probability(character, ""))
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
             self._known[key] = known
         return known
 
     def _probability(self, character: str, context: str) -> float:
-        counts = self.followers.get(context)
-        shorter = 1 / (len(self.followers.get("", ())) + 1) if not context else 0.0
-        if counts is None:
-            return shorter or self._probability(character, context[1:])
-        shorter = shorter or self._probability(character, context[1:])
-        return (counts.get(character, 0) + len(counts) * shorter) / (sum(counts.values()) + len(counts))
+        value = 1 / (len(self.followers.get("", ())) + 1)
+        for start in range(len(context), -1, -1):  # from no context to all of it
+            counts = self.followers.get(context[start:])
+            if counts is not None:
+                total = self._totals.get(context[start:])
+                if total is None:
+                    total = self._totals[context[start:]] = sum(counts.values())
+                value = (counts.get(character, 0) + len(counts) * value) / (total + len(counts))
+        return value
 
     def to_json(self) -> str:
         """Return the counts and the weight as JSON."""
@@ -154,37 +164,46 @@ def search(
 ) -> str:
     """Return the likeliest text for `(T, classes)` probabilities by prefix beam search (Hannun et al. 2014)."""
     share = (model.weight if weight is None else weight) if model else 0.0
+    places, classes = np.nonzero(probabilities[:, 1:] > _RARE)
+    likely = list(
+        zip([characters[i] for i in classes.tolist()], probabilities[places, classes + 1].tolist(), strict=True)
+    )
+    ends = np.searchsorted(places, np.arange(len(probabilities)), side="right").tolist()
     beams = {"": (1.0, 0.0)}  # text -> probability of the paths that end in a blank, and of those that do not
     scores = {"": 0.0}
 
     def rank(item: tuple[str, tuple[float, float]]) -> float:
-        return math.log(sum(item[1]) + 1e-300) + share * scores[item[0]]
+        return math.log(sum(item[1])) + share * scores[item[0]]
 
-    for row in probabilities:
-        blank = float(row[0])
-        likely = [(characters[index - 1], float(row[index])) for index in np.flatnonzero(row > _RARE).tolist() if index]
-        if not likely:  # two of three steps
+    start = 0
+    for blank, end in zip(probabilities[:, 0].tolist(), ends, strict=True):
+        if start == end:  # nothing but the blank
             beams = {text: (ended + unended, 0.0) for text, (ended, unended) in beams.items()}
             continue
         found: dict[str, tuple[float, float]] = {}
         for text, (ended, unended) in beams.items():
-            both, last = ended + unended, text[-1:]
-            before = found.get(text, (0.0, 0.0))
-            repeated = sum(p for character, p in likely if character == last)
-            found[text] = before[0] + both * blank, before[1] + unended * repeated
-            for character, p in likely:
-                grown = (ended if character == last else both) * p
-                longer = text + character
-                before = found.get(longer, (0.0, 0.0))
-                found[longer] = before[0], before[1] + grown
-                if model and longer not in scores:
-                    scores[longer] = scores[text] + model.log_probability(character, text)
-                elif not model:
-                    scores[longer] = 0.0
+            both, last, repeated = ended + unended, text[-1:], 0.0
+            for character, p in likely[start:end]:
+                if character == last:
+                    repeated, grown = unended * p, ended * p
+                else:
+                    grown = both * p
+                if grown > _UNLIKELY:
+                    longer = text + character
+                    before = found.get(longer)
+                    found[longer] = (before[0], before[1] + grown) if before else (0.0, grown)
+            if both * blank + repeated > _UNLIKELY:
+                before = found.get(text, (0.0, 0.0))
+                found[text] = both * blank, before[1] + repeated
+        former, scores, start = scores, {}, end
+        for text in found:
+            known = former.get(text)
+            if known is None:
+                known = former[text[:-1]] + model.log_probability(text[-1], text[:-1]) if model else 0.0
+            scores[text] = known
         kept = nlargest(num_beams, found.items(), key=rank)
         most = max(sum(pair) for _, pair in kept)
         beams = {text: (ended / most, unended / most) for text, (ended, unended) in kept}
-        scores = {text: scores[text] for text in beams}
 
     def final(item: tuple[str, tuple[float, float]]) -> float:
         return rank(item) + (share * model.log_probability(_END, item[0]) if model else 0.0)
