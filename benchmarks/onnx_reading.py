@@ -11,6 +11,7 @@ journal, no confidences, no language model and writes nothing.
 import argparse
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,7 +24,8 @@ WIDTHS = [26, 10, 12, 8]
 def read_with_onnx(pages: Path, weights: Path, stretch: float, threads: int) -> None:
     """Read all lines of the pages, one at a time; print how many."""
     import numpy as np
-    import onnxruntime
+
+    onnxruntime = import_module("onnxruntime")
     from PIL import Image
 
     from dsocr.formats.xml import parse_xml
@@ -66,7 +68,7 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     onnx = [sys.executable, __file__, "--only-onnx", "--stretch", str(options.stretch)]
     onnx += ["--threads", str(options.threads), str(options.pages), str(options.weights)]
-    rounds = []
+    rounds: list[tuple[dict[str, float], dict[str, float]]] = []
     for number in range(options.rounds):
         with TemporaryDirectory() as place:
             output = str(Path(place) / "out")
@@ -78,8 +80,8 @@ def main() -> None:
             f"round {number + 1}: {printed.strip()} lines, clock {mine['seconds'] / theirs['seconds']:.2f}", flush=True
         )
     print(table_line(["reading", "seconds", "CPU seconds", "GB"], WIDTHS))
-    for name, place in (("dsocr transcribe", 0), ("onnxruntime", 1)):
-        seconds, cpu, memory = (median(pair[place][key] for pair in rounds) for key in ("seconds", "cpu", "uss"))
+    for name, column in (("dsocr transcribe", 0), ("onnxruntime", 1)):
+        seconds, cpu, memory = (median(pair[column][key] for pair in rounds) for key in ("seconds", "cpu", "uss"))
         print(table_line([name, f"{seconds:.1f}", f"{cpu:.1f}", f"{memory / 1e9:.2f}"], WIDTHS))
     for key, name in (("seconds", "clock"), ("cpu", "processor time")):
         ratios = [mine[key] / theirs[key] for mine, theirs in rounds]
