@@ -9,6 +9,7 @@ deviation `gains`). Each set goes through `compare` itself, writers' names and p
 - `better or worse`: the share of sets with a winner, `unconditional` of those the verdicts without a condition such as
   "on pages by these 3 writers".
 - `typical`: the same for the verdict on the typical writer (Wilcoxon signed-rank), `either` for at least one of both.
+- `better`: the share in which the second reader wins.
 
 Readers that are equal on average over writers differ a little for the typical one, since lognormal gains have a mean
 above their median; the rows "equal for the typical writer" have a median of 1 instead.
@@ -100,7 +101,14 @@ def main() -> None:
         print(line, flush=True)
 
     say(f"{processor()}; {repeats} repeats\n")
-    winners = {"better or worse": 0, "unconditional": 1, "typical, unconditional": 2, "either": 3}
+    winners = {
+        "better or worse": 0,
+        "unconditional": 1,
+        "typical, unconditional": 2,
+        "either": 3,
+        "pooled: better, unconditional": 4,
+        "typical: better, unconditional": 5,
+    }
     table(FALSE_WINNERS, tuple(range(1, 11)), winners, repeats, say)
     found = {"pooled: any winner": 1, "typical: any winner": 2, "pooled: better": 4, "typical: better": 5}
     table(LOOPS, (6, 8, 10, 15, 25, 50), found, repeats, say)
