@@ -23,6 +23,7 @@ from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
 from dsocr.inference.suggest import suggest
 from dsocr.training.forecast import forecast
+from dsocr.training.tune import tune
 from tests.raising import raises_code
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +45,7 @@ BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
     "synthesize": (dsocr.synthesize,),
     "train": (dsocr.train,),
     "forecast": (forecast,),
+    "tune": (tune,),
     "evaluate": (dsocr.evaluate, dsocr.Run.evaluate),
     "report": (write_report, dsocr.Run.report),
     "compare": (dsocr.compare,),

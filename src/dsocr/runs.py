@@ -57,6 +57,8 @@ class RunFolder:
     """Folder of the trainings on fewer samples and the forecast made from them."""
     folds = _Entry("folds")
     """Folder of the trainings that each leave a fold out, and their scores."""
+    tune = _Entry("tune")
+    """Folder of a search for settings, and what it found."""
     metrics = _Entry("metrics.jsonl")
     """JSON lines, one for every logged step and every validation."""
     log = _Entry("train.log")
@@ -289,6 +291,11 @@ def read_history(folder: Path, name: str | None = None) -> History:
     if not training:
         raise RunError("has no training steps", code="metrics-empty", where=path)
     return History(name or folder.resolve().name, training, validation)
+
+
+def read_validations(run: RunFolder) -> list[Row]:
+    """Return the recorded validations of a run, in the order of steps; none if it has not begun."""
+    return _read_rows(run.metrics)[1] if run.metrics.is_file() else []
 
 
 def elapsed_until(run: RunFolder, step: int) -> float:

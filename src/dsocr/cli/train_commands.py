@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ from dsocr.errors import DsocrError, typed
 
 if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint
+    from dsocr.evaluation.tuning import Trial
     from dsocr.training.dry_run import Plan
     from dsocr.training.train import TrainResult
 
@@ -236,3 +237,75 @@ def forecast(
         printer.result(sentence)
     printer.message(f"\n{result.explanation}")
     printer.result(f"forecast: {RunFolder(settings.output).forecast / FORECAST_PAGE}")
+
+
+@command("Train", "dsocr tune mine.yaml", "dsocr tune mine.yaml --search learning_rate=1e-4..2e-3 --search r=8,16,32")
+def tune(
+    config: Annotated[Path, typer.Argument(help="YAML file (configs/ holds recipes), or a dataset folder.")],
+    set_: Settings = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Setting to search, as KEY=LOW..HIGH or KEY=A,B,C; repeatable. Otherwise learning rate, augmentation "
+            "and, of an adapter, rank."
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trainings with different settings; the first has yours.")] = 20,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Other seeds to train the best settings and yours with, to tell chance.")
+    ] = 3,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Begin no trial after so many minutes of training.")
+    ] = None,
+    sampler: Annotated[
+        Literal["tpe", "random"], typer.Option(help="Learn from the trials before, or draw at random.")
+    ] = "tpe",
+    prune: Annotated[bool, typer.Option(help="Stop trials early that are not among the best.")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="Trials to train at once, each in a process.")] = 1,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Choose settings. Trains with several on the training split and compares them on the validation split."""
+    from dsocr.config import load_config
+    from dsocr.training.lifecycle import require_sources
+
+    settings = load_config(config, set_ or [])
+    require_sources(settings)
+    # Slow, and not needed to say what is wrong with a configuration.
+    from dsocr.evaluation.report.result_pages import TUNING_PAGE
+    from dsocr.runs import RunFolder
+    from dsocr.training.tune import BEST, tune
+
+    quiet_libraries()
+    printer = Printer(quiet=quiet or json)
+
+    def on_trial(trial: "Trial") -> None:
+        cer = "" if trial.cer is None else f"CER {trial.cer:.2%}"
+        note = {"complete": "", "stopped": ", stopped early", "failed": f"failed: {trial.error}"}[trial.state]
+        name = f"trial {trial.number}" if trial.repeats is None else f"trial {trial.repeats} with seed {trial.seed}"
+        printer.message(f"{name}: {trial.described}: {cer}{note}")
+
+    with printer.progress("training", "steps") as progress:
+        result = tune(
+            settings,
+            search=search or (),
+            trials=trials,
+            seeds=seeds,
+            minutes=minutes,
+            sampler=sampler,
+            prune=prune,
+            workers=workers,
+            overwrite=overwrite,
+            progress=progress,
+            on_trial=on_trial,
+        )
+    if json:
+        print_json(printer, result.to_dict())
+        return
+    for sentence in result.sentences():
+        printer.result(sentence)
+    folder = RunFolder(settings.output).tune
+    printer.result(f"report: {folder / TUNING_PAGE}")
+    if result.is_better:
+        printer.message(f"next:   dsocr train {typed((folder / BEST).as_posix())}")

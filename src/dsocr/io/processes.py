@@ -32,11 +32,11 @@ START_AFTER = 1.0
 
 
 class Workers:
-    """Runs functions in this process, and in others once that has taken some time; results are futures."""
+    """Runs functions in this process and, once that took some time or `at_once`, in others; results are futures."""
 
-    def __init__(self, count: int | None) -> None:
+    def __init__(self, count: int | None, *, at_once: bool = False) -> None:
         self.count = count or available_cores()
-        self._spent = 0.0
+        self._spent = START_AFTER if at_once else 0.0
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
@@ -84,9 +84,9 @@ class Workers:
 
 
 @contextmanager
-def worker_processes(count: int | None) -> Iterator[Workers]:
+def worker_processes(count: int | None, *, at_once: bool = False) -> Iterator[Workers]:
     """Workers that end with the block; `count` None means one per core."""
-    workers = Workers(count)
+    workers = Workers(count, at_once=at_once)
     try:
         yield workers
     finally:

@@ -241,8 +241,8 @@ def _remove_unfinished(run: RunFolder) -> None:
 
 
 def _kept_names(run: RunFolder) -> set[str]:
-    """Return the names in a run folder that overwriting keeps: the lock, and trainings of a forecast and of folds."""
-    return {*RunLock.file_names(run), run.forecast.name, run.folds.name}
+    """Return the names in a run folder that overwriting keeps: the lock, and other trainings and a search."""
+    return {*RunLock.file_names(run), run.forecast.name, run.folds.name, run.tune.name}
 
 
 def _hashes(dataset: Dataset) -> dict[str, str | None]:

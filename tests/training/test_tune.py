@@ -1,0 +1,205 @@
+"""A search for settings: with a stand-in that trains in no time, and once in earnest."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dsocr.config import RunConfig, load_config
+from dsocr.errors import Interrupted, ModelError
+from dsocr.evaluation.tuning import Trial, TuneResult
+from dsocr.runs import RunFolder, append_jsonl, read_validations, write_atomically
+from dsocr.training import tune as module
+from dsocr.training.tune import SearchRange, tune
+from tests.raising import raises_code
+from tests.training.test_train import changed
+
+SEARCH = ("learning_rate=1e-4..1e-2", "augmentation=none,light,medium", "dropout=0..0.5")
+
+
+@dataclass
+class Pretended:
+    """Trains a run in nine validations to a CER that depends on settings and seed; may be killed after any of them."""
+
+    kill_after: list[int] = field(default_factory=list)
+    validations: int = 0
+    trained: list[str] = field(default_factory=list)
+
+    def train(self, config: RunConfig, *, on_progress: Callable[[Any], None]) -> None:
+        run = RunFolder(config.output)
+        run.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(run.config, config.to_yaml())
+        known = len(read_validations(run))
+        self.trained.append(run.path.name)
+        rate = config.training.learning_rate or 0.0
+        if config.training.augmentation == "medium":
+            raise ModelError("cannot be", code="test")
+        end = abs(rate - 1e-3) * 50 + (0.02 if config.training.augmentation == "none" else 0) + config.seed % 7 / 1000
+        for number in range(known + 1, 10):
+            append_jsonl(run.metrics, {"kind": "train", "step": number, "loss": 1.0, "elapsed_seconds": number})
+            row = {"kind": "validation", "step": number, "cer": end + 0.3 / number, "elapsed_seconds": number}
+            append_jsonl(run.metrics, row)
+            self.validations += 1
+            if self.validations in self.kill_after:
+                raise Interrupted(2, number, run.resume_command)
+            on_progress(SimpleNamespace(step=number, validation=SimpleNamespace(step=number)))
+        run.adapter.mkdir()
+
+
+@pytest.fixture
+def config(small_config: RunConfig) -> RunConfig:
+    return changed(small_config, training={"max_steps": 9}, validation={"every_steps": 1})
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> Pretended:
+    stand_in = Pretended()
+    monkeypatch.setattr(module, "train", stand_in.train)
+    monkeypatch.setattr(module, "pin_base", lambda config, recorded: config)
+    monkeypatch.setattr(module, "is_trained", lambda config: RunFolder(config.output).adapter.is_dir())
+    return stand_in
+
+
+def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pretended: Pretended) -> None:
+    shown: list[Trial] = []
+    steps: list[int] = []
+    result = tune(
+        config,
+        search=("learning_rate=1e-4..1e-2", "augmentation=none,light"),
+        trials=14,
+        seeds=2,
+        progress=lambda done, total, note: steps.append(done),
+        on_trial=shown.append,
+    )
+    assert result.best is not None
+    assert 3e-4 < float(result.best.settings["training.learning_rate"]) < 3e-3  # type: ignore[arg-type]
+    assert result.best.settings["training.augmentation"] == "light"
+    assert result.is_better
+    assert sum(one.state == "stopped" for one in result.trials) >= 5
+    assert all(len(one.reports) in (1, 3) for one in result.trials if one.state == "stopped")
+    assert len(pretended.trained) == len(shown) == 14 + 4
+    assert steps == sorted(steps)
+    folder = RunFolder(config.output).tune
+    best = load_config(folder / "best.yaml")
+    assert best.training.learning_rate == result.best.settings["training.learning_rate"]
+    assert best.output == config.output
+    assert [path.parent.name for path in folder.glob("trials/*/adapter")] == [f"{result.best.number:04}"]
+    page = (folder / "tune.html").read_text(encoding="utf-8")
+    assert "stopped early" in page
+    assert (folder / "tune.png").stat().st_size > 1000
+
+
+@given(kills=st.lists(st.integers(1, 40), unique=True, max_size=10))
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_search_that_was_killed_has_the_same_result(
+    config: RunConfig,
+    pretended: Pretended,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    kills: list[int],
+) -> None:
+    monkeypatch.setattr(module, "write_tuning", lambda *given: None)  # slow, and drawn by another test
+
+    def search(name: str) -> list[dict[str, Any]]:
+        place = config.model_copy(update={"output": tmp_path_factory.mktemp("search") / name})
+        while True:
+            try:
+                result = tune(place, search=SEARCH, trials=5, seeds=1)
+                return [result.to_dict(), *rows(place)]
+            except Interrupted:
+                append_to_last_line(RunFolder(place.output).tune / "trials.jsonl")
+
+    pretended.kill_after = []
+    expected = search("whole")
+    pretended.validations, pretended.kill_after = 0, kills
+    assert search("killed") == expected
+    assert any(row["state"] == "failed" for row in expected[1:])
+
+
+def append_to_last_line(path: Path) -> None:
+    """What a kill in the middle of writing leaves."""
+    if path.is_file():
+        with path.open("ab") as file:
+            file.write(b'{"number": 99, "se')
+
+
+def rows(config: RunConfig) -> list[dict[str, Any]]:
+    lines = (RunFolder(config.output).tune / "trials.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_more_trials_go_on_and_another_search_is_refused(config: RunConfig, pretended: Pretended) -> None:
+    tune(config, search=SEARCH[:1], trials=2, seeds=0)
+    result = tune(config, search=SEARCH[:1], trials=4, seeds=0)
+    assert pretended.trained == ["0000", "0001", "0002", "0003"]
+    assert [one.number for one in result.trials] == [0, 1, 2, 3]
+    with raises_code("tune-other-search"):
+        tune(config, search=SEARCH[:2], trials=4, seeds=0)
+    tune(config, search=SEARCH[:2], trials=1, seeds=0, overwrite=True)
+    assert pretended.trained[4:] == ["0000"]
+
+
+def test_minutes_end_the_search(config: RunConfig, pretended: Pretended) -> None:
+    result = tune(config, search=SEARCH[:1], trials=9, seeds=0, minutes=0.2)
+    assert 1 < len(result.trials) < 9
+    assert sum(one.seconds for one in result.trials[:-1]) < 12 <= sum(one.seconds for one in result.trials)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "learning_rate", "learning_rate=1", "learning_rate=2..1", "seed=1,2", "nothing=1,2", "r=1..x", "r=[1],2"],
+)
+def test_ranges_that_cannot_be_searched(text: str) -> None:
+    with raises_code("tune-range"):
+        SearchRange.parse(text)
+
+
+def test_ranges() -> None:
+    assert SearchRange.parse("r=8, 16,32") == SearchRange("adapter.r", (8, 16, 32))
+    assert SearchRange.parse("training.epochs=1..5").distribution().to_internal_repr(2) == 2
+    rates = SearchRange.parse("learning_rate=1e-4..2e-3")
+    assert (rates.low, rates.high, rates.contains(1e-3), rates.contains(1e-2)) == (1e-4, 2e-3, True, False)
+    assert rates.distribution().log  # type: ignore[attr-defined]
+
+
+def test_first_failure_ends_the_search(config: RunConfig, pretended: Pretended) -> None:
+    with raises_code("tune-failed"):
+        tune(changed(config, training={"augmentation": "medium"}), search=SEARCH[:1], trials=3)
+
+
+def scored(number: int, cer: float, seed: int = 17, repeats: int | None = None) -> Trial:
+    return Trial(number, seed, {"training.epochs": number}, "complete", cer, {1: cer}, repeats=repeats)
+
+
+@pytest.mark.parametrize(("other", "is_better"), [((0.05, 0.051, 0.049), True), ((0.05, 0.2, 0.01), False)])
+def test_the_best_must_be_better_with_other_seeds(other: tuple[float, ...], is_better: bool) -> None:
+    trials = [scored(0, 0.1), scored(1, 0.04)]
+    repeats = [
+        scored(number, cer, 18 + seed, number)
+        for number, cers in ((0, (0.1, 0.101, 0.099)), (1, other))
+        for seed, cer in enumerate(cers)
+    ]
+    result = TuneResult(trials, repeats)
+    assert result.is_better is is_better
+    assert result.difference is not None
+    assert result.difference[1] < result.difference[0] < result.difference[2]
+    assert TuneResult(trials).difference is None
+    assert not TuneResult(trials[:1]).is_better
+
+
+@pytest.mark.slow
+def test_trials_in_several_processes_are_those_of_one(small_config: RunConfig, tmp_path: Path) -> None:
+    found = []
+    for name in ("first", "second"):
+        place = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 1, "max_samples": 2})
+        place = place.model_copy(update={"output": tmp_path / name})
+        result = tune(place, search=("learning_rate=1e-4..1e-2",), trials=3, seeds=0, workers=2)
+        found.append([(one.settings, one.reports, one.state) for one in result.trials])
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
