@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dsocr.config import RunConfig, load_config
 from dsocr.errors import Interrupted, ModelError
@@ -95,31 +93,41 @@ def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pr
     assert (folder / "tune.png").stat().st_size > 1000
 
 
-@given(kills=st.lists(st.integers(1, 40), unique=True, max_size=10))
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("kills", [[1, 2, 3], [8, 9, 10, 20], [4, 12, 13, 25, 33, 34]])
 def test_a_search_that_was_killed_has_the_same_result(
     config: RunConfig,
     pretended: Pretended,
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kills: list[int],
 ) -> None:
     monkeypatch.setattr(module, "write_tuning", lambda *given: None)  # slow, and drawn by another test
+    interrupted = []
 
     def search(name: str) -> list[dict[str, Any]]:
-        place = config.model_copy(update={"output": tmp_path_factory.mktemp("search") / name})
+        place = config.model_copy(update={"output": tmp_path / name})
         while True:
             try:
                 result = tune(place, search=SEARCH, trials=5, seeds=1)
                 return [result.to_dict(), *rows(place)]
-            except Interrupted:
+            except Interrupted as interrupt:
+                interrupted.append(interrupt.step)
                 append_to_last_line(RunFolder(place.output).tune / "trials.jsonl")
 
-    pretended.kill_after = []
     expected = search("whole")
     pretended.validations, pretended.kill_after = 0, kills
     assert search("killed") == expected
-    assert any(row["state"] == "failed" for row in expected[1:])
+    assert len(interrupted) == len(kills)
+
+
+def test_settings_that_cannot_be_trained_are_listed(config: RunConfig, pretended: Pretended) -> None:
+    result = tune(config, search=("augmentation=none,medium",), trials=4, seeds=0)
+    failed = [one for one in result.trials if one.state == "failed"]
+    assert failed
+    assert all(one.settings["training.augmentation"] == "medium" and "cannot be" in one.error for one in failed)
+    assert f"{len(failed)} failed" in result.sentences()[0]
+    assert result.best is not None
+    assert result.best.settings["training.augmentation"] != "medium"
 
 
 def append_to_last_line(path: Path) -> None:

@@ -362,7 +362,7 @@ def _run(job: _Job, watch: Callable[[TrainingProgress], None] | None) -> Trial:
         state=state,
         cer=cer,
         reports=reports,
-        rungs=dict(study.trials[-1].system_attrs),
+        rungs={key: value for key, value in study.trials[-1].system_attrs.items() if key.startswith("completed_rung")},
         seconds=elapsed_until(run, max(reports, default=0)),
         error=error,
         repeats=None if job.repeats is None else job.repeats.number,
