@@ -112,10 +112,10 @@ def test_named_files_are_there(page: Path) -> None:
     assert missing == set()
 
 
-def test_design_names_a_file_for_each_of_twenty_tasks() -> None:
+def test_design_names_a_file_for_each_of_twenty_tasks_and_more() -> None:
     table = text_of(ROOT / "docs" / "design.md").partition("| task | file |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
-    assert len(rows) == 20
+    assert len(rows) >= 20
     for _, cell in rows:
         files = re.findall(r"`(src/dsocr/[\w./-]+)`", cell)
         assert 1 <= len(files) <= 2
