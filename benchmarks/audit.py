@@ -1,22 +1,46 @@
 """How well `dsocr audit` finds mistakes: spoils lines in seven ways, and compares its list with two baselines.
 
-`spoil DATASET OUT --seed N` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json`,
-which says how each was spoiled. The ways are written apart from those by which the audit learns what mistakes look
-like (`dsocr.evaluation.mistakes`).
+    python benchmarks/audit.py spoil DATASET OUT --seed 1
+    python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--all RUN] [--draws 20]
+
+`spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json`, which says how each
+was spoiled. The ways are written apart from those by which the audit learns what mistakes look like
+(`dsocr.evaluation.mistakes`). `measure` reads every line with the models of an audit's work folder, once, keeps what
+the network says of each step, and judges texts by it. With `--spoiled` the dataset was spoiled before the folds were
+trained: one draw, in earnest. Without, the folds were trained on the dataset as it is, and texts are spoiled only where
+they are judged: many draws, each a little too easy, because the models that judge a line learned from right texts
+alone.
+
+Baselines: how unusual the length of the text is for the size of the image (what `dsocr check` warns of, ranked), and
+the loss of a character under one model that was trained on all lines (`--all`).
 """
 
 import argparse
 import json
+import math
 import random
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
+from dsocr.config import load_run_config
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample
+from dsocr.evaluation.mistake_count import count_mistakes
+from dsocr.evaluation.mistakes import ReadSample, judge, plant_mistakes, texts_to_score
+from dsocr.images import open_image
+from dsocr.inference.reader import LocalReader
 from dsocr.io.files import link_or_copy
+from dsocr.models.ctc import score_texts
+from dsocr.runs import RunFolder
 
 WAYS = ("word missing", "word added", "lines swapped", "lines shifted", "spelling", "other script", "other image")
 SHARE = 0.03
@@ -148,6 +172,140 @@ def write_spoiled(folder: Path, out: Path, seed: int) -> None:
     (out / LIST).write_text(json.dumps(listed, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
+class Line(NamedTuple):
+    """A line as a fold's model sees it: logits (T, classes) and their classes, image size, reading, fold."""
+
+    sample: Sample
+    logits: torch.Tensor
+    classes: dict[str, int]
+    size: tuple[int, int]
+    read: str
+    plain: str
+    language: Callable[[str], float] | None
+
+
+def read_lines(work: Path) -> list[Line]:
+    """Read every line with the model of its fold; what it said is kept in `logits.npz` beside the model."""
+    lines = []
+    for number in range(1, len(list(work.glob("fold-*"))) + 1):
+        run = RunFolder(work / f"fold-{number}")
+        reader = LocalReader.of_run(run)
+        dataset = load_run_config(run.config).dataset
+        samples = Dataset.open(dataset, fold=number).samples("test")
+        family, processor, kept = reader.processor.family, reader.processor, run.path / "logits.npz"
+        if not kept.is_file():
+            images = [open_image(one.image) for one in samples]
+            found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
+            for place, image in enumerate(images):
+                logits, _ = family._read(reader.network, processor, [processor.encode(image)])
+                found[f"line-{place}"] = logits[0].half().numpy()
+            named = zip([one.id for one in samples], images, strict=True)
+            read = list(reader.read(named))
+            found["read"] = np.array([one.text for one in read])
+            found["plain"] = np.array([one.text if one.plain is None else one.plain for one in read])
+            np.savez(kept, **found)
+        loaded = np.load(kept)
+        score = processor.language_model.score if processor.language_model else None
+        for place, one in enumerate(samples):
+            logits = torch.from_numpy(loaded[f"line-{place}"]).float()
+            size = tuple(loaded["sizes"][place].tolist())
+            texts = str(loaded["read"][place]), str(loaded["plain"][place])
+            lines.append(Line(one, logits, dict(processor.classes), size, *texts, score))
+    return sorted(lines, key=lambda line: (line.sample.document or "", line.sample.page or "", line.sample.id))
+
+
+def judge_lines(lines: Sequence[Line], texts: Mapping[str, str], seed: int) -> list[ReadSample]:
+    """Return the lines with these texts, as the audit reads them."""
+    samples = [replace(line.sample, text=texts.get(line.sample.id, line.sample.text)) for line in lines]
+    found = []
+    for line, sample, planted in zip(lines, samples, plant_mistakes(samples, seed), strict=True):
+        wanted = texts_to_score(line.read, line.plain, [sample.text, *(one.text for one in planted)])
+        likelihoods = dict(zip(wanted, score_texts(line.logits, line.classes, wanted), strict=True))
+        language = {text: line.language(text) for text in wanted} if line.language else {}
+        found.append(ReadSample(sample, line.read, line.plain, planted, likelihoods, language))
+    return found
+
+
+def length_ratios(lines: Sequence[Line], samples: Sequence[Sample]) -> np.ndarray:
+    """Return how far each text's length is from what fits its image, as `dsocr check` measures it."""
+    density = np.array(
+        [
+            math.log(len(sample.text)) - math.log(line.size[0] / line.size[1])
+            for line, sample in zip(lines, samples, strict=True)
+        ]
+    )
+    off = np.zeros(len(lines))
+    for place, line in enumerate(lines):
+        own = [at for at, other in enumerate(lines) if other.sample.writer == line.sample.writer]
+        off[place] = abs(density[place] - np.median(density[own] if len(own) >= 20 else density))
+    return off
+
+
+def losses_under(run: Path, samples: Sequence[Sample]) -> np.ndarray:
+    """Return the loss of a character of each text under one model."""
+    reader = LocalReader.of_run(RunFolder(run))
+    found = []
+    for one in samples:
+        image = [open_image(one.image)]
+        scores = reader.processor.family.log_likelihoods(reader.network, reader.processor, image, [[one.text]])
+        found.append(-scores[0][0] / len(one.text))
+    return np.array(found)
+
+
+def describe(name: str, scores: np.ndarray, wrong: Sequence[bool]) -> str:
+    """Return precision and recall at several ranks; n is the number of spoiled lines."""
+    order = np.argsort(-scores, kind="stable")
+    hits, count = np.cumsum(np.array(wrong)[order]), sum(wrong)
+    cells = []
+    for times in (0.5, 1, 2, 3):
+        rank = round(times * count)
+        cells.append(f"{hits[rank - 1] / rank:.2f} / {hits[rank - 1] / count:.2f}")
+    eighty = int(np.searchsorted(hits, math.ceil(0.8 * count))) + 1
+    return f"| {name} | {' | '.join(cells)} | {eighty} = {eighty / count:.1f} n |"
+
+
+def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws: int) -> None:
+    """Print precision and recall of the audit and the baselines, and how many mistakes it estimates."""
+    lines = read_lines(work)
+    rows = [
+        {"id": one.sample.id, "page": one.sample.page, "document": one.sample.document or "", "text": one.sample.text}
+        for one in lines
+    ]
+    shown = "| | n/2: precision / recall | n | 2 n | 3 n | rank of 80 % |\n|---|---|---|---|---|---|"
+    all_missed: Counter[str] = Counter()
+    all_ways: Counter[str] = Counter()
+    for seed in [0] if spoiled else range(1, draws + 1):
+        if spoiled:
+            known = json.loads((spoiled / LIST).read_text(encoding="utf-8"))
+            ways, texts = {id_: one["way"] for id_, one in known.items()}, {}
+        else:
+            drawn = spoil(rows, seed)
+            ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
+            texts = {rows[place]["id"]: text for place, (_, text) in drawn.items()}
+        read = judge_lines(lines, texts, 17)
+        wrong = [line.sample.id in ways for line in read]
+        judged = judge(read)
+        how = "trained on spoiled lines" if spoiled else f"draw {seed}, scored again"
+        print(f"\n{work.name}, {how}, n = {sum(wrong)}")
+        print(shown)
+        print(describe("audit", judged.scores, wrong))
+        samples = [line.sample for line in read]
+        print(describe("length ratio", length_ratios(lines, samples), wrong))
+        if trained_on_all:
+            print(describe("loss, one model", losses_under(trained_on_all, samples), wrong))
+        estimate = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
+        if estimate is not None:
+            caught = estimate.found_in_first(2 * sum(wrong))
+            print(f"\nestimated {estimate.count:.0f} ({estimate.low:.0f} to {estimate.high:.0f}), {caught:.0f} in 2 n")
+        order = np.argsort(-judged.scores)
+        found = {read[place].sample.id for place in order[: 2 * sum(wrong)]}
+        all_missed.update(way for id_, way in ways.items() if id_ not in found)
+        all_ways.update(ways.values())
+    print(
+        "\nfound in the first 2 n:", {way: f"{total - all_missed[way]} of {total}" for way, total in all_ways.items()}
+    )
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -156,8 +314,16 @@ def main() -> None:
     one.add_argument("dataset", type=Path)
     one.add_argument("out", type=Path)
     one.add_argument("--seed", type=int, default=1)
+    other = commands.add_parser("measure")
+    other.add_argument("work", type=Path)
+    other.add_argument("--spoiled", type=Path)
+    other.add_argument("--all", type=Path)
+    other.add_argument("--draws", type=int, default=3)
     options = parser.parse_args()
-    write_spoiled(options.dataset, options.out, options.seed)
+    if options.command == "spoil":
+        write_spoiled(options.dataset, options.out, options.seed)
+    else:
+        measure(options.work, options.spoiled, options.all, options.draws)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
 from dsocr.inference.suggest import suggest
+from dsocr.training.audit import audit
 from dsocr.training.forecast import forecast
 from dsocr.training.tune import tune
 from tests.raising import raises_code
@@ -42,6 +43,7 @@ BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
     "prepare": (dsocr.prepare,),
     "check": (Dataset.check, check_dataset, fix_dataset),
     "convert": (dsocr.convert,),
+    "audit": (dsocr.audit, audit),
     "synthesize": (dsocr.synthesize,),
     "train": (dsocr.train,),
     "forecast": (forecast,),
@@ -64,6 +66,7 @@ OTHER_NAMES = {
 IN_COMMANDS_ONLY = {
     **{name: {"json", "quiet", "output"} for name in COMMANDS},
     "prepare": {"quiet", "output", "text_policy"},
+    "audit": {"json", "quiet"},
     "check": {"json", "quiet", "output", "base", "max_text_tokens"},
     "transcribe": {"json", "quiet", "output", "shard"},
 }

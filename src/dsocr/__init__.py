@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dsocr.api import (
         Reader,
         Run,
+        audit,
         compare,
         convert,
         evaluate,
@@ -47,6 +48,7 @@ __all__ = [
     "Scorecard",
     "Trainer",
     "__version__",
+    "audit",
     "cer",
     "compare",
     "convert",

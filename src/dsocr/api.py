@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.predictions import Missing
+    from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.engines import Cluster, RemoteEngine
@@ -207,6 +208,46 @@ def evaluate(
             with_base=with_base,
             calibrate=calibrate,
             progress=callback,
+        )
+
+
+def audit(
+    dataset: "StrPath | Dataset",
+    *,
+    output: StrPath | None = None,
+    folds: int | None = None,
+    lines: int = 100,
+    overwrite: bool = False,
+    changes: Mapping[str, object] | None = None,
+    progress: ProgressCallback | None = None,
+    **keys: Any,
+) -> "Audit":
+    """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
+
+    Args:
+        dataset: A dataset folder.
+        output: Work folder, in which a stopped audit resumes; `runs/NAME-audit` if None.
+        folds: Number of folds to draw for a dataset without any; five if None.
+        lines: Lines on the page and in the table.
+        overwrite: Train again what was trained on other data or with other settings.
+        changes: Dotted keys of the configuration and their values, as in `train`.
+        progress: Called with the work done and in total, in lines, instead of a progress bar.
+        keys: Keys of the configuration, as `base="nano"` or `max_steps=200`.
+
+    Every line is read by a model that was trained without its fold. Takes minutes with the default base.
+    """
+    from dsocr.training.audit import audit as audit_lines
+
+    folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
+    with _progress(progress, "auditing", "lines") as callback:
+        return audit_lines(
+            folder,
+            output=None if output is None else Path(output),
+            folds=folds,
+            lines=lines,
+            changes=expand_keys({**(changes or {}), **keys}),
+            overwrite=overwrite,
+            progress=_without_note(callback),
         )
 
 

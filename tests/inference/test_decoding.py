@@ -125,3 +125,17 @@ def test_only_spared_tokens_that_a_base_has_are_looked_for(nano: BaseModel) -> N
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=6, no_repeat_ngram_whitelist=("а", "<td>"))
     (reading,) = decode(bent("а", encoder), encoder, lines_of(encoder)[:1], generation)
     assert reading.looping, "the guard lets it repeat what it spares"
+
+
+def test_the_probability_of_what_was_read_is_the_product_of_its_tokens(nano: BaseModel) -> None:
+    processor = nano.processor(None, "free_ocr")
+    images = [Image.new("RGB", (width, 40), 200) for width in (120, 300)]
+    encoded = [processor.encode(image) for image in images]
+    read = processor.family.decode(nano.network, processor, encoded, Generation(max_new_tokens=40))
+    texts = [[one.text, "another"] for one in read]
+    found = processor.family.log_likelihoods(nano.network, processor, images, texts)
+    for one, (own, other) in zip(read, found, strict=True):
+        if one.is_complete:
+            assert own == pytest.approx(sum(score.log_probability for score in one.scores), abs=1e-3)
+        assert other < own
+    assert any(one.is_complete for one in read)

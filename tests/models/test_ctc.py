@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.ctc import LineProcessor
+from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
-from dsocr.models.family import load_processor, recognize
+from dsocr.models.family import UNWRITABLE, load_processor, recognize
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.models.line_images import count_steps
@@ -433,3 +434,13 @@ def test_several_processes_can_train_it(base: Path) -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_probabilities_of_all_texts_sum_to_one() -> None:
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+    texts = ["".join(text) for length in range(5) for text in product("ab", repeat=length)]
+    scores = score_texts(logits, {"a": 1, "b": 2}, texts)
+    fitting = [score for text, score in zip(texts, scores, strict=True) if count_steps(text) <= 4]
+    assert math.fsum(map(math.exp, fitting)) == pytest.approx(1, abs=1e-5)
+    known, unknown = score_texts(logits, {"a": 1, "b": 2}, ["ab", "acb"])
+    assert unknown == pytest.approx(known + UNWRITABLE)

@@ -17,12 +17,14 @@ from dsocr.cli.app import (
     Overwrite,
     Page,
     Quiet,
+    Settings,
     Strict,
     Workers,
     Writer,
     command,
     parse_columns,
     print_json,
+    quiet_libraries,
 )
 from dsocr.console import Printer
 from dsocr.document import Unit
@@ -290,6 +292,59 @@ def print_finding(printer: Printer, finding: "Finding") -> None:
     printer.result(str(finding))
     for line in finding.details():
         printer.message(f"    {line}")
+
+
+@command(
+    "Data",
+    "dsocr audit data/mine",
+    "dsocr audit data/mine -o runs/audit --set base=runs/other --set training.max_steps=200",
+)
+def audit(
+    dataset: Annotated[Path, typer.Argument(help="Dataset folder.")],
+    set_: Settings = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Work folder, where it resumes; runs/NAME-audit if not given."),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=3, help="Number of folds for a dataset without any; 5 if not given.")
+    ] = None,
+    lines: Annotated[int, typer.Option(min=1, help="Number of lines on the page and in the table.")] = 100,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train again what was trained on other data or with other settings.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find lines whose transcription is wrong. Every line is read by a model that never saw it."""
+    from dsocr.data.dataset import Dataset
+    from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
+    from dsocr.training.audit import audit as audit_lines
+
+    quiet_libraries()
+    Dataset.open(dataset)
+    printer = Printer(quiet=quiet or json)
+    with printer.progress("auditing", "lines") as progress:
+        found = audit_lines(
+            dataset,
+            output=output,
+            folds=folds,
+            lines=lines,
+            overrides=set_ or [],
+            overwrite=overwrite,
+            progress=progress,
+            on_message=printer.complain,
+        )
+    if json:
+        print_json(printer, found.to_dict(lines))
+        return
+    for line in found.lines[:_LISTED]:
+        printer.message(f"{line.rank:>3}. {line.sample.id}: {line.why}")
+        printer.message(f"     given  {line.sample.text}")
+        printer.message(f"     read   {line.read}")
+    printer.result(str(found))
+    printer.result(f"page:  {found.folder / PAGE}")
+    printer.message(f"table: {found.folder / TABLE}, all lines: {found.folder / ALL}")
 
 
 @command("Data", "dsocr preview data/mine -o preview.html", "dsocr preview mine.yaml --as-model --augmentation strong")

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
 from dsocr.models.chat_inputs import ChatEncoded
-from dsocr.models.family import IGNORED
+from dsocr.models.family import IGNORED, UNWRITABLE
 
 PIXELS = ("pixel_values", "pixel_values_local")
 """The entries of a batch that are pixels."""
@@ -214,3 +215,30 @@ def _padded(rows: Sequence[Sequence[int]], value: int, longest: int, side: Liter
     return torch.tensor(
         [(*fill, *row) if side == "left" else (*row, *fill) for row, fill in zip(rows, filler, strict=True)]
     )
+
+
+def force_texts(
+    network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
+) -> list[list[float]]:
+    """Return the log probability of each text of each image, given to the network token by token.
+
+    Characters that the processor does not know are left out and count as `UNWRITABLE`.
+    """
+    network.eval()
+    found = []
+    for image, candidates in zip(images, texts, strict=True):
+        known = [_leave_out(text, processor.unknown_characters(text)) for text in candidates]
+        batch = processor.training_batch([processor.encode(image, text) for text in known])
+        counts = (batch["labels"] != IGNORED).sum(1).tolist()
+        moved = {
+            name: value.to(network.device) if isinstance(value, Tensor) else value for name, value in batch.items()
+        }
+        with torch.no_grad():
+            losses = processor.family.sample_losses(network, processor.family.prepare_batch(moved, network.dtype))
+        missing = [len(text) - len(own) for text, own in zip(candidates, known, strict=True)]
+        found.append([gone * UNWRITABLE - loss * n for gone, loss, n in zip(missing, losses, counts, strict=True)])
+    return found
+
+
+def _leave_out(text: str, unknown: str) -> str:
+    return "".join(character for character in text if character not in unknown)

@@ -22,7 +22,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded, TokenScore
-from dsocr.models.family import Check, InputLength, PublishedBase
+from dsocr.models.family import UNWRITABLE, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import LanguageModel, align, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
@@ -361,6 +361,19 @@ class LineRecognizer:
                 read(places)
         return [results[place] for place in range(len(samples))]
 
+    def log_likelihoods(
+        self, network: Any, processor: LineProcessor, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Return the log probability of each text of each image, over all paths; the language model has no part in it.
+
+        Of a text that the image has too few steps for, the characters too many count as ones that cannot be written.
+        """
+        logits, steps = self._read(network, processor, [processor.encode(image) for image in images])
+        return [
+            score_texts(rows[:length], processor.classes, candidates)
+            for rows, length, candidates in zip(logits, steps.tolist(), texts, strict=True)
+        ]
+
     def fit_language_model(
         self,
         network: Any,
@@ -418,6 +431,25 @@ class LineRecognizer:
 def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
     """Return the family if a `config.json` describes a line recogniser, else None."""
     return LineRecognizer() if config.get("model_type") == "pp_ocrv6_small_rec" else None
+
+
+def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:
+    """Return the log probability of each text, over all its paths through logits `(T, classes)`."""
+    from dsocr.models.ctc_network import compute_losses, pad_labels
+
+    steps = len(logits)
+    labels = [[classes[character] for character in text if character in classes][:steps] for text in texts]
+    while too_long := [place for place, one in enumerate(labels) if count_steps(one) > steps]:
+        for place in too_long:
+            labels[place].pop()
+    losses = compute_losses(
+        logits.expand(len(texts), -1, -1), logits.new_full((len(texts),), steps).long(), pad_labels(labels)
+    ).tolist()
+    empty = -float(logits.float().log_softmax(-1)[:, 0].sum())
+    return [
+        (len(text) - len(own)) * UNWRITABLE - (loss if own else empty)
+        for text, own, loss in zip(texts, labels, losses, strict=True)
+    ]
 
 
 def _group_by_width(samples: Sequence[LineInput], most: int) -> list[list[int]]:

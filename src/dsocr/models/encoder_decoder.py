@@ -431,6 +431,14 @@ class EncoderDecoder:
             logits = self._logits(model, batch).float()
         return [float(cross_entropy(row, wanted)) for row, wanted in zip(logits, batch["labels"], strict=True)]
 
+    def log_likelihoods(
+        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
+        from dsocr.models.batch import force_texts
+
+        return force_texts(network, processor, images, texts)
+
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a guess over the whole vocabulary."""
         return math.log(self.vocabulary)

@@ -6,6 +6,7 @@ and never compares names of networks. To add one, write a module with classes th
 `Encoded`, and pass a function that recognises its checkpoints to `register_family`, or list it in `_FAMILIES`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -34,6 +35,9 @@ IMAGE = "<image>"
 
 IGNORED = -100
 """The label of a position without loss, as in torch and transformers."""
+
+UNWRITABLE = math.log(1e-5)
+"""The log probability of a character that a network cannot write."""
 
 _FAMILIES = (
     "dsocr.models.deepseek_ocr:recognize",
@@ -222,6 +226,14 @@ class Family(Protocol):
 
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Read a batch of samples. Leaves the network in evaluation mode."""
+
+    def log_likelihoods(
+        self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Return the natural log probability of each text of each image; leaves the network in evaluation mode.
+
+        A character that the network cannot write counts as `UNWRITABLE`.
+        """
 
     def retry_loops(
         self,

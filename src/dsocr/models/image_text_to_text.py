@@ -189,6 +189,14 @@ class ImageTextToText:
 
         return mean_losses(model, {**batch, "use_cache": False})
 
+    def log_likelihoods(
+        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
+        from dsocr.models.batch import force_texts
+
+        return force_texts(network, processor, images, texts)
+
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a guess over the whole vocabulary."""
         return math.log(network.config.get_text_config().vocab_size)

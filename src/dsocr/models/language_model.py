@@ -118,6 +118,10 @@ class LanguageModel:
             self._known[key] = known
         return known
 
+    def score(self, text: str) -> float:
+        """Return the sum of `log_probability` over the characters of a text and its end."""
+        return math.fsum(self.log_probability(character, text[:at]) for at, character in enumerate(text + _END))
+
     def _probability(self, character: str, context: str) -> float:
         value = 1 / (len(self.followers.get("", ())) + 1)
         for start in range(len(context), -1, -1):  # from no context to all of it

@@ -238,10 +238,10 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
         return dataset
     copy, source = config.output / "dataset", config.output / "source.json"
     hashes = {split.value: card.sha256 for split, card in dataset.card.splits.items()}
-    made_of = {"dataset": hashes, "folds": folds or FOLDS, "seed": config.seed}
+    origin = {"dataset": hashes, "folds": folds or FOLDS, "seed": config.seed}
     if copy.is_dir():
         try:
-            same = json.loads(source.read_text(encoding="utf-8")) == made_of
+            same = json.loads(source.read_text(encoding="utf-8")) == origin
         except (OSError, ValueError):
             same = False
         if same:
@@ -251,7 +251,7 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
             raise RunError(message, code="other-dataset", where=config.output, hint=_HINT)
         shutil.rmtree(copy)
     config.output.mkdir(parents=True, exist_ok=True)
-    write_atomically(source, to_json(made_of))
+    write_atomically(source, to_json(origin))
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
 
 

@@ -1,0 +1,392 @@
+"""Find lines whose transcription is wrong: how much likelier is what a model reads than what is given?
+
+For each line a model that never saw it gives probabilities of the given text, of what it reads itself, and of texts in
+between, in each of which one place is as read. From these come a few numbers, the evidence. What evidence mistakes
+leave is learnt from mistakes that are planted into the same lines, by a logistic regression of planted lines against
+the lines as they are, few of which are wrong (learning from positive and unlabelled examples; Elkan and Noto 2008).
+Weights of what speaks of a mistake cannot be negative.
+"""
+
+import math
+import random
+import statistics
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from dsocr.data.check.text_checks import TO_CYRILLIC, TO_LATIN, find_look_alikes
+from dsocr.data.splits import page_key
+from dsocr.document import Sample
+from dsocr.evaluation.statistics import Floats
+
+KINDS = {
+    "swapped": "swapped with the line beside it",
+    "shifted": "the text of a line nearby",
+    "other": "the text of another line",
+    "missing": "a word is missing",
+    "added": "a word too many",
+    "script": "a letter of another script",
+    "spelling": "spelled in another way",
+}
+"""Kinds of mistakes, and how they are described."""
+PLANTED = 2
+"""Mistakes that are planted into each line, one at a time."""
+_PLACES = 8
+"""Differences of a line that are looked at one by one, the largest first."""
+_MISSING, _ADDED = 3, 2
+"""Characters by which a place is longer or shorter as read, from which a word may be missing or be too many."""
+_NEAR = 4
+"""Lines before and after a line whose text it may have."""
+_PRIOR_LINES = 3
+"""Lines that the whole dataset counts as in how hard a writer is to read."""
+_ALIKE, _UNLIKE = 0.2, 0.4
+"""By how much a reading must be nearer to a text nearby than to its own; the similarity of another line's text."""
+_HARD_SWAP = 0.7
+"""The share of planted neighbours whose own line has the text too, as where two lines were swapped."""
+_SHRINKAGE = 1.0
+
+
+class Planted(NamedTuple):
+    """A mistake made on purpose: its kind, the wrong text, and the line that got the right one, if any."""
+
+    kind: str
+    text: str
+    swapped_with: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSample:
+    """A sample, what a model that did not see it read, and the log probabilities of texts.
+
+    `plain` is what was read without a language model. `likelihoods` has the probabilities given the image, `language`
+    those of a language model (empty if there is none); both of all texts that `texts_to_score` lists.
+    """
+
+    sample: Sample
+    read: str
+    plain: str
+    planted: Sequence[Planted]
+    likelihoods: Mapping[str, float]
+    language: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the sample as JSON values."""
+        return {
+            "id": self.sample.id,
+            "read": self.read,
+            "plain": self.plain,
+            "planted": [list(one) for one in self.planted],
+            "likelihoods": {text: round(value, 3) for text, value in self.likelihoods.items()},
+            "language": {text: round(value, 3) for text, value in self.language.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
+        """Return what `to_dict` made of it."""
+        planted = [Planted(*one) for one in values["planted"]]
+        return cls(sample, values["read"], values["plain"], planted, values["likelihoods"], values["language"])
+
+
+def pages_of(samples: Sequence[Sample]) -> dict[object, list[int]]:
+    """Return the places of the samples of each page in their order; of a writer where pages are unknown."""
+    pages: dict[object, list[int]] = defaultdict(list)
+    for place, one in enumerate(samples):
+        page = page_key(one.document, one.page)
+        pages[("writer", one.writer) if page is None else page].append(place)
+    return pages
+
+
+def plant_mistakes(samples: Sequence[Sample], seed: int = 17, count: int = PLANTED) -> list[list[Planted]]:
+    """Plant about `count` mistakes of different kinds into each line, each on its own."""
+    draw = random.Random(seed)  # noqa: S311 - not a secret
+    beside: dict[int, list[int]] = defaultdict(list)
+    for own in pages_of(samples).values():
+        for number, place in enumerate(own):
+            beside[place] = own[max(0, number - 2) : number] + own[number + 1 : number + 3]
+    found: list[list[Planted]] = []
+    for place, sample in enumerate(samples):
+        own_mistakes = []
+        for kind in draw.sample(sorted(KINDS), count):
+            mistake = _plant(kind, sample.text, samples, beside[place], draw)
+            if mistake is not None and mistake.text.strip() and mistake.text != sample.text:
+                own_mistakes.append(mistake)
+        found.append(own_mistakes)
+    return found
+
+
+def _plant(
+    kind: str, text: str, samples: Sequence[Sample], beside: Sequence[int], draw: random.Random
+) -> Planted | None:
+    words = text.split(" ")
+    match kind:
+        case "missing":
+            gone = draw.randrange(len(words))
+            return Planted(kind, " ".join(words[:gone] + words[gone + 1 :]))
+        case "added":
+            other = draw.choice(samples).text.split(" ")
+            place = draw.randrange(len(words) + 1)
+            return Planted(kind, " ".join([*words[:place], draw.choice([*words, *other]), *words[place:]]))
+        case "swapped" | "shifted":
+            if not beside:
+                return None
+            chosen = draw.choice(beside)
+            return Planted(kind, samples[chosen].text, chosen if draw.random() < _HARD_SWAP else None)
+        case "other":
+            return Planted(kind, draw.choice(samples).text)
+        case "script":
+            look_alikes = {**TO_CYRILLIC, **TO_LATIN}
+            changed = [_put(text, at, look_alikes[sign]) for at, sign in enumerate(text) if sign in look_alikes]
+        case _:
+            changed = list(_respell(text))
+    return Planted(kind, draw.choice(changed)) if changed else None
+
+
+def _respell(text: str) -> Iterator[str]:
+    """Yield the text with one letter lost, doubled, in another case or without its mark."""
+    for at, letter in enumerate(text):
+        if letter.isalpha():
+            plain = unicodedata.normalize("NFD", letter)[0]
+            yield from {_put(text, at, new) for new in ("", letter * 2, letter.swapcase(), plain)} - {text}
+            if plain != letter:  # the likeliest: it counts several times
+                yield from [_put(text, at, plain)] * 3
+
+
+def _put(text: str, at: int, new: str) -> str:
+    return text[:at] + new + text[at + 1 :]
+
+
+class _Place(NamedTuple):
+    """A place where words are read as others: the text with it as read, the words given, and the words read."""
+
+    text: str
+    given: str
+    read: str
+
+    @property
+    def longer(self) -> int:
+        """By how many characters it is longer as read."""
+        return len(self.read) - len(self.given)
+
+
+def _places(given: str, read: str) -> list[_Place]:
+    """Return the places where words differ, the largest first."""
+    old, new = given.split(" "), read.split(" ")
+    places = []
+    for differs, group in groupby(Levenshtein.opcodes(old, new), key=lambda step: step.tag != "equal"):
+        if differs:
+            steps = list(group)
+            before, after = old[: steps[0].src_start], old[steps[-1].src_end :]
+            as_read = new[steps[0].dest_start : steps[-1].dest_end]
+            was = " ".join(old[steps[0].src_start : steps[-1].src_end])
+            places.append(_Place(" ".join([*before, *as_read, *after]), was, " ".join(as_read)))
+    return sorted(places, key=lambda place: -Levenshtein.distance(given, place.text))[:_PLACES]
+
+
+def texts_to_score(read: str, plain: str, given: Sequence[str]) -> list[str]:
+    """Return all texts whose log probability is needed to judge these given texts, each once."""
+    texts = [read, plain]
+    for text in given:
+        texts += [text, *(place.text for place in _places(text, read))]
+    return list(dict.fromkeys(texts))
+
+
+class Evidence(NamedTuple):
+    """What speaks of a mistake in a line, as numbers of about the same size; all but the last two only speak for it.
+
+    `gain` is by how much the reading is likelier than the given text, per character, `missing`, `added` and `other` by
+    how much the text gets likelier with one place as read that is longer, shorter or as long. Those that end in
+    `_eased` are relative to how hard the writer is to read. `language` is by how much a language model prefers the
+    reading, and `both` the sum. `hardness` and `uncertainty` say how far the reader can be trusted.
+    """
+
+    gain: float
+    missing: float
+    added: float
+    missing_eased: float
+    added_eased: float
+    other_eased: float
+    both: float
+    language: float
+    against: float
+    mixed_script: float
+    length: float
+    hard_gain: float
+    hardness: float
+    uncertainty: float
+
+
+def _log1p(value: float) -> float:
+    return math.log1p(max(0.0, value))
+
+
+def _gain(line: ReadSample, given: str) -> float:
+    """Return by how much the likelier reading is likelier than a given text."""
+    best = max(line.likelihoods[line.read], line.likelihoods[line.plain])
+    return max(0.0, best - line.likelihoods[given])
+
+
+def weigh(line: ReadSample, given: str, hardness: float) -> Evidence:
+    """Return the evidence that a given text of the line is wrong, for a writer of this hardness."""
+    length, gain = max(4, len(given)), _gain(line, given)
+    missing = added = other = 0.0
+    for place in _places(given, line.read):
+        more = line.likelihoods[place.text] - line.likelihoods[given]
+        if place.longer >= _MISSING:
+            missing = max(missing, more)
+        elif place.longer <= -_ADDED:
+            added = max(added, more)
+        else:
+            other = max(other, more)
+    language = line.language[line.read] - line.language[given] if line.language else 0.0
+    ease = 10 * (hardness + 0.1)
+    return Evidence(
+        gain=_log1p(10 * gain / length),
+        missing=_log1p(missing),
+        added=_log1p(added),
+        missing_eased=_log1p(missing / ease),
+        added_eased=_log1p(added / ease),
+        other_eased=_log1p(other / ease),
+        both=_log1p(gain + language / 2) / (hardness + 0.3),
+        language=_log1p(language),
+        against=-_log1p(-language),
+        mixed_script=float(any(find_look_alikes(given))),
+        length=abs(math.log((len(given) + 2) / (len(line.read) + 2))),
+        hard_gain=_log1p(gain) * hardness,
+        hardness=hardness,
+        uncertainty=-max(line.likelihoods[line.read], line.likelihoods[line.plain]) / max(4, len(line.read)),
+    )
+
+
+def hardness_of(lines: Sequence[ReadSample]) -> list[float]:
+    """Return how hard the writer of each line is to read: the usual gain of a character in the writer's other lines."""
+    gains = [_gain(line, line.sample.text) / max(4, len(line.sample.text)) for line in lines]
+    usual = statistics.median(gains)
+    hardness = [usual] * len(lines)
+    groups: dict[object, list[int]] = defaultdict(list)
+    for place, line in enumerate(lines):
+        groups[line.sample.writer or page_key(line.sample.document, line.sample.page)].append(place)
+    for places in groups.values():
+        for place in places:
+            others = [gains[other] for other in places if other != place]
+            own = statistics.median(others) if others else usual
+            hardness[place] = (own * len(others) + usual * _PRIOR_LINES) / (len(others) + _PRIOR_LINES)
+    return hardness
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Scores of lines as they are, and of planted mistakes with their kinds and the places of their lines.
+
+    A score is the logarithm of how much likelier the evidence is in a planted mistake than in the lines as they are.
+    """
+
+    scores: Floats
+    planted: Floats
+    planted_kinds: Sequence[str]
+    planted_lines: Sequence[int]
+    weights: Mapping[str, float]
+
+
+def judge(lines: Sequence[ReadSample]) -> Judged:
+    """Learn what evidence planted mistakes leave, and score all lines by it."""
+    hardness = hardness_of(lines)
+    evidence = np.array([weigh(line, line.sample.text, hard) for line, hard in zip(lines, hardness, strict=True)])
+    planted = [(place, one) for place, line in enumerate(lines) for one in line.planted]
+    if not planted:
+        return Judged(evidence[:, 0], np.zeros(0), [], [], {})
+    made = np.array([weigh(lines[place], one.text, hardness[place]) for place, one in planted])
+    score, weights = _fit(evidence, made)
+    return Judged(
+        score(evidence), score(made), [one.kind for _, one in planted], [place for place, _ in planted], weights
+    )
+
+
+def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], dict[str, float]]:
+    """Fit the regression; both sides weigh the same, so that its log odds are the log ratio of densities."""
+    rows = np.concatenate([natural, planted])
+    wanted = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
+    weight = np.concatenate([np.full(len(natural), 0.5 / len(natural)), np.full(len(planted), 0.5 / len(planted))])
+    weight *= len(natural)
+    mean, spread = rows.mean(0), rows.std(0) + 1e-6
+    free = {"hardness", "uncertainty"}
+    bounds = [(None, None), *((None, None) if name in free else (0, None) for name in Evidence._fields)]
+
+    def standardized(values: Floats) -> Floats:
+        return np.concatenate([np.ones((len(values), 1)), (values - mean) / spread], axis=1)
+
+    inputs = standardized(rows)
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        odds = inputs @ weights
+        slopes = weights.copy()
+        slopes[0] = 0
+        value = float((weight * (np.logaddexp(0, odds) - wanted * odds)).sum() + _SHRINKAGE / 2 * (slopes**2).sum())
+        return value, inputs.T @ (weight * (expit(odds) - wanted)) + _SHRINKAGE * slopes
+
+    found = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
+    named = dict(zip(Evidence._fields, found.x[1:].tolist(), strict=True))
+    return lambda values: np.asarray(standardized(values) @ found.x), named
+
+
+@dataclass(frozen=True, slots=True)
+class WordDifference:
+    """Words as given and as read, and how much likelier the line is as read there, as a natural logarithm."""
+
+    given: str
+    read: str
+    gain: float
+
+
+def differences_of(line: ReadSample) -> list[WordDifference]:
+    """Return where the words of a line are read differently, what gains most first."""
+    given = line.likelihoods[line.sample.text]
+    found = [
+        WordDifference(place.given, place.read, line.likelihoods[place.text] - given)
+        for place in _places(line.sample.text, line.read)
+    ]
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
+    """Return the likeliest kind of mistake in a line, and the id of the line whose text it has, if any.
+
+    `others` are the lines near it, the nearest first.
+    """
+    given, read = line.sample.text, line.read
+
+    def alike(text: str) -> float:
+        return float(Levenshtein.normalized_similarity(read, text))
+
+    own = alike(given)
+    near = max(others, key=lambda other: alike(other.sample.text), default=None)
+    if near is not None and alike(near.sample.text) > own + _ALIKE and own < 1 - _UNLIKE:
+        back = Levenshtein.normalized_similarity(near.read, given)
+        return ("swapped" if back > own + _ALIKE else "shifted"), near.sample.id
+    if own < _UNLIKE:
+        return "other", ""
+    if any(find_look_alikes(given)):
+        return "script", ""
+    places = _places(given, read)
+    gains = {place: line.likelihoods[place.text] - line.likelihoods[given] for place in places}
+    best = max(gains, key=lambda place: gains[place], default=None)
+    if best is not None and best.longer >= _MISSING:
+        return "missing", ""
+    return ("added" if best is not None and best.longer <= -_ADDED else "spelling"), ""
+
+
+def lines_near(samples: Sequence[Sample]) -> list[list[int]]:
+    """Return the places of the lines near each line on its page, the nearest first."""
+    near: list[list[int]] = [[] for _ in samples]
+    for own in pages_of(samples).values():
+        for number, place in enumerate(own):
+            found = [(abs(at - number), other) for at, other in enumerate(own) if 0 < abs(at - number) <= _NEAR]
+            near[place] = [other for _, other in sorted(found)]
+    return near

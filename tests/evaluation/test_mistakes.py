@@ -1,0 +1,147 @@
+"""Judging lines by the probabilities of their texts, with a reader that is simulated: each wrong letter costs."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rapidfuzz.distance import Levenshtein
+
+from dsocr.document import Sample, Split
+from dsocr.evaluation.mistake_count import count_mistakes
+from dsocr.evaluation.mistakes import (
+    KINDS,
+    ReadSample,
+    WordDifference,
+    differences_of,
+    judge,
+    kind_of,
+    lines_near,
+    plant_mistakes,
+    texts_to_score,
+)
+
+WORDS = [
+    "le",
+    "chat",
+    "noir",
+    "dort",
+    "sous",
+    "la",
+    "grande",
+    "table",
+    "du",
+    "salon",
+    "pendant",
+    "que",
+    "tombe",
+    "une",
+    "pluie",
+    "froide",
+    "sur",
+    "toits",
+    "rouges",
+]
+
+
+def simulate(count: int, seed: int) -> tuple[list[Sample], list[str]]:
+    """Lines of twelve writers, some of them hard to read, and what is read of them."""
+    draw = random.Random(seed)
+    samples, readings = [], []
+    for number in range(count):
+        writer = number * 12 // count
+        text = " ".join(draw.choice(WORDS) for _ in range(draw.randint(4, 9)))
+        wrong = 0.01 + 0.08 * (writer % 4 == 3)
+        read = "".join(draw.choice("aeinrst") if draw.random() < wrong else letter for letter in text)
+        page = f"{writer}-{number // 20}"
+        samples.append(Sample(f"test/{number}", Path("a.png"), text, Split.TEST, writer=str(writer), page=page))
+        readings.append(read)
+    return samples, readings
+
+
+def read_all(samples: list[Sample], readings: list[str]) -> list[ReadSample]:
+    """What a model that read these texts says of them, whatever is given."""
+    lines = []
+    for sample, read, planted in zip(samples, readings, plant_mistakes(samples), strict=True):
+        texts = texts_to_score(read, read, [sample.text, *(one.text for one in planted)])
+        likelihoods = {text: -1.0 - 6.0 * Levenshtein.distance(text, read) for text in texts}
+        lines.append(ReadSample(sample, read, read, planted, likelihoods, {}))
+    return lines
+
+
+SAMPLES, READINGS = simulate(400, 3)
+
+
+def given(place: int, text: str) -> Sample:
+    return replace(SAMPLES[place], text=text)
+
+
+def test_spoiled_lines_come_first() -> None:
+    samples, draw = list(SAMPLES), random.Random(5)
+    wrong = draw.sample(range(400), 16)
+    for place in wrong[:8]:
+        samples[place] = given(place, SAMPLES[(place + 200) % 400].text)
+    for place in wrong[8:]:
+        samples[place] = given(place, SAMPLES[place].text.split(" ", 2)[2])
+    judged = judge(read_all(samples, READINGS))
+    first = np.argsort(-judged.scores)[:32].tolist()
+    assert len(set(first) & set(wrong)) >= 14
+    assert min(weight for name, weight in judged.weights.items() if name not in {"hardness", "uncertainty"}) >= 0
+
+
+@pytest.mark.parametrize("count", [0, 24])
+def test_the_number_of_mistakes_is_in_its_interval(count: int) -> None:
+    samples, draw = list(SAMPLES), random.Random(7)
+    for place in draw.sample(range(400), count):
+        samples[place] = given(place, SAMPLES[(place + 200) % 400].text if place % 2 else samples[place].text[6:])
+    judged = judge(read_all(samples, READINGS))
+    found = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
+    assert found is not None
+    assert found.low - 1 <= count <= found.high
+    assert count / 2 <= found.found_in_first(2 * count) <= 2 * count
+    assert found.probabilities.shape == (400,)
+    assert found.probabilities.min() >= 0
+    assert found.probabilities.max() <= 1
+
+
+def test_too_few_lines_give_no_number() -> None:
+    judged = judge(read_all(SAMPLES[:40], READINGS[:40]))
+    assert count_mistakes(judged.scores, judged.planted, judged.planted_kinds) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "other"),
+    [
+        pytest.param(["b c d e f", "le chat noir dort"], "swapped", "test/1", id="swapped"),
+        pytest.param(["b c d e f", "rien du tout ici"], "shifted", "test/1", id="shifted"),
+        pytest.param(["tout autre chose encore", "b c d e f"], "other", "", id="other image"),
+        pytest.param(["le chat dort", "b c d e f"], "missing", "", id="word missing"),
+        pytest.param(["le chat noir noir dort", "b c d e f"], "added", "", id="word added"),
+        pytest.param(["le ch\u0430t noir dort", "b c d e f"], "script", "", id="Cyrillic a"),
+        pytest.param(["le chat noyr dort", "b c d e f"], "spelling", "", id="spelling"),
+    ],
+)
+def test_kinds_of_mistakes(texts: list[str], kind: str, other: str) -> None:
+    readings = ["le chat noir dort", "b c d e f"]
+    if kind in {"swapped", "shifted"}:
+        texts = [texts[0], readings[0]] if kind == "swapped" else [readings[1], readings[0]]
+        readings = readings if kind == "swapped" else [readings[0], "une pluie froide"]
+    samples = [Sample(f"test/{n}", Path("a.png"), text, Split.TEST, page="1") for n, text in enumerate(texts)]
+    lines = read_all(samples, readings)
+    near = [lines[at] for at in lines_near(samples)[0]]
+    assert kind_of(lines[0], near) == (kind, other)
+
+
+def test_differences_are_whole_words_with_what_they_gain() -> None:
+    sample = Sample("test/0", Path("a.png"), "le chat nair dort la", Split.TEST)
+    (line,) = read_all([sample], ["le chat noir dort sous la"])
+    assert differences_of(line) == [WordDifference("", "sous", 30.0), WordDifference("nair", "noir", 6.0)]
+    assert ReadSample.from_dict(line.to_dict(), sample).likelihoods == line.likelihoods
+
+
+def test_planted_mistakes_are_wrong_and_always_the_same() -> None:
+    planted = plant_mistakes(SAMPLES)
+    assert planted == plant_mistakes(SAMPLES)
+    assert all(one.text != sample.text for sample, own in zip(SAMPLES, planted, strict=True) for one in own)
+    assert {one.kind for own in planted for one in own} == set(KINDS)
