@@ -21,6 +21,7 @@ from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from tests.data.making import file_of
 from tests.data.test_check_texts import CLEAN
+from tests.raising import raises_code
 
 
 def fixed(text: str) -> str:
@@ -227,3 +228,31 @@ def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> N
     pairs = zip(old, new.samples(Split.TRAIN), strict=True)
     assert all(read_bytes(before.image) == read_bytes(after.image) for before, after in pairs)
     assert "hash-differs" not in codes(tmp_path / "new")
+
+
+def test_corrections_are_applied_and_listed(small_dataset: Path, tmp_path: Path) -> None:
+    first, second, third = Dataset.open(small_dataset).samples("test")[:3]
+    table = tmp_path / "audit.csv"
+    rows = [f'1,{first.id},"a, corrected   line"', f"2,{second.id},-", f"3,{third.id},"]
+    table.write_text("\n".join(["rank,id,correction", *rows]) + "\n", encoding="utf-8")
+    report = fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=table)
+    left = {sample.id: sample.text for sample in Dataset.open(tmp_path / "out")}
+    assert (left[first.id], left.get(second.id), left[third.id]) == ("a, corrected line", None, third.text)
+    assert [(fix.id, fix.code, fix.after) for fix in report.fixes] == [
+        (first.id, "correction", "a, corrected line"),
+        (second.id, "correction", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        pytest.param("id,correction\ntest/images/none.png,x\n", "correction-unmatched", id="another dataset"),
+        pytest.param("id,correction\ntest/images/none.png,\n", "no-corrections", id="nothing written"),
+        pytest.param("id,text\ntest/images/none.png,x\n", "column-missing", id="another table"),
+    ],
+)
+def test_tables_without_corrections_are_refused(content: str, code: str, small_dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(content, encoding="utf-8")
+    with raises_code(code):
+        fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=tmp_path / "t.csv")

@@ -195,6 +195,9 @@ def check(
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is certain in a new dataset, then check that.")
     ] = False,
+    corrections: Annotated[
+        Path | None, typer.Option(help="Table of corrected texts for --fix, such as the audit.csv of dsocr audit.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Dataset folder for --fix to write.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -209,11 +212,13 @@ def check(
     if fix != (output is not None):
         code = "option-missing" if fix else "option-invalid"
         raise ConfigError("--fix and --output go together", hint="give --fix -o NEW, or neither", code=code)
+    if corrections is not None and not fix:
+        raise ConfigError("--corrections is for --fix", hint="give --fix -o NEW too", code="option-invalid")
     config = _load_config(dataset, {"base": base, "training.max_text_tokens": max_text_tokens, "fold": fold})
     opened = Dataset.open(config.dataset, fold=config.fold)
     printer = Printer(quiet=quiet or json)
     if output is not None:
-        opened = _fix(printer, opened, output, overwrite)
+        opened = _fix(printer, opened, output, corrections, overwrite)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
     from dsocr.data.leaks import report_leaks, summarise, to_markdown
@@ -254,13 +259,13 @@ def _load_config(path: Path, changes: Mapping[str, object]) -> "RunConfig":
     return load_config(source, changes={key: value for key, value in changes.items() if value is not None})
 
 
-def _fix(printer: Printer, dataset: "Dataset", output: Path, overwrite: bool) -> "Dataset":
+def _fix(printer: Printer, dataset: "Dataset", output: Path, corrections: Path | None, overwrite: bool) -> "Dataset":
     """Write the repaired dataset and return it, or the old one if there was nothing to repair."""
     from dsocr.data.dataset import Dataset
     from dsocr.data.fix import fix_dataset
 
     with printer.progress("copying", "samples") as progress:
-        report = fix_dataset(dataset, output, overwrite=overwrite, progress=progress)
+        report = fix_dataset(dataset, output, corrections=corrections, overwrite=overwrite, progress=progress)
     for (code, split), count in sorted(report.counts().items()):
         printer.message(f"fixed in {split}: {count} [{code}]")
     if report.duplicates_left:

@@ -1,7 +1,8 @@
 """Copy a dataset and repair what can be repaired without looking at the images; the original stays as it is.
 
 Texts are repaired in every split. Samples of train whose image and text are in the dataset twice are dropped. Nothing
-is dropped from validation or test, because scores must not change silently: their duplicates are only counted.
+is dropped from validation or test unless a correction says so, because scores must not change silently: their
+duplicates are only counted.
 """
 
 import hashlib
@@ -34,6 +35,7 @@ from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
+from dsocr.formats.tables import read_rows
 from dsocr.images import read_bytes
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import FIXES_FILE, current_time
@@ -122,7 +124,8 @@ class Fix:
         return row if self.same_as is None else {**row, "same_as": self.same_as}
 
     def __str__(self) -> str:
-        what = f"same as {self.same_as}" if self.after is None else f"{self.before!r} -> {self.after!r}"
+        gone = "dropped" if self.same_as is None else f"same as {self.same_as}"
+        what = gone if self.after is None else f"{self.before!r} -> {self.after!r}"
         return f"{self.id}: {what}"
 
 
@@ -157,20 +160,58 @@ class _StoredRow:
         return self.digest, comparable(self.text)
 
 
+DROP = "-"
+"""The correction of a line that is to be dropped."""
+
+
+def read_corrections(path: Path) -> dict[str, str]:
+    """Read a table such as `audit.csv`: the correction of each line that has one, by the line's id.
+
+    Raises DataError without the columns `id` and `correction`, or if no line has a correction.
+    """
+    columns, rows = read_rows(path, {})
+    if missing := {"id", "correction"} - set(columns):
+        message = f"has no column {min(missing)!r}"
+        raise DataError(message, code="column-missing", where=path, hint="give the table that dsocr audit wrote")
+    found = {cells["id"]: text.strip() for _, cells in rows if (text := cells.get("correction", "")).strip()}
+    if not found:
+        hint = "write into the column `correction` what a line should say, or - to drop it"
+        raise DataError("has no corrections", code="no-corrections", where=path, hint=hint)
+    return found
+
+
 def fix_dataset(
-    dataset: Dataset, out: Path, *, overwrite: bool = False, progress: ProgressCallback | None = None
+    dataset: Dataset,
+    out: Path,
+    *,
+    corrections: Path | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
 ) -> FixReport:
     """Write a repaired copy of a dataset to `out`, atomically, with a list of all repairs in `fixes.jsonl`.
 
-    Samples stay in the split they are stored in, even if a fold is selected. Raises DataError if `out` is in use or an
-    image cannot be read.
+    `corrections` is a table of corrected texts, see `read_corrections`; they get the dataset's text policy, and lines
+    whose correction is `-` are dropped, in every split. Samples stay in the split they are stored in, even if a fold is
+    selected. Raises DataError if `out` is in use, an image cannot be read, or a corrected line does not exist.
     """
+    corrected = {} if corrections is None else read_corrections(corrections)
     check_output_folder(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
         message, hint = "the output folder is inside the dataset that it is made from", "choose a folder beside it"
         raise DataError(message, code="output-inside-dataset", where=out, hint=hint)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     fixes = []
+    rows = {row.sample.id: row for row in chain.from_iterable(splits.values())}
+    if unknown := sorted(corrected.keys() - rows.keys()):
+        message = f"corrects lines that the dataset does not have, such as {unknown[0]}"
+        raise DataError(message, code="correction-unmatched", where=corrections)
+    for id_, text in corrected.items():
+        row, after = rows[id_], None if text == DROP else dataset.card.policy().apply(text)
+        if after != row.text:
+            fixes.append(Fix(id_, "correction", row.text, after))
+            row.columns["text"] = row.text if after is None else after
+    dropped_ids = {fix.id for fix in fixes if fix.after is None}
+    splits = {split: [row for row in own if row.sample.id not in dropped_ids] for split, own in splits.items()}
     for row in chain.from_iterable(splits.values()):
         for change in fix_text(row.text):
             row.columns["text"] = change.after
