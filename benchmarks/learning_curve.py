@@ -5,7 +5,7 @@
             --set validation.every_steps=66 --set guard.lines=0 --split test \\
             --sizes 0.0238 --sizes 0.0476 --sizes 0.0951 --sizes 0.238 --sizes 0.476 --sizes 1
     done
-    python benchmarks/learning_curve.py runs/seed17 runs/seed18 runs/seed19 --untrained 8.0 -o curve.png
+    python benchmarks/learning_curve.py runs/seed17 runs/seed18 runs/seed19 -o curve.png
 
 Reads what the forecasts scored, prints a table, and draws a line for each of them.
 """
@@ -34,15 +34,17 @@ def read_curve(run: Path, split: str) -> dict[int, float]:
     return dict(sorted(curve.items()))
 
 
-def draw(curves: list[dict[int, float]], untrained: float | None, output: Path) -> None:
-    """Draw the curves over a logarithmic axis."""
+def draw(curves: list[dict[int, float]], output: Path) -> None:
+    """Draw the curves over a logarithmic axis, and the base that no line was trained on as a level."""
+    untrained = [curve[0] for curve in curves if 0 in curve]
+    curves = [{count: cer for count, cer in curve.items() if count} for curve in curves]
     figure = Figure(figsize=(7.5, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
     for number, curve in enumerate(curves):
         label = f"{len(curves)} draws of lines" if not number else None
         axes.plot(list(curve), list(curve.values()), "o-", color="#1f5fa8", alpha=0.55, lw=1.2, ms=4, label=label)
-    if untrained is not None:
-        axes.axhline(untrained, color="#b4532a", lw=1.2, ls="--", label="small, not trained")
+    if untrained:
+        axes.axhline(untrained[0], color="#b4532a", lw=1.2, ls="--", label="small, not trained")
     axes.set_xscale("log")
     axes.set_xticks(sorted(set().union(*curves)))
     axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -61,7 +63,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--untrained", type=float, help="CER of the base alone, in percent")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     curves = [read_curve(run, options.split) for run in options.runs]
@@ -70,7 +71,7 @@ def main() -> None:
         found = [curve[count] for curve in curves if count in curve]
         print(table_line((str(count), f"{mean(found):.2f}", ", ".join(f"{cer:.2f}" for cer in found)), WIDTHS))
     if options.output:
-        draw(curves, options.untrained, options.output)
+        draw(curves, options.output)
 
 
 if __name__ == "__main__":
