@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import dsocr
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.ctc import LineProcessor, score_texts
@@ -33,7 +33,8 @@ from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.training.dry_run import dry_run
 from dsocr.training.lifecycle import pin_base
-from dsocr.training.train import train
+from dsocr.training.preflight import check_setup, errors
+from dsocr.training.train import set_up, train
 from dsocr.training.trainer import Trainer
 from tests.models.test_ctc_network import small_network
 from tests.raising import raises_code
@@ -420,6 +421,17 @@ def test_processor_sees_images_as_bytes(base: Path) -> None:
     assert sample.pixels().shape == (48, round(160 * 48 / 40 * 1.3), 3)
     assert sample.has_input_of(replace(sample, classes=()))
     assert not sample.has_input_of(replace(sample, image=sample.image // 2))
+
+
+@pytest.mark.slow
+def test_small_passes_the_checks_before_training(small_dataset: Path, tmp_path: Path) -> None:
+    """At three times its learning rate the weights that it has were destroyed and five lines never memorized."""
+    config = configuration(Path("small"), small_dataset, tmp_path / "run", batch_size=16, micro_batch_size=8)
+    config = pin_base(config.model_copy(update={"base": "small"}), None)
+    setup = set_up(config, training_samples(Dataset.open(small_dataset), config))
+    checks = {check.name: check for check in check_setup(setup, config, thorough=True)}
+    assert checks["overfit"].verdict == "ok", checks["overfit"]
+    assert not errors(list(checks.values()))
 
 
 def test_several_processes_can_train_it(base: Path) -> None:

@@ -125,6 +125,7 @@ def test_equal_images_with_different_texts_cannot_be_memorized(small_config: Run
         pytest.param(OverfitResult(3, 1.0, 2.0, float("nan"), 1.0, timed_out=False), "error", id="not a number"),
         pytest.param(OverfitResult(9, 180.0, 2.0, 0.9, 0.5, timed_out=True), "warning", id="a slow machine"),
         pytest.param(OverfitResult(9, 180.0, 2.0, 1.9, 1.0, timed_out=True), "error", id="slow, and no progress"),
+        pytest.param(OverfitResult(60, 184.0, 0.54, 3.22, 0.8, timed_out=True), "error", id="forgets what it knew"),
         pytest.param(OverfitResult(150, 60.0, 2.0, 0.1, 0.2, timed_out=False), "error", id="equal images"),
     ],
 )

@@ -232,7 +232,7 @@ def tune(
                 progress(steps * len(done), total, f"{len(done)} trainings done")
 
     def watch(current: TrainingProgress) -> None:
-        best = TuneResult(done).best
+        best = TuneResult([one for one in done if one.repeats is None]).best
         note = f"training {len(done) + 1}" + ("" if best is None else f", best CER {best.cer:.2%}")
         if progress is not None:
             progress(steps * len(done) + current.step, total, note)
