@@ -456,3 +456,15 @@ def test_probabilities_of_all_texts_sum_to_one() -> None:
     assert math.fsum(map(math.exp, fitting)) == pytest.approx(1, abs=1e-5)
     known, unknown = score_texts(logits, {"a": 1, "b": 2}, ["ab", "acb"])
     assert unknown == pytest.approx(known + UNWRITABLE)
+
+
+def test_what_is_read_is_the_likeliest_text_of_its_image() -> None:
+    base = load_base("small")
+    processor = base.processor(None, "")
+    images = [open_image(sample.image) for sample in Dataset.open("examples/print").samples("test")[:2]]
+    generation = Generation(language_model="none")
+    read = processor.family.decode(base.network, processor, [processor.encode(image) for image in images], generation)
+    texts = [[one.text, one.text[:-1], one.text + "a", "", read[0].text + read[1].text] for one in read]
+    for scores in processor.family.log_likelihoods(base.network, processor, images, texts):
+        assert scores[0] == max(scores) > -20
+        assert all(math.isfinite(score) for score in scores)

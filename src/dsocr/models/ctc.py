@@ -368,11 +368,13 @@ class LineRecognizer:
 
         Of a text that the image has too few steps for, the characters too many count as ones that cannot be written.
         """
-        logits, steps = self._read(network, processor, [processor.encode(image) for image in images])
-        return [
-            score_texts(rows[:length], processor.classes, candidates)
-            for rows, length, candidates in zip(logits, steps.tolist(), texts, strict=True)
-        ]
+        import torch
+
+        def take_logs(line: "CtcText", probabilities: NDArray[np.float32]) -> "Tensor":
+            return torch.from_numpy(np.log(np.maximum(probabilities, 1e-30)))
+
+        logs = self._map_lines(take_logs, network, processor, [processor.encode(image) for image in images])
+        return [score_texts(rows, processor.classes, some) for rows, some in zip(logs, texts, strict=True)]
 
     def fit_language_model(
         self,
