@@ -29,8 +29,8 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Sample, Split
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
-from dsocr.evaluation.predictions import MatchedText
 from dsocr.evaluation.scores import score_lines
+from dsocr.inference.prediction_files import MatchedText
 from dsocr.inference.reader import LocalReader
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base

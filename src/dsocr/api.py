@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dsocr.evaluation.compare import Comparison
-    from dsocr.evaluation.predictions import Missing
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.inputs import Shows
+    from dsocr.inference.prediction_files import Missing
     from dsocr.inference.reader import LocalReader
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
@@ -146,8 +146,6 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     """
     from dsocr.inference.reader import LocalReader
     from dsocr.models.base_folder import embedded_bases
-    from dsocr.models.generation import Generation
-    from dsocr.text import TextPolicy
 
     folder = Path(source)
     if not folder.exists():
@@ -155,15 +153,7 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)
-    from dsocr.models.base_folder import find_base
-    from dsocr.models.family import recognize
-    from dsocr.models.loading import choose_device, choose_dtype, load_base
-
-    device = choose_device()
-    whole = recognize(find_base(str(source), revision)[0]).trains == "all"
-    dtype = choose_dtype("auto", device, whole=whole)
-    base = load_base(str(source), revision, dtype=dtype, device=device)
-    return Reader(LocalReader(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy()))
+    return Reader(LocalReader.of_base(str(source), revision))
 
 
 def evaluate(
@@ -174,6 +164,7 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
+    second: "StrPath | Sequence[StrPath]" = (),
     folds: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -181,14 +172,16 @@ def evaluate(
     """Score a run's adapter beside its base on a split of its dataset, or of another one.
 
     `limit` reads only the first samples. `calibrate` first fits the confidences again, on the validation split. The
-    scorecard and the scored lines are written into the run folder. `folds` scores all lines of the run's dataset: for
-    each fold a model is trained as the run was, without it. `run` may then be a configuration or a dataset too, and
-    `overwrite` trains again what has other settings or data.
+    scorecard and the scored lines are written into the run folder. `second` are other readers, whose readings are
+    combined with the run's: runs, bases, or predictions of other tools; `NAME=PLACE` names one. Whether combining helps
+    is decided on the validation split; `card.settings["second"]` has the scores of all. `folds` scores all lines of the
+    run's dataset: for each fold a model is trained as the run was, without it. `run` may then be a configuration or a
+    dataset too, and `overwrite` trains again what has other settings or data.
     """
     if folds:
-        if dataset is not None or Split(split) is not Split.TEST or limit is not None or calibrate:
+        if dataset is not None or Split(split) is not Split.TEST or limit is not None or calibrate or second:
             message = "folds scores all lines of the run's own dataset"
-            hint = "leave dataset, split, limit and calibrate out"
+            hint = "leave dataset, split, limit, calibrate and second out"
             raise ConfigError(message, code="option-invalid", hint=hint)
         from dsocr.training.folds import cross_validate, recipe_of
 
@@ -207,6 +200,7 @@ def evaluate(
             limit=limit,
             with_base=with_base,
             calibrate=calibrate,
+            second=_places(second),
             progress=callback,
         )
 
@@ -297,6 +291,7 @@ def transcribe(
     review: StrPath | None = None,
     engine: "RemoteEngine | Cluster | None" = None,
     workers: int | None = None,
+    second: "StrPath | Sequence[StrPath]" = (),
     strict: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -316,6 +311,7 @@ def transcribe(
         review: Also write all lines to this file, least certain first.
         engine: A server or a cluster that runs the model.
         workers: Processes that open pages; chosen if None.
+        second: Other readers: runs, bases, or predictions of other tools, as for `evaluate`.
         strict: Stop at the first input that cannot be read, instead of counting it.
         overwrite: Replace an earlier output.
         progress: Called with the numbers of pages done and in total, instead of a progress bar.
@@ -329,6 +325,12 @@ def transcribe(
     if folder is None:
         message = "transcribing documents needs a run or an exported adapter, not a base alone"
         raise ModelError(message, code="adapter-missing", hint="read() works with a base")
+    combiner = None
+    if places := _places(second):
+        from dsocr.evaluation.second_reader import make_combiner
+
+        with _progress(None, "fitting the vote", "lines") as callback:
+            combiner = make_combiner(folder, places, callback)
     with _progress(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
             folder,
@@ -346,6 +348,7 @@ def transcribe(
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local,
+            combiner=combiner,
             progress=callback,
         )
 
@@ -506,6 +509,10 @@ def _named(image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
     if isinstance(image, Image.Image):
         return str(place), image.convert("RGB")
     return str(image), open_image(Path(image))
+
+
+def _places(second: "StrPath | Sequence[StrPath]") -> list[str]:
+    return [str(second)] if isinstance(second, (str, Path)) else list(map(str, second))
 
 
 def _path(run: "StrPath | Run") -> Path:

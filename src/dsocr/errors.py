@@ -23,6 +23,11 @@ def typed(word: str | Path) -> str:
     return str(word) if re.fullmatch(r"[\w./:\\=,@%+~-]+", str(word)) else f'"{word}"'
 
 
+def first_few(names: Sequence[str], count: int = 3) -> str:
+    """List the first names for a message."""
+    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
+
+
 class DsocrError(Exception):
     """A problem that the user can solve: what is wrong, where, and what to do about it.
 

@@ -73,6 +73,12 @@ class RunFolder:
     """Calibration of the confidences, and the gain of checking the least certain lines."""
     confidence_page = _Entry("confidence.html")
     """The same as a page."""
+    votes = _Entry("votes.json")
+    """How to combine the run with other readers, by their names."""
+    combined = _Entry("combined.json")
+    """Scores of the run, of other readers and of all combined."""
+    combined_page = _Entry("combined.html")
+    """The same as a page."""
     report = _Entry("report.html")
     """The report of the evaluation as a page."""
 

@@ -185,6 +185,13 @@ Settings = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first fault instead of counting and listing it.")]
+Second = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--second",
+        help="Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier command wrote there.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; one per core if not given.")]
 

@@ -6,7 +6,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dsocr.cli.app import Columns, Encoding, Json, Overwrite, Quiet, command, parse_columns, print_json, quiet_libraries
+from dsocr.cli.app import (
+    Columns,
+    Encoding,
+    Json,
+    Overwrite,
+    Quiet,
+    Second,
+    command,
+    parse_columns,
+    print_json,
+    quiet_libraries,
+)
 from dsocr.console import Printer
 from dsocr.document import Split
 from dsocr.errors import ConfigError, typed
@@ -30,6 +41,7 @@ def evaluate(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
     ] = False,
+    second: Second = None,
     folds: Annotated[
         bool, typer.Option("--folds", help="Train as the run on all folds but one, for each, and score all lines.")
     ] = False,
@@ -41,9 +53,9 @@ def evaluate(
 ) -> None:
     """Score an adapter on lines it never saw, beside its base."""
     if folds:
-        if dataset or split != Split.TEST or limit or calibrate:
+        if dataset or split != Split.TEST or limit or calibrate or second:
             message = "--folds scores all lines of the run's own dataset"
-            hint = "leave --dataset, --split, --limit and --calibrate out"
+            hint = "leave --dataset, --split, --limit, --calibrate and --second out"
             raise ConfigError(message, code="option-invalid", hint=hint)
         _evaluate_folds(run, base=base, report=report, overwrite=overwrite, json=json, quiet=quiet)
         return
@@ -57,7 +69,14 @@ def evaluate(
     folder, printer = RunFolder.open(run), Printer(quiet=quiet or json)
     with printer.progress("reading", "lines") as progress:
         card = evaluate(
-            folder, dataset=dataset, split=split, limit=limit, with_base=base, calibrate=calibrate, progress=progress
+            folder,
+            dataset=dataset,
+            split=split,
+            limit=limit,
+            with_base=base,
+            calibrate=calibrate,
+            second=second or (),
+            progress=progress,
         )
     outdated = drop_reports(folder, drawn=report)
     page = write_run_report(printer, run, dataset=dataset)[0] if report else None
@@ -68,8 +87,14 @@ def evaluate(
         return
     printer.result(str(card))
     print_guard(printer, card.guard)
+    for reader in card.settings.get("second", {}).get("readers", ()):
+        low, high = reader["intervals"]["cer"]["low"], reader["intervals"]["cer"]["high"]
+        bounds = "" if low is None else f" (95 % CI {100 * low:.1f} to {100 * high:.1f})"
+        printer.result(f"{reader['name']}: CER {100 * reader['cer']:.1f} %{bounds}")
     printer.message(f"scorecard:  {folder.scorecard}")
     printer.message(f"lines:      {folder.lines}")
+    if second:
+        printer.message(f"combined:   {folder.combined_page}")
     if folder.confidence_page.is_file():
         printer.message(f"confidence: {folder.confidence_page}")
     if page is not None:

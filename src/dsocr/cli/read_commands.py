@@ -17,6 +17,7 @@ from dsocr.cli.app import (
     Output,
     Overwrite,
     Quiet,
+    Second,
     Strict,
     Writer,
     command,
@@ -29,6 +30,7 @@ from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
+    from dsocr.inference.combine import Combiner
     from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.reader import LocalReader
     from dsocr.runs import RunFolder
@@ -68,6 +70,7 @@ def transcribe(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also transcribe lines that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Transcribe one share of the pages, as 2/5: the second of five.")] = "1/1",
+    second: Second = None,
     review: Annotated[Path | None, typer.Option(help="Also write all lines to this file, least certain first.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that open pages; four, or one per core if fewer, if not given.")
@@ -89,6 +92,7 @@ def transcribe(
     folder = RunFolder.to_read_with(run)
     quiet_libraries()
     printer = Printer(quiet=quiet or json)
+    combiner = _make_combiner(printer, folder, second)
     with printer.progress("transcribing", "pages") as progress:
         report = transcribe(
             folder,
@@ -106,6 +110,7 @@ def transcribe(
             progress=progress,
             engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
             workers=workers,
+            combiner=combiner,
         )
     if json:
         print_json(printer, {**asdict(report), "out": str(report.out)})
@@ -123,6 +128,8 @@ def transcribe(
         printer.message(f"{report.resumed} images had been transcribed before the interruption")
     if report.kept:
         printer.message(f"{report.kept} lines kept the text they had (--replace transcribes them again)")
+    if report.disputed:
+        printer.message(f"{report.disputed} lines were read differently by another reader")
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
     if review is not None:
@@ -136,6 +143,18 @@ def transcribe(
     if report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
+
+
+def _make_combiner(printer: Printer, run: "RunFolder", places: list[str] | None) -> "Combiner | None":
+    """Open other readers, and say whether their readings are combined."""
+    if not places:
+        return None
+    from dsocr.evaluation.second_reader import describe_vote, make_combiner
+
+    with printer.progress("fitting the vote", "lines") as progress:
+        combiner = make_combiner(run, places, progress)
+    printer.message(describe_vote(combiner.vote))
+    return combiner
 
 
 def choose_engine(engine: str | None, model: str, actors: int | None) -> "RemoteEngine | Cluster | None":
@@ -179,6 +198,7 @@ def suggest(
     ],
     output: Output,
     count: Annotated[int, typer.Option(min=1, help="Number of lines to suggest.")] = 100,
+    second: Second = None,
     format: Format = None,
     writer: Writer = None,
     encoding: Encoding = None,
@@ -195,6 +215,7 @@ def suggest(
 
     quiet_libraries()
     folder, printer = RunFolder.to_read_with(run), Printer(quiet=quiet or json)
+    combiner = _make_combiner(printer, folder, second)
     with printer.progress("reading", "lines") as progress:
         queue = suggest(
             folder,
@@ -207,6 +228,7 @@ def suggest(
             strict=strict,
             overwrite=overwrite,
             progress=progress,
+            combiner=combiner,
         )
     for item in queue.skipped:
         printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")

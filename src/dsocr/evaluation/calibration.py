@@ -192,13 +192,13 @@ def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale:
     """
     odds = np.array([log_odds(one) for one in outcomes.confidence])
     ones = np.ones_like(odds)
-    slope, offset = _logistic_map(np.stack([odds, ones], 1), outcomes.accuracy, np.array([1.0, 0.0]), precision)
+    slope, offset = logistic_map(np.stack([odds, ones], 1), outcomes.accuracy, np.array([1.0, 0.0]), precision)
     if slope < 0:
-        (offset,) = _logistic_map(ones[:, None], outcomes.accuracy, np.array([0.0]), precision)
+        (offset,) = logistic_map(ones[:, None], outcomes.accuracy, np.array([0.0]), precision)
     return Scale(max(slope, 0.0), offset)
 
 
-def _logistic_map(inputs: Floats, targets: Floats, prior_mean: Floats, precision: float) -> list[float]:
+def logistic_map(inputs: Floats, targets: Floats, prior_mean: Floats, precision: float) -> list[float]:
     """Return the maximum a posteriori weights of a logistic regression."""
     weights = prior_mean.copy()
     for _ in range(_MAX_NEWTON_STEPS):

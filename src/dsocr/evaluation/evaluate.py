@@ -28,7 +28,7 @@ from dsocr.evaluation.metrics import (
     pool,
 )
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
+from dsocr.evaluation.scores import LineScore, WriterStatus, score_lines, write_lines, writer_statuses
 from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
@@ -44,6 +44,7 @@ from dsocr.text import is_blank
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from dsocr.evaluation.second_reader import Second
     from dsocr.inference.reader import LocalReader
 
 
@@ -203,25 +204,31 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
+    second: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another one.
 
     Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
-    validation split; training has fitted them once. With the base, the guard set is scored too. `progress` gets the
-    number of lines read and their total.
+    validation split; training has fitted them once. With the base, the guard set is scored too. `second` are other
+    readers, whose readings are combined with the run's as `second_reader` says. `progress` gets the number of lines
+    read and their total.
     """
     opened = open_dataset(run, dataset)
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
+    from dsocr.evaluation.second_reader import open_seconds
     from dsocr.inference.reader import LocalReader
 
+    others = open_seconds(run, second)
+    vote_samples = opened.samples(Split.VALIDATION)[:limit] if others else []
     reader = LocalReader.of_run(run)
     # First, so that an unreadable guard set fails before hours of reading.
     guard = _score_guard_set(run, reader) if with_base else None
-    total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
+    networks = sum(isinstance(one.source, LocalReader) for one in others)
+    total = len(fitting_samples) + len(samples) * (1 + with_base + networks) + len(vote_samples) * (1 + networks)
     done = 0
 
     def read(some: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
@@ -252,6 +259,10 @@ def evaluate(
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
         notes.append(f"The language model brings the CER from {without} to {with_model}.")
+    combined = {}
+    if others:
+        combined = _score_combined(run, reader, others, samples, predictions, vote_samples, statuses, read)
+        notes.append(combined["summary"])
     card = make_scorecard(
         split,
         lines.get("base"),
@@ -263,6 +274,7 @@ def evaluate(
         settings={
             **_settings(run, reader, opened),
             **({"language_model": language_model} if language_model else {}),
+            **({"second": combined} if combined else {}),
             "lines": len(samples),
             "limit": limit,
             "dataset": None if dataset is None else dataset.as_posix(),
@@ -285,6 +297,37 @@ def evaluate(
 def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequence[Prediction]) -> list[JudgedLine]:
     pairs = zip(samples, predictions, strict=True)
     return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
+
+
+def _score_combined(
+    run: RunFolder,
+    reader: "LocalReader",
+    others: "Sequence[Second]",
+    samples: Sequence[Sample],
+    predictions: Sequence[Prediction],
+    vote_samples: Sequence[Sample],
+    statuses: Mapping[str | None, WriterStatus],
+    read: "Callable[[Sequence[Sample], LocalReader], Iterator[Prediction]]",
+) -> dict[str, Any]:
+    """Score the run combined with other readers, write the numbers and the page, and return a summary."""
+    from dsocr.evaluation.report.result_pages import write_comparison
+    from dsocr.evaluation.second_reader import describe_vote, score_combined
+
+    vote, comparison = score_combined(
+        run, reader, others, samples, predictions, vote_samples, statuses, lambda some, using: list(read(some, using))
+    )
+    write_atomically(run.combined, to_json({"vote": asdict(vote), **comparison.to_dict()}))
+    write_comparison(comparison, run.combined_page)
+    validation = dict(zip((*vote.names, "combined"), vote.cers, strict=False))
+    return {
+        "summary": describe_vote(vote),
+        "combined": vote.kept is None,
+        "validation_lines": vote.lines,
+        "readers": [
+            {"name": one.name, **one.score.to_dict(), "validation_cer": validation.get(one.name)}
+            for one in comparison.systems
+        ],
+    }
 
 
 def _language_model(

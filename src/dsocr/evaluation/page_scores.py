@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, first_few
 from dsocr.evaluation.metrics import is_over_long
 from dsocr.evaluation.page_metrics import bag_of_words_errors, flexible_character_errors
-from dsocr.evaluation.scores import LineScore, WriterStatus, first_few
+from dsocr.evaluation.scores import LineScore, WriterStatus
 from dsocr.text import is_blank
 
 

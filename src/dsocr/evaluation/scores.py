@@ -13,7 +13,7 @@ from pydantic import ConfigDict, StrictBool, TypeAdapter, model_serializer, mode
 
 from dsocr.data.splits import page_key
 from dsocr.document import Sample
-from dsocr.errors import DataError, RunError
+from dsocr.errors import DataError, RunError, first_few
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
@@ -287,11 +287,6 @@ def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, lis
             raise DataError(message, code="references-differ", hint="evaluate both on the same dataset")
     places = {id_: place for place, id_ in enumerate(references)}
     return {name: sorted(lines, key=lambda line: places[line.id]) for name, lines in readings.items()}
-
-
-def first_few(names: Sequence[str], count: int = 3) -> str:
-    """List the first names for a message."""
-    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -> None:

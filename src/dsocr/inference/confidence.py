@@ -217,7 +217,8 @@ class Prediction:
     `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
     forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
     `lines` hold the confidences of these parts, `scores` what they are computed from; None and empty if unknown.
-    `plain` is what was read without the language model, None if there is none.
+    `plain` is what was read without the language model, None if there is none; `others` are the readings of other
+    readers that differ from the text.
     """
 
     id: str
@@ -234,6 +235,19 @@ class Prediction:
     lines: tuple[float | None, ...] = field(default=(), repr=False)
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
     plain: str | None = field(default=None, repr=False)
+    others: tuple[str, ...] = field(default=(), repr=False)
+
+    def rescore(self, scored: ScoredText, scales: Calibration) -> "Prediction":
+        """Return it with another text, and the confidences that follow from its scores."""
+        return replace(
+            self,
+            text=scored.text,
+            confidence=line_confidence(scored, scales.line),
+            words=words_of(scored, scales.word),
+            characters=tuple(character_confidences(scored, scales.character)),
+            lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
+            scores=scored.scores,
+        )
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -266,6 +280,7 @@ class Prediction:
                 characters=self.characters[begin : begin + len(text)],
                 lines=(confidence,),
                 scores=(),
+                others=self.others if len(texts) == 1 else (),
             )
             for text, begin, confidence in zip(texts, begins, confidences, strict=False)
         ]
@@ -281,6 +296,7 @@ class Prediction:
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
+        values |= {"others": list(self.others)} if self.others else {}
         return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,8 +18,10 @@ from pydantic import TypeAdapter
 from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
+from dsocr.inference.combine import Combiner
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
+from dsocr.inference.prediction_files import LinePlace
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import crop_box
 from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
@@ -228,12 +230,13 @@ def read_locally(
     *,
     strict: bool,
     workers: int | None = None,
+    combiner: Combiner | None = None,
 ) -> Generator[Rows]:
     """Yield the results of each group of pages, in order.
 
     `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
-    this process only, None for as many as are useful. A page that cannot be read is reported with the reason; with
-    `strict` it is an error.
+    this process only, None for as many as are useful. `combiner` has other readers. A page that cannot be read is
+    reported with the reason; with `strict` it is an error.
     """
     opened_reader = cache(open_reader)
     useful = min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
@@ -241,10 +244,22 @@ def read_locally(
         for group in prefetch(wanted, crew, preparer.try_prepare, lambda page: page.is_large):
             if strict:
                 _require_readable(group)
-            crops = [crop for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]
-            images = ((crop.id, crop.image()) for crop in crops)
-            predictions = iter(list(opened_reader().read(images)) if crops else [])
+            placed = [(one.source, crop) for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]
+            images = partial(_open_crops, [crop for _, crop in placed])
+            read = list(opened_reader().read(images())) if placed else []
+            if combiner is not None and placed:
+                read = combiner.combine(read, images, [_line_place(page, crop) for page, crop in placed])
+            predictions = iter(read)
             yield [(page.id, page.stamp, _row(one, predictions, preparer)) for page, one in group]
+
+
+def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:
+    return ((crop.id, crop.image()) for crop in crops)
+
+
+def _line_place(page: InputPage, crop: Crop) -> LinePlace:
+    line = crop.lines[0].id or "" if len(crop.lines) == 1 else ""
+    return LinePlace(crop.id, page.name, line, crop.outline)
 
 
 def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> None:

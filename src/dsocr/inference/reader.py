@@ -8,17 +8,11 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from dsocr.inference.confidence import (
-    UNCALIBRATED,
-    Calibration,
-    Prediction,
-    character_confidences,
-    line_confidence,
-    words_of,
-)
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.models.adapters import load_adapter
+from dsocr.models.base_folder import find_base
 from dsocr.models.decoded import Decoded
-from dsocr.models.family import Processor
+from dsocr.models.family import Processor, recognize
 from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.models.trained import is_whole_network, without_adapter
@@ -75,6 +69,14 @@ class LocalReader:
             (settings.base, settings.base_revision) if whole else None,
         )
 
+    @classmethod
+    def of_base(cls, name: str, revision: str | None = None) -> "LocalReader":
+        """Load a base that nothing was trained on, by name, folder or Hub id."""
+        device = choose_device()
+        whole = recognize(find_base(name, revision)[0]).trains == "all"
+        base = load_base(name, revision, dtype=choose_dtype("auto", device, whole=whole), device=device)
+        return cls(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
+
     @contextmanager
     def base(self) -> Iterator["LocalReader"]:
         """Yield a reader of the base alone; inside the block this reader must not be used."""
@@ -109,9 +111,8 @@ class LocalReader:
         return self.processor.family.retry_loops(self.network, self.processor, self.generation, images, decoded)
 
     def _prediction(self, name: str, decoded: Decoded) -> Prediction:
-        scales = self.calibration
         scored = decoded.scored.rewrite(self.text_policy.apply(decoded.text))
-        return Prediction(
+        read = Prediction(
             id=name,
             text=scored.text,
             tokens=decoded.tokens,
@@ -120,13 +121,9 @@ class LocalReader:
             other_resolution=decoded.other_resolution,
             looping=decoded.looping,
             overruled=decoded.overruled,
-            confidence=line_confidence(scored, scales.line),
-            words=words_of(scored, scales.word),
-            characters=tuple(character_confidences(scored, scales.character)),
-            lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
-            scores=scored.scores,
             plain=None if decoded.plain is None else self.text_policy.apply(decoded.plain),
         )
+        return read.rescore(scored, self.calibration)
 
 
 def map_by_length(

@@ -80,7 +80,8 @@ _OPEN, _CLOSE = "⟦", "⟧"
 def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
     """Write `confidence<TAB>flags<TAB>id<TAB>text`, the least certain line first, doubtful words in ⟦⟧.
 
-    Returns the estimated result of checking in this order, and the confidences of the lines that have one.
+    Texts of other readers that differ follow, each after another tab. Returns the estimated result of checking in this
+    order, and the confidences of the lines that have one.
     """
     # Only the written lines and their lengths are kept: the rows of many pages would not fit into memory.
     ordered = sorted(
@@ -95,8 +96,9 @@ def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[Ch
 
 def _review_line(row: Mapping[str, Any]) -> str:
     confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
-    text = mark_doubtful(str(row["text"]), row.get("words", ())).replace("\n", " / ")
-    return f"{confidence}\t{','.join(row.get('flags', ()))}\t{row['id']}\t{text}\n"
+    texts = [mark_doubtful(str(row["text"]), row.get("words", ())), *row.get("others", ())]
+    columns = [confidence, ",".join(row.get("flags", ())), row["id"], *(text.replace("\n", " / ") for text in texts)]
+    return "\t".join(columns) + "\n"
 
 
 def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]]) -> str:

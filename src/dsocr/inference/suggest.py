@@ -29,6 +29,7 @@ from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
 from dsocr.images import open_image, read_bytes
+from dsocr.inference.combine import Combiner
 from dsocr.io.atomic import writing_folder
 from dsocr.io.cropping import CropFailure, crop_page
 from dsocr.io.encodings import text_encoding
@@ -183,12 +184,14 @@ def suggest(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
     reader: "ReadCandidates | None" = None,
+    combiner: Combiner | None = None,
 ) -> Suggestions:
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
     The source is what `prepare` reads, whose lines without a text are the untranscribed ones, or a folder of line
-    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises
-    DataError if there is no untranscribed line.
+    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `combiner`
+    has other readers; lines that they read otherwise are less certain. Raises DataError if there is no untranscribed
+    line.
     """
     check_conversion_folder(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
@@ -210,7 +213,7 @@ def suggest(
             raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
         crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or partial(_read_candidates, run))(crops.images()):
+        for candidate in (reader or partial(_read_candidates, run, combiner=combiner))(crops.images()):
             page, name = crops.pages[candidate.id]
             candidates.append(replace(candidate, page=name, writer=page.writer))
             if progress is not None:
@@ -249,10 +252,13 @@ ReadCandidates = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidat
 """Reads images with ids, in their order."""
 
 
-def _read_candidates(run: RunFolder, images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
+def _read_candidates(
+    run: RunFolder, images: Iterator[tuple[str, Image.Image]], combiner: Combiner | None
+) -> Iterator[Candidate]:
     from dsocr.inference.reader import LocalReader
 
-    for prediction in LocalReader.of_run(run).read(images):
+    first = LocalReader.of_run(run)
+    for prediction in first.read(images) if combiner is None else combiner.read(first, images):
         yield Candidate(prediction.id, prediction.text, prediction.confidence)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from dsocr import __version__
 from dsocr.document import Page, ProcessingStep, Unit
-from dsocr.errors import DataError, RunError
+from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
+from dsocr.inference.combine import Combiner
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
@@ -137,9 +138,9 @@ class TranscribeReport:
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
-    they have. `estimated_cer` is set if a review list was written and the run's confidences are calibrated
-    on lines like these: `confidence_distance` is how far the lines' confidences are from those of the calibration, and
-    `unlike_calibration` says that they are too far for an estimate.
+    they have, `disputed` lines differently by another reader. `estimated_cer` is set if a review list was written and
+    the run's confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences
+    are from those of the calibration, and `unlike_calibration` says that they are too far for an estimate.
     """
 
     out: Path
@@ -152,6 +153,7 @@ class TranscribeReport:
     empty: int = 0
     looping: int = 0
     unmatched: int = 0
+    disputed: int = 0
     failed: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
@@ -167,6 +169,7 @@ class TranscribeReport:
             self.kept += line.prediction is None and bool(line.text)
             self.truncated += bool((line.prediction or {}).get("truncated"))
             self.looping += "looping" in (line.prediction or {}).get("flags", ())
+            self.disputed += bool((line.prediction or {}).get("others"))
             self.empty += not line.text
 
     def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
@@ -180,7 +183,7 @@ class TranscribeReport:
 
     def counts(self) -> dict[str, int]:
         """Return all numbers except `resumed`, which does not change what is written."""
-        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched")
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "disputed")
         return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed)}
 
 
@@ -202,6 +205,7 @@ def transcribe(
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
     workers: int | None = None,
+    combiner: Combiner | None = None,
 ) -> TranscribeReport:
     """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
 
@@ -210,9 +214,12 @@ def transcribe(
     files are kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
     `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `progress` is
-    called with the numbers of pages done and in total.
+    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `combiner`
+    has other readers, whose readings are combined with the run's. `progress` is called with the numbers of pages done
+    and in total.
     """
+    if combiner is not None and engine is not None:
+        raise ConfigError("a second reader reads in this process", code="option-invalid", hint="leave --engine out")
     if review is not None:
         _validate_review(review, out, overwrite=overwrite)
     recover(out)
@@ -235,7 +242,7 @@ def transcribe(
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
             "run": run.path.name,
-            "adapter": _digest(run.adapter),
+            "adapter": adapter_digest(run.adapter),
             "base": settings.base,
             "unit": preparer.unit,
             "shows": shows,
@@ -243,11 +250,14 @@ def transcribe(
             "replace": replace_texts,
             "shard": share,
             **(engine.job_settings() if engine else {}),
+            **({"second": combiner.digest} if combiner else {}),
         }
         date = journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
             read = partial(
-                engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers),
+                engine.read
+                if isinstance(engine, Cluster)
+                else partial(read_locally, workers=workers, combiner=combiner),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
                 open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
@@ -261,6 +271,7 @@ def transcribe(
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
+        summary += f"; with {' and '.join(combiner.vote.names[1:])}" if combiner else ""
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
@@ -274,7 +285,8 @@ def transcribe(
             curve, confidences = write_review(rows, review)
             # The calibration was not fitted to the confidences of other programs.
             if not isinstance(engine, RemoteEngine):
-                report.estimate(curve, confidences, Calibration.load(run.adapter))
+                calibration = Calibration.load(run.adapter) if combiner is None else combiner.vote.calibration
+                report.estimate(curve, confidences, calibration)
         unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
@@ -327,7 +339,7 @@ def _summary(failed: Sequence[str]) -> str:
     return f"{failed[0]}{more}" if failed else ""
 
 
-def _digest(adapter: Path) -> str:
+def adapter_digest(adapter: Path) -> str:
     """Hash the adapter; a manifest, if there is one, covers all files but the settings and the calibration."""
     digest = hashlib.sha256()
     files = sorted(adapter.iterdir())
