@@ -1,5 +1,7 @@
 """Signals and trackers."""
 
+import importlib.util
+import os
 import signal
 import sys
 import threading
@@ -101,10 +103,9 @@ def test_other_trackers_get_the_curves_through_accelerate(
     logged: list[tuple[int, set[str]]] = []
 
     class Fake:
-        requires_logging_directory = False
-
-        def __init__(self, run_name: str) -> None:
-            self.config: dict[str, Any] = {}
+        def __init__(self, run_name: str, *, name: str) -> None:
+            assert (run_name, name) == ("dsocr", small_config.output.name)
+            assert os.environ["WANDB_MODE"] == "offline"
 
         def start(self) -> None:
             pass
@@ -118,6 +119,8 @@ def test_other_trackers_get_the_curves_through_accelerate(
         def finish(self) -> None:
             logged.append((-1, set()))
 
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Fake)
     package = ModuleType("wandb")
     package.__spec__ = SimpleNamespace()  # type: ignore[assignment]
@@ -126,6 +129,29 @@ def test_other_trackers_get_the_curves_through_accelerate(
     assert [step for step, _ in logged] == [1, 2, 2, -1]
     assert {"train/loss", "validation/cer"} <= set().union(*(names for _, names in logged))
     assert not RunFolder(small_config.output).tensorboard.exists()
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
+def test_an_installed_tracker_writes_to_a_folder_beside_the_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec(name) is None:  # imported later, as it reads the environment then
+        pytest.skip(f"{name} is not installed")
+    prefixes = ("WANDB", "MLFLOW", "TRACKIO")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
+    for key in os.environ.keys() - kept.keys():
+        monkeypatch.delenv(key)
+    monkeypatch.chdir(tmp_path)
+    from accelerate import PartialState
+
+    PartialState()  # as a training makes it
+    (tmp_path / "run").mkdir()
+    tracker = Tracker(name, RunFolder(tmp_path / "run"), {"base": "nano", "training": {"batch_size": 4}})
+    tracker.start(0)
+    tracker.log("train", {"loss": 0.5}, 1)
+    tracker.finish()
+    assert any(path.is_file() for path in (tmp_path / name).rglob("*"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run"])
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

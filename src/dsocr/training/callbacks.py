@@ -6,6 +6,7 @@ Importable without torch, for commands that only name these types.
 import importlib.util
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -30,6 +31,12 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") i
 """Ctrl-C and `kill`; on Windows also Ctrl-Break, as which closing the window and shutting down arrive."""
 
 _TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
+_TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
+    "mlflow": {"MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db"},
+    "wandb": {"WANDB_MODE": "offline", "WANDB_DIR": "{folder}"},
+    "trackio": {"TRACKIO_DIR": "{folder}"},
+}
+"""What keeps a tracker on this machine, unless the user has set it otherwise."""
 
 
 class Callback:
@@ -194,9 +201,15 @@ class Tracker:
             return
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-        tracker = LOGGER_TYPE_TO_CLASS[self._name]
-        folder = {"logging_dir": str(self._run.path / self._name)} if tracker.requires_logging_directory else {}
-        self._tracker = tracker("dsocr", **folder)
+        # Beside the run, so that a tracker shows all runs of a folder together; what is set in the environment wins.
+        folder = self._run.path.resolve().parent / self._name
+        for variable, value in _TRACKER_ENVIRONMENT[self._name].items():
+            os.environ.setdefault(variable, value.format(folder=folder.as_posix()))
+        folder.mkdir(exist_ok=True)
+        options = {"name": self._run.path.resolve().name}
+        if self._name == "mlflow":
+            options = {"run_name": options["name"], "logging_dir": (folder / "artifacts").as_uri()}
+        self._tracker = LOGGER_TYPE_TO_CLASS[self._name]("dsocr", **options)
         self._tracker.start()
         self._tracker.store_init_configuration(dict(self._settings))
 

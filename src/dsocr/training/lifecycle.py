@@ -193,6 +193,7 @@ def start_run(
     *,
     device: str,
     world_size: int,
+    samples: int | None = None,
 ) -> None:
     """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
     run.checkpoints.mkdir(exist_ok=True)
@@ -206,6 +207,7 @@ def start_run(
         "started_from": list(started_from),
         "dataset": _hashes(dataset),
         "dataset_source": dataset.card.source,
+        "training_samples": samples,
         "fold": dataset.fold,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in _PACKAGES},

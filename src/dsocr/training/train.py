@@ -183,7 +183,8 @@ def train(
                 for warning in describe_known_lines(ancestors):
                     log.warning(warning)
                     say(warning)
-                start_run(run, config, dataset, ancestors, device=str(setup.device), world_size=dist.world_size)
+                device, count = str(setup.device), dist.world_size
+                start_run(run, config, dataset, ancestors, device=device, world_size=count, samples=len(samples))
             for check in checks:
                 log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
             if guard is None and config.guard.lines:
