@@ -166,7 +166,7 @@ def _fit_confidences(vote: Vote, lines: Sequence[Readings], references: Sequence
 
 
 def describe_vote(vote: Vote) -> str:
-    """Say whether readings are combined, and why."""
+    """Describe in a sentence whether readings are combined, and why."""
     if not vote.lines:
         return (
             f"The readings are not combined, because no vote of {' and '.join(vote.names)} was fitted. The text is "

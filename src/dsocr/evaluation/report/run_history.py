@@ -180,7 +180,7 @@ def _scored_groups(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
 
 
 def describe_progress(runs: Sequence[PastRun]) -> str:
-    """Say what the CER was at first and is now, on the same lines."""
+    """Compare the first, the latest and the best CER on the same lines, in words."""
     scores = [(run, run.score.cer.rate) for run in runs if run.score]
     (first, before), (last, now) = scores[0], scores[-1]
     title = first.scored_on
