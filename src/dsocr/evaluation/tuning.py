@@ -110,7 +110,9 @@ class TuneResult:
             f"{statistics.fmean(second):.2%} with the best; from seed to seed yours vary by {noise:.2f} points (SD)"
         )
         change, low, high = (100 * value for value in self.difference)
-        verdict = "the best is better" if high < 0 else "the best is worse" if low > 0 else "no difference can be told"
+        verdict = "the best is better" if high < 0 else "keep your settings, as the best is worse"
+        if low <= 0 <= high:
+            verdict = "keep your settings, as no difference can be told"
         interval = f"{change:+.2f} points (95 % CI {low:+.2f} to {high:+.2f})".replace("-", "\N{MINUS SIGN}")
         return [*found, f"{verdict}: {interval}"]
 

@@ -163,7 +163,6 @@ def trials_plot(result: TuneResult) -> Callable[["Axes"], None]:
                 axes.plot(x, y, color=QUIET, alpha=0.4, linewidth=1, **marks)
         axes.set_xlabel("steps (x: stopped early)")
         axes.set_ylabel("validation CER, %")
-        axes.set_ylim(bottom=0)
         axes.legend()
 
     return paint
@@ -180,6 +179,7 @@ def setting_plot(result: TuneResult, key: str) -> Callable[["Axes"], None]:
             places: list[float] = [float(value) for value in numbers]
             if min(places) > 0 and max(places) / min(places) >= _LOGARITHMIC:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         else:
             names = sorted({format_value(value) for value in values})
             places = [float(names.index(format_value(value))) for value in values]
