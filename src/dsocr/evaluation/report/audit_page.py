@@ -91,7 +91,8 @@ class Audit:
             return [f"{counted(len(self.lines), 'line')} are too few to estimate how many are wrong."]
         low, high = math.floor(self.count.low), math.ceil(self.count.high)
         found = [
-            f"About {round(self.count.count)} of {len(self.lines):,} texts are wrong (95 % interval {low} to {high})."
+            f"About {round(self.count.count)} of {len(self.lines):,} texts are wrong in a way that stands out "
+            f"(95 % interval {low} to {high})."
         ]
         found += [
             f"The first {rank} lines of the list hold about {self.count.found_in_first(rank):.0f} of them."

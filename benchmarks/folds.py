@@ -1,0 +1,90 @@
+"""Does the interval of a cross-validated CER hold the mean of many single splits? Simulated archives.
+
+    python benchmarks/folds.py --repeats 400
+
+A writer has a place in a plane of hands and a difficulty (lognormal). A model trained on some writers reads another
+the better, the more of them write alike: its rate is the writer's difficulty times (1 + sum of likeness)^-0.5, times
+the chance of its training (lognormal, 0.05 or 0.15). So models of folds that share writers err alike, and all writers
+of a fold share the chance of their model. Lines of a writer are 10 to 40, of 30 to 60 characters, and errors are
+Poisson. The truth is the mean rate of many single splits of other archives of as many writers: as many to train on,
+and new writers to read. Compared are the writers' interval of the pooled readings, as in `dsocr evaluate --folds`, and
+that of one fold alone.
+"""
+
+import argparse
+
+import numpy as np
+
+from dsocr.evaluation.statistics import Clusters, interval_of
+
+FOLDS = 5
+
+
+def make_archive(writers: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the place of each writer's hand, the difficulty, and the number of lines."""
+    return (
+        random.normal(0, 1, (writers, 2)),
+        0.12 * np.exp(random.normal(0, 0.5, writers)),
+        random.integers(10, 41, writers),
+    )
+
+
+def rates(
+    hands: np.ndarray, difficulty: np.ndarray, trained: np.ndarray, read: np.ndarray, chance: float
+) -> np.ndarray:
+    """Return the rate of each writer that is read, by a model that was trained on others."""
+    distance = ((hands[read][:, None] - hands[trained][None]) ** 2).sum(-1)
+    return np.asarray(difficulty[read] * (1 + np.exp(-2 * distance).sum(1)) ** -0.5 * chance)
+
+
+def measure(writers: int, noise: float, repeats: int, seed: int) -> str:
+    """Return a row of the table."""
+    random = np.random.default_rng(seed)
+    total = errors = 0.0
+    for _ in range(20 * repeats):  # the truth
+        hands, difficulty, lines = make_archive(writers, random)
+        order = random.permutation(writers)
+        fold = np.array_split(order, FOLDS)
+        rate = rates(hands, difficulty, np.concatenate(fold[2:]), fold[0], np.exp(random.normal(0, noise)))
+        errors, total = errors + (rate * lines[fold[0]]).sum(), total + lines[fold[0]].sum()
+    truth = errors / total
+    held = {"pooled": 0, "one fold": 0}
+    known = {"pooled": 0, "one fold": 0}
+    widths: dict[str, list[float]] = {"pooled": [], "one fold": []}
+    for _ in range(repeats):
+        hands, difficulty, lines = make_archive(writers, random)
+        fold = np.array_split(random.permutation(writers), FOLDS)
+        rate = np.zeros(writers)
+        for number in range(FOLDS):
+            trained = np.concatenate([fold[(number + step) % FOLDS] for step in range(2, FOLDS)])
+            rate[fold[number]] = rates(hands, difficulty, trained, fold[number], np.exp(random.normal(0, noise)))
+        for name, chosen in (("pooled", np.arange(writers)), ("one fold", fold[0])):
+            of_line = np.repeat(np.arange(len(chosen)), lines[chosen])
+            length = random.integers(30, 61, len(of_line)).astype(float)
+            made = random.poisson(rate[chosen][of_line] * length).astype(float)
+            found = interval_of(made, length, Clusters("writer", of_line))
+            if found.bounds:
+                known[name] += 1
+                held[name] += found.bounds[0] <= truth <= found.bounds[1]
+                widths[name].append(100 * (found.bounds[1] - found.bounds[0]))
+    cells = [
+        f"{100 * held[name] / known[name]:.1f} % | {np.median(widths[name]):.1f}" if known[name] else "none | "
+        for name in held
+    ]
+    return f"| {writers} | {noise} | {100 * truth:.2f} % | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=400)
+    options = parser.parse_args()
+    print("| writers | noise of a training | truth | pooled holds it | width, points | one fold holds it | width |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for writers in (10, 25, 50):
+        for noise in (0.05, 0.15):
+            print(measure(writers, noise, options.repeats, 17), flush=True)
+
+
+if __name__ == "__main__":
+    main()
