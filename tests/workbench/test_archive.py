@@ -7,9 +7,11 @@ from zipfile import ZipFile
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
-from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.archive import Archive, find_lines, import_pages, open_archive, read_sources
 from dsocr.workbench.page_export import export
+from dsocr.workbench.session import Session
 from dsocr.workbench.store import CorrectionStore, State
 from tests.conftest import draw_line
 from tests.formats.making_pdf import image_object, write_pdf
@@ -136,3 +138,26 @@ def test_a_text_beside_a_pdf_is_used_if_it_matches(
         import_pages(empty_store, archive, all_notes)
     assert [line.text for line in empty_store.lines()] == (found or [""] * 6)
     assert len(all_notes.skipped) == notes
+
+
+def test_lines_of_a_list_are_reviewed_in_its_order(
+    empty_store: CorrectionStore, archive: Archive, source: Path, tmp_path: Path
+) -> None:
+    samples = list(prepare(source, tmp_path / "data", split="1/0/0"))
+    listed = [samples[-1], samples[0]]
+    table = tmp_path / "audit.csv"
+    rows = [f"{rank},{one.id},{one.source},{one.text}" for rank, one in enumerate(listed, 1)]
+    table.write_text("\n".join(["rank,id,source,text", *rows]) + "\n", encoding="utf-8")
+    numbers = find_lines(empty_store, archive, read_sources(table))
+    lines = [empty_store.line(number) for number in numbers]
+    assert [line.text for line in lines if line] == [sample.text for sample in listed]
+    session = Session("scans", empty_store, archive, tmp_path, only=numbers)
+    first = session.most_doubtful()
+    assert first is not None
+    assert first.number == numbers[0]
+    empty_store.review(first, first.text, State.ACCEPTED, who="anna")
+    assert (following := session.most_doubtful()) is not None
+    assert following.number == numbers[1]
+    assert session.most_doubtful(following) is None
+    with raises_code("nothing-matches"):
+        find_lines(empty_store, archive, [("elsewhere.xml:1", "text")])

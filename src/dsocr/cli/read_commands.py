@@ -257,6 +257,10 @@ def workbench(
     config: Annotated[
         Path | None, typer.Option(help="Configuration for training on corrections; the run's if not given.")
     ] = None,
+    only: Annotated[
+        Path | None,
+        typer.Option(help="Table of the lines to review first, such as the audit.csv of dsocr audit."),
+    ] = None,
     work: Annotated[
         Path | None, typer.Option(help="Folder for corrections; NAME.workbench beside the source if not given.")
     ] = None,
@@ -288,7 +292,7 @@ def workbench(
             code="package-missing",
         ) from error
     from dsocr.data.source_report import SourceReport
-    from dsocr.workbench.archive import import_pages, open_archive
+    from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
     from dsocr.workbench.store import open_store
     from dsocr.workbench.window import HOST, serve
 
@@ -305,7 +309,8 @@ def workbench(
             new = import_pages(store, archive, report, **options, progress=progress)
         for message in _group_messages((item.where, item.message) for item in report.skipped):
             printer.complain(f"skipped: {message}")
-        session = Session(source.resolve().name, store, archive, folder)
+        listed = [] if only is None else find_lines(store, archive, read_sources(only), format=format)
+        session = Session(source.resolve().name, store, archive, folder, only=listed)
         if not session.pages:
             raise DataError("holds no page that can be shown", where=source, code="source-empty")
         if reads is not None:

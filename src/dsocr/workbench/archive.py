@@ -1,7 +1,7 @@
 """The source of a workbench: where its images are, how pages get into the store, and how lines are cut from them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -15,11 +15,13 @@ from dsocr.document import Line, Outline, Page, Skipped, SkipReason
 from dsocr.errors import DataError, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
+from dsocr.formats.tables import read_rows
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
+from dsocr.text import comparable
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
 _SOURCE = "source"
@@ -154,6 +156,55 @@ def import_pages(
         progress(done, len(missing))
     patterns.require_matches()
     return added
+
+
+def read_sources(path: Path) -> list[tuple[str, str]]:
+    """Read place in the source and text of each line of a table such as `audit.csv`. Raises DataError without them."""
+    columns, rows = read_rows(path, {})
+    has_both = {"source", "text"} <= set(columns)
+    places = [(cells["source"], cells["text"]) for _, cells in rows if cells.get("source")] if has_both else []
+    if not places:
+        message, hint = (
+            "names no places in a source",
+            "give a table with the columns source and text, as dsocr audit writes it",
+        )
+        raise DataError(message, code="column-missing", where=path, hint=hint)
+    return places
+
+
+def find_lines(
+    store: CorrectionStore, archive: Archive, places: Sequence[tuple[str, str]], *, format: str | None = None
+) -> list[int]:
+    """Return the numbers of the stored lines at places of the source, such as `alto/page.xml:37`, with these texts.
+
+    A place alone does not tell the lines of a file without line breaks apart. What the store has of a line is found by
+    where the source has it on the page. Raises DataError if none is found.
+    """
+    pages = {page.image.as_posix(): page for page in store.pages()}
+    keys = [(place, comparable(text)) for place, text in places]
+    wanted, found = set(keys), dict[tuple[str, str], int]()
+    for image, name, _ in _described_images(archive, format, SourceReport(strict=False)):
+        listed = [line for line in image.lines if (line.where, comparable(line.text)) in wanted]
+        if not listed or name not in pages:
+            continue
+        page = pages[name]
+        stored = store.lines(page.number)
+        for line in listed:
+            outline = scale_outline(line.outline, image, (page.width, page.height))
+            left, top, right, bottom = outline.box if outline else (0, 0, page.width, page.height)
+            middle = (left + right) / 2, (top + bottom) / 2
+            nearest = min(stored, key=lambda one: _distance(one.outline, middle), default=None)
+            if nearest is not None:
+                found[line.where, comparable(line.text)] = nearest.number
+    if not found:
+        message = f"none of the {len(places)} listed lines is in {archive.source.name}"
+        raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")
+    return list(dict.fromkeys(found[key] for key in keys if key in found))
+
+
+def _distance(outline: Outline, middle: tuple[float, float]) -> float:
+    left, top, right, bottom = outline.box
+    return abs((left + right) / 2 - middle[0]) + abs((top + bottom) / 2 - middle[1])
 
 
 def _described_images(

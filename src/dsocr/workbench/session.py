@@ -227,7 +227,10 @@ class Statistics:
 
 
 class Session:
-    """One source with its corrections; `reader` is None without a model, `training` without settings to train with."""
+    """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
+
+    `only` has the numbers of the lines to review, in their order; all if empty.
+    """
 
     def __init__(
         self,
@@ -238,7 +241,9 @@ class Session:
         *,
         reader: BackgroundReader | None = None,
         training: BackgroundTraining | None = None,
+        only: Sequence[int] = (),
     ) -> None:
+        self.only = only
         self.name = name
         self.store = store
         self.archive = archive
@@ -292,9 +297,12 @@ class Session:
             return self._statistics[1]
 
     def most_doubtful(self, except_for: StoredLine | None = None) -> StoredLine | None:
-        """The most doubtful line that is not reviewed; None if there is no other."""
-        numbers = (number for number in self.store.by_doubt() if except_for is None or number != except_for.number)
-        number = next(numbers, None)
+        """The most doubtful line that is not reviewed, or the first of `only`; None if there is no other."""
+        waiting = self.store.by_doubt()
+        if self.only:
+            left = set(waiting)
+            waiting = [number for number in self.only if number in left]
+        number = next((one for one in waiting if except_for is None or one != except_for.number), None)
         return None if number is None else self.store.line(number)
 
     def _page(self, number: int) -> StoredPage:

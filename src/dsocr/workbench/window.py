@@ -187,8 +187,8 @@ class Window:
         self._store = session.store
         self._language = language
         self._visitor = visitor
-        self._line = session.store.first()
-        self._by_doubt = False
+        self._line = (session.most_doubtful() if session.only else None) or session.store.first()
+        self._by_doubt = bool(session.only)
         self._stamp = self._store.stamp()
         self._scrolled_to: int | None = None
 
@@ -230,7 +230,7 @@ class Window:
             self._pages = ui.select(pages, on_change=self._page_selected).props("dense outlined").classes("w-64")
             self._pages.props(f'aria-label="{self._t("page")}"')
             orders = {False: self._t("order_pages"), True: self._t("order_doubt")}
-            ui.toggle(orders, value=False, on_change=self._order_selected).props("dense no-caps")
+            ui.toggle(orders, value=self._by_doubt, on_change=self._order_selected).props("dense no-caps")
             self._counts = ui.label()
             self._cer = ui.label()
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400")
