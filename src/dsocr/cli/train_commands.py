@@ -266,7 +266,7 @@ def tune(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Choose settings. Trains with several on the training split and compares them on the validation split."""
+    """Search for settings that read better. Trains with several and compares them on the validation split."""
     from dsocr.config import load_config
     from dsocr.training.lifecycle import require_sources
 

@@ -325,7 +325,7 @@ def _run(job: _Job, watch: Callable[[TrainingProgress], None] | None) -> Trial:
     reports: dict[int, float] = {}
 
     def report() -> None:
-        """Tell Optuna of new validations; raises _Stopped if it will not have more of them."""
+        """Report new validations to Optuna; raises _Stopped if the trial is to end."""
         for row in read_validations(run):
             step, cer = int(row["step"]), row.get("cer")
             if step == 0 or step in reports or cer is None:
