@@ -20,6 +20,7 @@ import json
 import math
 import random
 import re
+import sys
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ from dsocr.evaluation.mistakes import ReadSample, judge, plant_mistakes, texts_t
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.files import link_or_copy
-from dsocr.models.ctc import score_texts
+from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.runs import RunFolder
 
 WAYS = ("word missing", "word added", "lines swapped", "lines shifted", "spelling", "other script", "other image")
@@ -192,12 +193,14 @@ def read_lines(work: Path) -> list[Line]:
         reader = LocalReader.of_run(run)
         dataset = load_run_config(run.config).dataset
         samples = Dataset.open(dataset, fold=number).samples("test")
-        family, processor, kept = reader.processor.family, reader.processor, run.path / "logits.npz"
+        processor, kept = reader.processor, run.path / "logits.npz"
+        if not isinstance(processor, LineProcessor):
+            sys.exit(f"{run.path}: this benchmark scores texts by the logits of line recognisers")
         if not kept.is_file():
             images = [open_image(one.image) for one in samples]
             found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
             encoded = [processor.encode(image) for image in images]
-            steps = family._map_lines(
+            steps = processor.family._map_lines(
                 lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded
             )
             found |= {f"line-{place}": rows.astype(np.float16) for place, rows in enumerate(steps)}
@@ -283,7 +286,7 @@ def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws
         else:
             drawn = spoil(rows, seed)
             ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
-            texts = {rows[place]["id"]: text for place, (_, text) in drawn.items()}
+            texts = {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}
         read = judge_lines(lines, texts, 17)
         wrong = [line.sample.id in ways for line in read]
         judged = judge(read)

@@ -197,8 +197,8 @@ def test_threads_wait_as_the_user_says_else_briefly(
 
 ARGUMENTS = {
     **dict.fromkeys(("doctor", "demo"), ""),
-    **dict.fromkeys(("train", "forecast"), "mine.yaml"),
-    **dict.fromkeys(("check", "preview"), "data"),
+    **dict.fromkeys(("train", "forecast", "tune"), "mine.yaml"),
+    **dict.fromkeys(("check", "preview", "audit"), "data"),
     **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",
     "synthesize": "--fonts fonts --text text -o data",

@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import dsocr
 from dsocr.data.dataset import Dataset
@@ -11,7 +12,13 @@ from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
 
 def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    quick = {"base": "nano", "max_steps": 1, "batch_size": 4, "micro_batch_size": 4, "max_new_tokens": 8}
+    quick: dict[str, Any] = {
+        "base": "nano",
+        "max_steps": 1,
+        "batch_size": 4,
+        "micro_batch_size": 4,
+        "max_new_tokens": 8,
+    }
     found = dsocr.audit(small_dataset, output=work, lines=5, **quick, adapter={"target_modules": "decoder"})
     ids = {sample.id for sample in Dataset.open(small_dataset)}
     rows = [json.loads(line) for line in (work / ALL).read_text(encoding="utf-8").splitlines()]

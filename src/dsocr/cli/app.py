@@ -32,6 +32,7 @@ _AGAIN = "run the same command, without --overwrite"
 _AFTER_INTERRUPT = {
     "train": f"checkpoints are kept; {_AGAIN}, to resume from the last one",
     "forecast": f"finished trainings are kept; {_AGAIN}, to resume",
+    "tune": f"finished trials are kept; {_AGAIN}, to resume",
     "audit": f"trained and read folds are kept; {_AGAIN}, to resume",
     "evaluate": "no scores are written; run the same command again",
     "serve": "the server has stopped; run the same command to start it again",

@@ -26,7 +26,6 @@ from dsocr.errors import ConfigError, typed
 @command(
     "Judge",
     "dsocr evaluate runs/mine",
-    "dsocr evaluate runs/mine --dataset data/other --split validation --json",
     "dsocr evaluate data/mine --folds",
 )
 def evaluate(
@@ -132,7 +131,7 @@ def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
         (printer.complain if guard["exceeds_margin"] else printer.message)(guard["message"])
 
 
-@command("Judge", "dsocr report runs/mine", "dsocr report runs/first runs/second -o curves.html", "dsocr report runs")
+@command("Judge", "dsocr report runs/mine", "dsocr report runs -o history.html")
 def report(
     runs: Annotated[
         list[Path],
