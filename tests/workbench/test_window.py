@@ -5,7 +5,8 @@ import logging
 import pytest
 from lxml import html
 
-from dsocr.workbench.window import _is_relevant, highlighted_html
+from dsocr.workbench.line_list import highlighted_html
+from dsocr.workbench.serving import _is_relevant
 
 
 @pytest.mark.parametrize(

@@ -293,8 +293,8 @@ def workbench(
         ) from error
     from dsocr.data.source_report import SourceReport
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
+    from dsocr.workbench.serving import HOST, serve
     from dsocr.workbench.store import open_store
-    from dsocr.workbench.window import HOST, serve
 
     quiet_libraries()
     listen(HOST, port).close()  # before lines are detected, and because NiceGUI reports a used port badly

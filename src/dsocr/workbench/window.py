@@ -1,102 +1,26 @@
-"""The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in.
+"""The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
 
-It is shown to browsers on this machine only.
-"""
-
-import logging
-import secrets
-import signal
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from html import escape
-from pathlib import Path
-from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
-from fastapi import Response
-from nicegui import app, events, run, ui
-from nicegui.language import Language as Tag
+from nicegui import events, run, ui
 
 from dsocr.document import format_points
 from dsocr.errors import DsocrError
-from dsocr.server.access import AccessMiddleware
+from dsocr.workbench.dialogs import disabled, notify_error, open_export_dialog
+from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.line_field import Action, LineField
-from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset
+from dsocr.workbench.line_list import LineList, highlighted_html
 from dsocr.workbench.session import Session
 from dsocr.workbench.store import StaleError, State, StoredLine, corners, line_at
 
-HOST = "127.0.0.1"
-_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
-"""What ends a process besides Ctrl-C: `kill`, a closed terminal, on Windows a closed console."""
-
-DOUBT = 0.95
-"""Characters with a lower probability are highlighted, the lower the stronger."""
 _POLL_SECONDS = 1.5
-_DATASET = "dataset"
 _COLOURS = {
     State.UNREAD: "#64748b",
     State.READ: "#d97706",
     State.ACCEPTED: "#059669",
     State.UNREADABLE: "#9333ea",
-}
-_MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
-_SELECTED, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
-
-Language = Literal["en", "ru"]
-
-_WORDS: dict[str, tuple[str, str]] = {
-    "accept": ("Accept (Enter)", "Принять (Enter)"),
-    "unreadable": ("Unreadable (Alt+U)", "Неразборчиво (Alt+U)"),
-    "split": ("Split here (Alt+S)", "Разделить здесь (Alt+S)"),
-    "join": ("Join with next (Alt+J)", "Объединить со следующей (Alt+J)"),
-    "undo": ("Undo (Alt+Z)", "Отменить (Alt+Z)"),
-    "nothing_to_undo": ("Nothing to undo in this window", "В этом окне нечего отменять"),
-    "undone": ("Undone", "Отменено"),
-    "order_pages": ("in order", "по порядку"),
-    "order_doubt": ("most doubtful first", "сначала сомнительные"),
-    "page": ("Page", "Страница"),
-    "line": ("Image of the line", "Изображение строки"),
-    "text": ("Text of the line", "Текст строки"),
-    "export": ("Export", "Экспорт"),
-    "accepted_only": ("only accepted corrections", "только принятые исправления"),
-    "folder": ("Output folder", "Папка для сохранения"),
-    "dataset": ("training dataset", "набор данных для обучения"),
-    "write": ("Save", "Сохранить"),
-    "written": (
-        "Saved to {out}. Pages: {pages}, lines with text: {texts}",
-        "Сохранено в {out}. Страниц: {pages}, строк с текстом: {texts}",
-    ),
-    "train": ("Train on corrections", "Обучить на исправлениях"),
-    "training": ("training: step {steps}", "обучение: шаг {steps}"),
-    "trained": ("training finished: {run}", "обучение завершено: {run}"),
-    "training_failed": ("training failed: {error}", "ошибка обучения: {error}"),
-    "validation_cer": ("validation CER {cer}", "CER на проверочных строках: {cer}"),
-    "cer": ("Model's CER so far: {cer} on {lines} lines", "CER модели: {cer} (строк: {lines})"),
-    "no_cer": ("Model's CER: no lines accepted yet", "CER модели: пока нет принятых строк"),
-    "counts": ("{reviewed} of {all} lines reviewed", "Проверено строк: {reviewed} из {all}"),
-    "reading": ("reading: {done} of {total}", "распознавание: {done} из {total}"),
-    "no_image": ("This line cannot be shown: {why}", "Строку нельзя показать: {why}"),
-    "skipped": (
-        "lines that could not be read for lack of an image: {lines}; the first: {first}",
-        "не распознано строк без изображения: {lines}; первая: {first}",
-    ),
-    "reading_failed": ("reading failed: {error}", "ошибка распознавания: {error}"),
-    "stale": (
-        "Somebody else changed this line to “{text}”. Your text is still in the field; press Enter to keep it.",
-        "Эту строку уже изменили: «{text}». Ваш текст остался в поле; нажмите Enter, чтобы оставить его.",
-    ),
-    "removed": ("Somebody else removed this line", "Эту строку удалил другой пользователь"),
-    "all_reviewed": ("All lines are reviewed", "Все строки проверены"),
-    "state_unread": ("not read", "не распознана"),
-    "state_read": ("to review", "не проверена"),
-    "state_accepted": ("accepted", "принята"),
-    "state_unreadable": ("unreadable", "неразборчиво"),
-    "keys": (
-        "Enter: accept. Alt+↑, Alt+↓: previous, next line.",
-        "Enter — принять, Alt+↑ и Alt+↓ — перейти к соседней строке",
-    ),
 }
 
 
@@ -112,71 +36,6 @@ def outlines_svg(lines: Sequence[StoredLine], selected: int | None) -> str:
         attributes = f'points="{points}" fill="{colour}" stroke="{colour}" {look}'
         polygons.append(f'<polygon {attributes} vector-effect="non-scaling-stroke"/>')
     return "".join(polygons)
-
-
-def highlighted_html(text: str, characters: Sequence[float]) -> str:
-    """A text as HTML with doubtful characters highlighted; their probability is the tooltip."""
-    if len(characters) != len(text):  # somebody changed what the model had read
-        return escape(text)
-    pieces = []
-    for letter, likely in zip(text, characters, strict=True):
-        piece = escape(letter)
-        if likely < DOUBT:
-            strength = round(25 + 60 * (1 - likely / DOUBT))
-            style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
-            piece = f'<span style="{style}" title="{likely:.0%}">{piece}</span>'
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-class LineList:
-    """The lines of a page, below the editor in a scrolling column; `on_select` gets the number of a clicked line."""
-
-    def __init__(self, on_select: Callable[[int], None]) -> None:
-        self._on_select = on_select
-        self._column = ui.column().classes("w-full gap-0").props('role="list"')
-        self._rows: dict[int, _LineRow] = {}
-
-    def show(self, lines: Sequence[StoredLine], selected: int) -> None:
-        """Show these lines in their order."""
-        if [line.number for line in lines] != [*self._rows]:
-            self._column.clear()
-            with self._column:
-                self._rows = {line.number: _LineRow(line, self._on_select) for line in lines}
-        for line in lines:
-            self._rows[line.number].show(line, selected=line.number == selected)
-
-    def scroll_to_selected(self) -> None:
-        """Scroll so that the selected row and its neighbours are visible below the editor, which is sticky."""
-        ui.run_javascript(
-            f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._column.id});"
-            "const column = list.parentElement;"
-            "const row = list.querySelector('[aria-current]')?.getBoundingClientRect();"
-            "const top = list.previousElementSibling.getBoundingClientRect().bottom;"
-            "const bottom = Math.min(column.getBoundingClientRect().bottom, innerHeight);"
-            "if (row && (row.top - row.height < top || row.bottom + row.height > bottom))"
-            "column.scrollTop += (row.top + row.bottom - top - bottom) / 2 })"
-        )
-
-
-class _LineRow:
-    def __init__(self, line: StoredLine, on_select: Callable[[int], None]) -> None:
-        self._line: StoredLine | None = None
-        self._selected = False
-        with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {_OTHERS}") as self._row:
-            self._row.props('role="listitem"').on("click", lambda: on_select(line.number))
-            self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
-            self._text = ui.html(sanitize=False)
-
-    def show(self, line: StoredLine, *, selected: bool) -> None:
-        if line != self._line:
-            self._line = line
-            self._mark.set_text(_MARKS.get(line.state, "·"))
-            self._text.set_content(highlighted_html(line.text, line.characters) or "&nbsp;")
-        if selected != self._selected:
-            self._selected = selected
-            self._row.classes(add=_SELECTED if selected else _OTHERS, remove=_OTHERS if selected else _SELECTED)
-            self._row.props(add='aria-current="true"' if selected else "", remove="" if selected else "aria-current")
 
 
 class Window:
@@ -199,7 +58,7 @@ class Window:
 
     def _t(self, name: str, **values: object) -> str:
         """The text of that name in the window's language, with values filled in."""
-        return _WORDS[name][self._language == "ru"].format(**values)
+        return interface_text(self._language, name, **values)
 
     # Layout
 
@@ -236,7 +95,8 @@ class Window:
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400")
             ui.space()
             self._undo_place = ui.row()
-            ui.button(self._t("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
+            export = ui.button(self._t("export"), icon="save_alt").props("flat dense no-caps")
+            export.on_click(lambda: open_export_dialog(self._session, self._t))
             if self._session.training is not None:
                 train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
@@ -410,7 +270,7 @@ class Window:
                     self._line = error.line
                     self._show(notified=True)
         except DsocrError as error:
-            _notify_error(error)
+            notify_error(error)
         return ()
 
     def _line_of(self, action: Action) -> StoredLine:
@@ -459,133 +319,14 @@ class Window:
         self._line = neighbour or self._store.first()
         self._show()
 
-    # Export and training
-
-    def _export(self) -> None:
-        with ui.dialog() as dialog, ui.card().classes("w-96"):
-            kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: self._t("dataset")}
-            kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
-            only = ui.checkbox(self._t("accepted_only"), value=True)
-            folder = ui.input(self._t("folder"), value=str(self._session.work / "export")).classes("w-full")
-            button = ui.button(self._t("write"))
-
-            async def write() -> None:
-                with _disabled(button):
-                    await self._write(dialog, kind.value, only.value, folder.value)
-
-            button.on_click(write)
-        dialog.open()
-
-    async def _write(self, dialog: ui.dialog, kind: str, accepted_only: bool, folder: str) -> None:
-        try:
-            messages = await run.io_bound(self._write_files, kind, Path(folder), accepted_only=accepted_only)
-        except DsocrError as error:
-            _notify_error(error)
-            return
-        if messages is None:  # the workbench is shutting down
-            return
-        for warning in messages[1:]:
-            ui.notify(warning, type="warning")
-        dialog.close()
-        ui.notify(messages[0], type="positive", timeout=8000)
-
-    def _write_files(self, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
-        """Write the export, which may take minutes; returns a summary and warnings."""
-        store, archive = self._session.store, self._session.archive
-        if kind == _DATASET:
-            return [str(export_dataset(store, archive, out, overwrite=True).folder)]
-        report = export(store, archive, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
-        summary = self._t("written", pages=report.pages, texts=report.texts, out=report.out)
-        return [summary, *(f"{left.where}: {left.message}" for left in report.skipped)]
+    # Training
 
     async def _train(self, button: ui.button) -> None:
         if self._session.training is None:
             return
         try:
-            with _disabled(button):
+            with disabled(button):
                 await run.io_bound(self._session.training.start)
         except DsocrError as error:
-            _notify_error(error)
+            notify_error(error)
         self._show_status()
-
-
-def _notify_error(error: DsocrError) -> None:
-    ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
-
-
-@contextmanager
-def _disabled(button: ui.button) -> Iterator[None]:
-    """Disable a button inside the block."""
-    button.disable()
-    try:
-        yield
-    finally:
-        button.enable()
-
-
-def serve(session: Session, *, language: Language, port: int, show: bool) -> None:
-    """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit)."""
-    secret = session.store.setting("secret") or secrets.token_hex(32)
-    session.store.set_setting("secret", secret)
-    _add_routes(session, language)
-    app.add_middleware(AccessMiddleware, hosts={"localhost", HOST})
-    logging.getLogger("uvicorn.error").addFilter(_is_relevant)
-    with _exit_on_signals():
-        ui.run(
-            host=HOST,
-            port=port,
-            show=show,
-            reload=False,
-            dark=None,
-            storage_secret=secret,
-            show_welcome_message=False,
-            title="dsocr",
-        )
-
-
-def _add_routes(session: Session, default: Language) -> None:
-    def respond(make: Callable[[int], bytes], number: int) -> Response:
-        try:
-            return Response(make(number), media_type="image/jpeg")
-        except DsocrError as error:
-            return Response(str(error), status_code=404, media_type="text/plain")
-
-    @app.get("/picture/page/{number}")
-    def page_image(number: int) -> Response:
-        return respond(session.page_jpeg, number)
-
-    @app.get("/picture/line/{number}")
-    def line_image(number: int) -> Response:
-        return respond(session.line_jpeg, number)
-
-    def open_window(language: Language) -> Callable[[], None]:
-        return lambda: Window(session, language, str(app.storage.browser["id"])).show()
-
-    tags: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
-    pages: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}
-    for path, language in pages.items():
-        ui.page(path, title=f"{session.name} - dsocr", language=tags[language])(open_window(language))
-
-
-def _is_relevant(record: logging.LogRecord) -> bool:
-    """False for a browser that left before the image it had requested was ready, which Starlette logs as an error."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not (isinstance(error, RuntimeError) and str(error) == "No response returned.")
-
-
-@contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Turn signals that would kill the process into SystemExit inside the block, so that everything is closed."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    former = {number: signal.getsignal(number) for number in _SIGNALS}
-    handled = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    for number in handled:
-        signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, former[number])

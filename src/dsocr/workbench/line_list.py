@@ -1,0 +1,78 @@
+"""The lines of a page as text, with what the model doubts highlighted."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from nicegui import ui
+
+from dsocr.workbench.store import State, StoredLine
+
+DOUBT = 0.95
+"""Characters with a lower probability are highlighted, the lower the stronger."""
+_MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
+_SELECTED, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
+
+
+def highlighted_html(text: str, characters: Sequence[float]) -> str:
+    """A text as HTML with doubtful characters highlighted; their probability is the tooltip."""
+    if len(characters) != len(text):  # somebody changed what the model had read
+        return escape(text)
+    pieces = []
+    for letter, likely in zip(text, characters, strict=True):
+        piece = escape(letter)
+        if likely < DOUBT:
+            strength = round(25 + 60 * (1 - likely / DOUBT))
+            style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
+            piece = f'<span style="{style}" title="{likely:.0%}">{piece}</span>'
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+class LineList:
+    """The lines of a page, below the editor in a scrolling column; `on_select` gets the number of a clicked line."""
+
+    def __init__(self, on_select: Callable[[int], None]) -> None:
+        self._on_select = on_select
+        self._column = ui.column().classes("w-full gap-0").props('role="list"')
+        self._rows: dict[int, _LineRow] = {}
+
+    def show(self, lines: Sequence[StoredLine], selected: int) -> None:
+        """Show these lines in their order."""
+        if [line.number for line in lines] != [*self._rows]:
+            self._column.clear()
+            with self._column:
+                self._rows = {line.number: _LineRow(line, self._on_select) for line in lines}
+        for line in lines:
+            self._rows[line.number].show(line, selected=line.number == selected)
+
+    def scroll_to_selected(self) -> None:
+        """Scroll so that the selected row and its neighbours are visible below the editor, which is sticky."""
+        ui.run_javascript(
+            f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._column.id});"
+            "const column = list.parentElement;"
+            "const row = list.querySelector('[aria-current]')?.getBoundingClientRect();"
+            "const top = list.previousElementSibling.getBoundingClientRect().bottom;"
+            "const bottom = Math.min(column.getBoundingClientRect().bottom, innerHeight);"
+            "if (row && (row.top - row.height < top || row.bottom + row.height > bottom))"
+            "column.scrollTop += (row.top + row.bottom - top - bottom) / 2 })"
+        )
+
+
+class _LineRow:
+    def __init__(self, line: StoredLine, on_select: Callable[[int], None]) -> None:
+        self._line: StoredLine | None = None
+        self._selected = False
+        with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {_OTHERS}") as self._row:
+            self._row.props('role="listitem"').on("click", lambda: on_select(line.number))
+            self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
+            self._text = ui.html(sanitize=False)
+
+    def show(self, line: StoredLine, *, selected: bool) -> None:
+        if line != self._line:
+            self._line = line
+            self._mark.set_text(_MARKS.get(line.state, "·"))
+            self._text.set_content(highlighted_html(line.text, line.characters) or "&nbsp;")
+        if selected != self._selected:
+            self._selected = selected
+            self._row.classes(add=_SELECTED if selected else _OTHERS, remove=_OTHERS if selected else _SELECTED)
+            self._row.props(add='aria-current="true"' if selected else "", remove="" if selected else "aria-current")
