@@ -20,7 +20,7 @@ from dsocr.runs import READING, RunFolder, read_history
 from dsocr.training.lifecycle import pin_base, require_sources
 from dsocr.training.train import Setup, set_up, train
 from dsocr.training.warm_start import list_ancestors
-from dsocr.workbench.session import find_training_config
+from dsocr.workbench.background import find_training_config
 from tests.conftest import eight_steps
 from tests.models import toy_family
 from tests.raising import raises_code

@@ -15,7 +15,7 @@ from dsocr.document import Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.session import BackgroundReader, BackgroundTraining
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining
 from dsocr.workbench.store import CorrectionStore, State, StoredLine
 from tests.conftest import PATIENCE
 from tests.raising import raises_code

@@ -56,7 +56,9 @@ def test_changes_are_there_when_opened_again(store: CorrectionStore, tmp_path: P
     store.close()
     again = CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
     assert again.pages() == [replace(PAGE, number=1)]
-    assert again.lines()[0] == replace(before[0], text="поправлено", state=State.ACCEPTED, version=1)
+    first = again.lines()[0]
+    assert replace(first, reviewed_at="") == replace(before[0], text="поправлено", state=State.ACCEPTED, version=1)
+    assert first.reviewed_at
     assert again.lines()[1:] == before[1:]
     assert not again.add_page(PAGE, [line(0)])
     again.close()
@@ -233,17 +235,28 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
         CorrectionStore.open(tmp_path / "later.sqlite")
 
 
-def test_a_store_of_version_1_is_upgraded_with_its_history(store: CorrectionStore, tmp_path: Path) -> None:
+NEW_IN_3 = ["DROP TABLE person"] + [
+    f"ALTER TABLE line DROP COLUMN {name}" for name in ("author", "reviewed_at", "checked_by", "note")
+]
+NEW_IN_2 = ["ALTER TABLE page DROP COLUMN markup", "ALTER TABLE line DROP COLUMN elements"]
+
+
+@pytest.mark.parametrize(
+    ("version", "newer", "columns"), [(1, [*NEW_IN_3, *NEW_IN_2], 10), (2, NEW_IN_3, 11)], ids=["1", "2"]
+)
+def test_a_store_of_an_older_version_is_upgraded_with_its_history(
+    store: CorrectionStore, tmp_path: Path, version: int, newer: list[str], columns: int
+) -> None:
     store.review(store.lines()[0], "by anna", State.ACCEPTED, who="anna")
     path = tmp_path / "work" / "corrections.sqlite"
     store.close()
     with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in ("ALTER TABLE page DROP COLUMN markup", "ALTER TABLE line DROP COLUMN elements"):
+        for statement in newer:
             connection.execute(statement)
         ((before, after),) = connection.execute("SELECT before, after FROM change").fetchall()
-        old = [json.dumps([row[:10] for row in json.loads(side)]) for side in (before, after)]
+        old = [json.dumps([row[:columns] for row in json.loads(side)]) for side in (before, after)]
         connection.execute("UPDATE change SET before = ?, after = ?", old)
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute(f"PRAGMA user_version = {version}")
     with closing(CorrectionStore.open(path)) as upgraded:
         assert upgraded.pages() == [replace(PAGE, number=1)]
         assert texts(upgraded)[0] == "by anna"
@@ -295,3 +308,46 @@ def test_a_store_without_pages_leaves_nothing_behind(tmp_path: Path) -> None:
     with open_store(tmp_path / "work" / "corrections.sqlite") as store:
         store.add_page(StoredPage(0, "a", Path("a.png"), 100, 100), [])
     assert [path.name for path in tmp_path.rglob("*.*")] == ["corrections.sqlite"], "closed, it is one file"
+
+
+def test_a_second_person_checks_what_the_first_accepted(store: CorrectionStore) -> None:
+    first, second, _ = store.lines()
+    accepted = store.review(first, "принято", State.ACCEPTED, who="1", name="Anna")
+    store.review(second, "и это", State.UNREADABLE, who="1", name="Anna")
+    assert (accepted.author, accepted.checked_by) == ("Anna", "")
+    assert store.to_check("Anna") == []
+    assert store.to_check("Boris") == [first.number, second.number]
+    again = store.review(accepted, "принято.", State.ACCEPTED, who="1", name="Anna")
+    assert again.checked_by == "", "nobody checks themselves"
+    checked = store.review(again, "Принято.", State.ACCEPTED, who="2", name="Boris")
+    assert (checked.author, checked.checked_by, checked.text) == ("Anna", "Boris", "Принято.")
+    assert store.to_check("Boris") == [second.number]
+    joined = store.join(checked, who="2")
+    assert (joined.author, joined.checked_by) == ("", "")
+
+
+def test_many_texts_are_replaced_and_restored_at_once(store: CorrectionStore) -> None:
+    first, second, third = store.lines()
+    before = store.lines()
+    store.replace_texts([(first, "раз"), (third, "три")], who="anna")
+    assert texts(store) == ["раз", "вторая", "три"]
+    with pytest.raises(StaleError):
+        store.replace_texts([(second, "два"), (third, "четыре")], who="boris")
+    assert texts(store) == ["раз", "вторая", "три"]
+    store.undo("anna")
+    assert store.lines() == before
+
+
+def test_a_remark_is_kept_and_undone(store: CorrectionStore) -> None:
+    line = store.annotate(store.lines()[1], " чернила выцвели ", who="anna")
+    assert store.lines()[1].note == line.note == "чернила выцвели"
+    store.undo("anna")
+    assert store.lines()[1].note == ""
+
+
+def test_times_of_reviews_are_those_of_one_visitor(store: CorrectionStore) -> None:
+    for line, who in zip(store.lines(), ("a/1", "a/2", "ab/1"), strict=True):
+        store.review(line, "text", State.ACCEPTED, who=who)
+    assert len(store.review_times("a/")) == 2
+    store.undo("a/2")
+    assert len(store.review_times("a/")) == 1

@@ -275,7 +275,8 @@ def workbench(
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.runs import RunFolder
-    from dsocr.workbench.session import BackgroundReader, BackgroundTraining, Session, find_training_config
+    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, find_training_config
+    from dsocr.workbench.session import Session
 
     if not source.exists():
         raise DataError("no such file or folder", where=source, code="file-missing")

@@ -46,7 +46,8 @@ class StoredLine:
     `text` is the current text, `machine` what a model read (None if none did), `characters` the probability of each of
     its characters and `confidence` the share of it that is estimated to be right. `elements` are the lines of the
     page's ALTO or PAGE file that it stands for, counted from 0: one, several where lines were joined, none where a
-    line was split off.
+    line was split off. `author` and `reviewed_at` (ISO 8601) say who accepted it or found it unreadable and when,
+    `checked_by` who looked at that again. `note` is a remark on the line, which is not part of its text.
     """
 
     number: int
@@ -60,6 +61,10 @@ class StoredLine:
     confidence: float | None = None
     version: int = 0
     elements: tuple[int, ...] = ()
+    author: str = ""
+    reviewed_at: str = ""
+    checked_by: str = ""
+    note: str = ""
 
     @property
     def is_reviewed(self) -> bool:
@@ -109,7 +114,8 @@ def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | Non
 
 def _changed(line: StoredLine, text: str, outline: Outline) -> StoredLine:
     """The line with another outline; what a model read in the old one no longer applies."""
-    return replace(line, text=text, outline=outline, state=State.READ, machine=None, characters=())
+    unread = replace(line, text=text, outline=outline, state=State.READ, machine=None, characters=())
+    return replace(unread, author="", reviewed_at="", checked_by="")
 
 
 def _clip_outline(outline: Outline, box: Box) -> Outline:
@@ -175,23 +181,36 @@ def corners(box: Box) -> tuple[Point, ...]:
     return (left, top), (right, top), (right, bottom), (left, bottom)
 
 
-_VERSION = 2
+_VERSION = 3
 _TABLES = """
 CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
     height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT);
 CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
     outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
-    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]');
+    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]',
+    author TEXT NOT NULL DEFAULT '', reviewed_at TEXT NOT NULL DEFAULT '', checked_by TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT '');
 CREATE INDEX line_of_page ON line (page, place);
 CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
     before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 """
-_FROM_VERSION_1 = """
+_FROM_VERSION = {
+    1: """
 ALTER TABLE page ADD COLUMN markup TEXT;
 ALTER TABLE line ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
-"""
+""",
+    2: """
+ALTER TABLE line ADD COLUMN author TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN reviewed_at TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN checked_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN note TEXT NOT NULL DEFAULT '';
+CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
+""",
+}
+"""What brings the tables of an older version to those of the next."""
 
 
 class StaleError(DataError):
@@ -239,7 +258,8 @@ class CorrectionStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            for statement in {0: _TABLES, 1: _FROM_VERSION_1}.get(version, "").split(";"):
+            steps = [_TABLES] if version == 0 else [_FROM_VERSION[step] for step in range(version, _VERSION)]
+            for statement in "".join(steps).split(";"):
                 connection.execute(statement)
             if version < _VERSION:
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -304,15 +324,42 @@ class CorrectionStore:
         found = self.neighbour(line)
         return found if found is not None and found.page == line.page else None
 
-    def judged(self) -> list[tuple[str, str]]:
-        """(accepted text, what the model had read) of every accepted line that a model read."""
-        return self._select("text, machine FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
+    def judged(self) -> list[tuple[int, int, str, str, float | None]]:
+        """Number, version, accepted text, what the model had read, and its confidence, of every such line."""
+        columns = "number, version, text, machine, confidence"
+        return self._select(f"{columns} FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
+
+    def confidences(self) -> list[tuple[bool, float | None, int]]:
+        """Of every line with a text: whether it is reviewed, its confidence, and its number of characters."""
+        reviewed = "state IN ('accepted', 'unreadable')"
+        rows = self._select(f"{reviewed}, confidence, LENGTH(text) FROM line WHERE text != ''")
+        return [(bool(is_reviewed), confidence, length) for is_reviewed, confidence, length in rows]
+
+    def review_times(self, visitor: str, limit: int = 100) -> list[str]:
+        """When a visitor reviewed lines, the latest first (ISO 8601); undone reviews do not count."""
+        where = "NOT undone AND what IN ('accepted', 'unreadable') AND SUBSTR(who, 1, ?) = ?"
+        rows = self._select(f"at FROM change WHERE {where} ORDER BY number DESC LIMIT {limit:d}", len(visitor), visitor)
+        return [at for (at,) in rows]
 
     def by_doubt(self) -> list[int]:
         """The numbers of the lines that are not reviewed, the least confident first, then the unread ones."""
         order = "state = 'unread', confidence IS NOT NULL, confidence, number"
         rows = self._select(f"number FROM line WHERE state IN ('unread', 'read') ORDER BY {order}")
         return [number for (number,) in rows]
+
+    def to_check(self, name: str) -> list[int]:
+        """The numbers of the lines that somebody of another name reviewed and nobody checked, in order."""
+        where = "state IN ('accepted', 'unreadable') AND checked_by = '' AND author != ? ORDER BY page, place, number"
+        return [number for (number,) in self._select(f"number FROM line WHERE {where}", name)]
+
+    def name_person(self, id_: str, name: str) -> None:
+        """Store the name of a visitor, for the log."""
+        with self._transaction() as run:
+            run("INSERT OR REPLACE INTO person VALUES (?, ?)", (id_, name))
+
+    def names(self) -> dict[str, str]:
+        """The names of visitors."""
+        return dict(self._select("id, name FROM person"))
 
     def counts(self) -> Mapping[State, int]:
         """The number of lines in each state."""
@@ -329,9 +376,37 @@ class CorrectionStore:
             self._write(run, replace(read, state=State.READ, version=_new_stamp(run)))
         return True
 
-    def review(self, line: StoredLine, text: str, state: State, *, who: str) -> StoredLine:
-        """The line with the text and state that somebody gave it. Raises StaleError if it was changed meanwhile."""
-        return self._change(state.value, who, [line], lambda old: [replace(old[0], text=text.strip(), state=state)])[0]
+    def review(self, line: StoredLine, text: str, state: State, *, who: str, name: str = "") -> StoredLine:
+        """The line with the text and state that somebody gave it. Raises StaleError if it was changed meanwhile.
+
+        `name` is that of the person. A line that somebody of another name had reviewed is thereby checked.
+        """
+
+        def reviewed(old: Sequence[StoredLine]) -> list[StoredLine]:
+            (was,) = old
+            new = replace(was, text=text.strip(), state=state)
+            if was.is_reviewed and was.author and name and name != was.author:
+                return [replace(new, checked_by=name)]
+            return [replace(new, author=name, reviewed_at=_now(), checked_by="")]
+
+        return self._change(state.value, who, [line], reviewed)[0]
+
+    def annotate(self, line: StoredLine, note: str, *, who: str) -> StoredLine:
+        """The line with a remark. Raises StaleError if it was changed meanwhile."""
+        return self._change("note", who, [line], lambda old: [replace(old[0], note=note.strip())])[0]
+
+    def replace_texts(self, texts: Sequence[tuple[StoredLine, str]], *, who: str) -> list[StoredLine]:
+        """Give lines other texts in one change, which one undo takes back; their states stay.
+
+        Raises StaleError, and changes nothing, if one of them was changed meanwhile.
+        """
+        new = [text for _, text in texts]
+        return self._change(
+            "replaced",
+            who,
+            [line for line, _ in texts],
+            lambda old: [replace(line, text=text) for line, text in zip(old, new, strict=True)],
+        )
 
     def split(self, line: StoredLine, at: int, *, who: str, text: str | None = None) -> tuple[StoredLine, StoredLine]:
         """Split a line before the character `at` of its text, or of the `text` that replaces it.
@@ -440,14 +515,14 @@ class CorrectionStore:
                 run("DELETE FROM line WHERE number = ?", (number,))
             run(
                 "INSERT INTO change (at, who, what, before, after) VALUES (?, ?, ?, ?, ?)",
-                (datetime.now(UTC).isoformat(timespec="seconds"), who, what, _dump_lines(before), _dump_lines(after)),
+                (_now(), who, what, _dump_lines(before), _dump_lines(after)),
             )
         return after
 
     def _write(self, run: Callable[..., sqlite3.Cursor], line: StoredLine) -> StoredLine:
         """Insert a line or replace the one with its number; one without a number gets one that was never used."""
         values = (line.number or None, *_dump_line(line)[1:])
-        added = run("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        added = run(f"INSERT OR REPLACE INTO line VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
         return replace(line, number=line.number or int(added.lastrowid or 0))
 
     @contextmanager
@@ -481,6 +556,10 @@ def open_store(path: Path) -> Iterator[CorrectionStore]:
                 path.parent.rmdir()
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def _with_text(line: StoredLine, text: str | None) -> StoredLine:
     return line if text is None else replace(line, text=text)
 
@@ -500,11 +579,13 @@ def _dump_line(line: StoredLine) -> tuple[Any, ...]:
     characters = json.dumps([round(one, 4) for one in line.characters])
     texts = (line.text, line.state.value, line.machine, characters)
     numbers = (line.confidence, line.version, json.dumps(line.elements))
-    return (line.number, line.page, line.place, outline, *texts, *numbers)
+    people = (line.author, line.reviewed_at, line.checked_by, line.note)
+    return (line.number, line.page, line.place, outline, *texts, *numbers, *people)
 
 
 def _load_line(row: Sequence[Any]) -> StoredLine:
-    number, page, place, outline, text, state, machine, characters, confidence, version, *elements = row
+    number, page, place, outline, text, state, machine, characters, confidence, version, *rest = row
+    elements, *people = rest or ["[]"]  # changes recorded by version 1 have none, nor people those by version 2
     (left, top, right, bottom), *point_lists = json.loads(outline)
     polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
     return StoredLine(
@@ -518,7 +599,8 @@ def _load_line(row: Sequence[Any]) -> StoredLine:
         tuple(json.loads(characters)),
         confidence,
         version,
-        tuple(json.loads(elements[0])) if elements else (),  # changes recorded by version 1 have none
+        tuple(json.loads(elements)),
+        *people,
     )
 
 

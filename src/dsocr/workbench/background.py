@@ -1,0 +1,345 @@
+"""What a workbench does meanwhile: a model reads unread lines in a thread, trainings run in another process."""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dsocr.config import RunConfig, load_config, load_run_config
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, SkipReason, Split
+from dsocr.errors import DataError, DsocrError, RunError
+from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.images import open_image
+from dsocr.inference.pages import ImageReader
+from dsocr.io.cropping import CropFailure
+from dsocr.models.base_folder import SINGLE
+from dsocr.runs import RunFolder, read_history, write_atomically
+from dsocr.workbench.archive import Archive
+from dsocr.workbench.page_export import export_dataset
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
+
+_LOG = logging.getLogger(__name__)
+_CHECKPOINT_TIMEOUT = 60
+"""Seconds for a training that is stopped to write its checkpoint."""
+_NICENESS = 10
+_NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
+
+
+class BackgroundReader:
+    """A thread that reads all unread lines, page by page; with `again` also those that a model read and nobody touched.
+
+    `skipped` has a message for each line that has no image; `error` says why the thread ended early.
+    """
+
+    def __init__(
+        self,
+        store: CorrectionStore,
+        archive: Archive,
+        load_reader: Callable[[], ImageReader],
+        *,
+        again: bool = False,
+    ) -> None:
+        self._again = again
+        self._store = store
+        self._archive = archive
+        self._load_reader = load_reader
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
+        self.done = 0
+        self.total = sum(map(self._is_wanted, store.lines()))
+        self.skipped: list[str] = []
+        self.error: str | None = None
+
+    def start(self) -> None:
+        """Start reading, if there is anything to read."""
+        if self.total:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current page."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
+
+    @property
+    def is_running(self) -> bool:
+        """True while lines are being read."""
+        return self._thread.is_alive()
+
+    def _is_wanted(self, line: StoredLine) -> bool:
+        is_untouched = line.state is State.READ and line.machine is not None and line.text == line.machine
+        return line.state is State.UNREAD or (self._again and is_untouched)
+
+    def _run(self) -> None:
+        try:
+            reader = self._load_reader()
+            pages = {page.number: page for page in self._store.pages()}
+            unread = [line for line in self._store.lines() if self._is_wanted(line)]
+            for number, lines in groupby(unread, key=lambda line: line.page):
+                if self._stopping.is_set():
+                    return
+                self._read_page(reader, pages[number], list(lines))
+        except DsocrError as error:
+            self.error = str(error)
+        except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
+            self.error = f"{type(error).__name__}: {error}"
+            _LOG.exception("the reading thread ended with an error")
+
+    def _read_page(self, reader: ImageReader, page: StoredPage, lines: list[StoredLine]) -> None:
+        cut: Sequence[Image.Image | CropFailure]
+        try:
+            cut = self._archive.cut(page, lines)
+        except DataError as error:
+            cut = [CropFailure(SkipReason.BAD_IMAGE, error.message)] * len(lines)
+        self.skipped += [f"{page.name}: {one.message}" for one in cut if isinstance(one, CropFailure)]
+        by_id = {str(line.number): line for line in lines}
+        images = [(id_, one) for id_, one in zip(by_id, cut, strict=True) if isinstance(one, Image.Image)]
+        for prediction in reader.read(images):
+            line = by_id[prediction.id]
+            self._store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
+        self.done += len(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStatus:
+    """Progress of a training: steps, completed share, and the best CER on its validation split.
+
+    `error` says why it ended without an adapter.
+    """
+
+    is_running: bool
+    steps: int = 0
+    share: float | None = None
+    cer: float | None = None
+    error: str | None = None
+
+
+class BackgroundTraining:
+    """Trainings on the corrections, one at a time, in the work folder of a workbench."""
+
+    def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
+        self._store = store
+        self._archive = archive
+        self._work = work
+        self._base_config = config
+        self._config: RunConfig | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+        self._log = work / "training.log"
+
+    @property
+    def run(self) -> Path | None:
+        """The run folder of the latest training."""
+        return self._config.output if self._config else None
+
+    def start(self) -> Path:
+        """Make a dataset of the accepted lines and start training on it; returns the run folder.
+
+        Raises DataError if no line is accepted, RunError if a training is running.
+        """
+        with self._starting:
+            if self._process is not None and self._process.poll() is None:
+                raise RunError("a training is already running", code="training-running", where=self.run)
+            found = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
+            number = 1 + max((int(match[1]) for match in found if match), default=0)
+            dataset = self._work / f"dataset-{number}"
+            export_dataset(self._store, self._archive, dataset)
+            changes = {"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
+            config = self._base_config.model_copy(update=changes)
+            path = self._work / f"run-{number}.yaml"
+            write_atomically(path, config.to_yaml())
+            command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+            # Ctrl-C in a terminal does not reach it: a training that is interrupted twice writes no checkpoint.
+            if sys.platform == "win32":
+                options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS
+            else:
+                options["start_new_session"] = True
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(command, stdout=log, **options)  # noqa: S603
+            if sys.platform != "win32":  # people work meanwhile
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
+            self._config = config
+            return config.output
+
+    def status(self) -> TrainingStatus | None:
+        """The progress of the latest training; None if none was started."""
+        if self._process is None or self._config is None:
+            return None
+        exit_code = self._process.poll()
+        is_running, error = exit_code is None, None
+        if exit_code:
+            output = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            error = "\n".join(output[-3:]) or "it ended without a message"
+        try:
+            history = read_history(self._config.output)
+        except DsocrError:  # no step is recorded yet
+            return TrainingStatus(is_running, error=error)
+        last = history.training[-1]
+        cer = (history.best or {}).get("cer")
+        training, share = self._config.training, None
+        if training.max_steps or training.epochs:
+            done = last["step"] / training.max_steps if training.max_steps else last["epoch"] / (training.epochs or 1)
+            share = min(1.0, done)
+        return TrainingStatus(is_running, int(last["step"]), share, cer, error)
+
+    def stop(self) -> None:
+        """Stop a running training; it writes a checkpoint first."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
+        try:
+            self._process.wait(_CHECKPOINT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+_NEW_SHARE = 0.2
+_POLL_SECONDS = 2.0
+
+Load = Callable[[Path], ImageReader]
+"""Loads what reads with a finished run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a training on accepted lines brought: the CER of both readers on the lines kept for validation.
+
+    `before` is None where nothing read before.
+    """
+
+    accepted: int
+    lines: int
+    before: ErrorRate | None
+    after: ErrorRate
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the new reader shall read the rest."""
+        return self.before is None or self.after.rate < self.before.rate
+
+
+class Learner:
+    """Trains on the accepted lines while people work, and lets a reader that became better read the rest again.
+
+    A training starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
+    starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
+    what loads a reader that is better on these. `lesson` is the latest result, `error` why there is none.
+    """
+
+    def __init__(
+        self,
+        store: CorrectionStore,
+        training: BackgroundTraining,
+        adopt: Callable[[Callable[[], ImageReader]], None],
+        *,
+        load: Load,
+        first: Callable[[], ImageReader] | None = None,
+        least: int = 50,
+    ) -> None:
+        self._store = store
+        self._training = training
+        self._adopt = adopt
+        self._load = load
+        self._first = first
+        self._least = least
+        self._learnt_from = 0
+        self._pending: Path | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
+        self.lesson: Lesson | None = None
+        self.error: str | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether trainings start by themselves; kept in the corrections file."""
+        return self._store.setting("learn") == "yes"
+
+    @is_on.setter
+    def is_on(self, value: bool) -> None:
+        self._store.set_setting("learn", "yes" if value else "no")
+
+    def start(self) -> None:
+        """Start to watch the accepted lines."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; a training is not stopped by this."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
+
+    def wanted(self) -> int:
+        """How many accepted lines the next training waits for."""
+        return max(self._least, self._learnt_from + max(10, int(_NEW_SHARE * self._learnt_from)))
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            try:
+                self.step()
+            except DsocrError as error:
+                self.error, self._pending = str(error), None
+            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
+                self.error, self._pending = f"{type(error).__name__}: {error}", None
+                _LOG.exception("learning ended with an error")
+
+    def step(self) -> None:
+        """Start a training if there is enough to learn from, or judge one that has finished."""
+        status = self._training.status()
+        if status is not None and status.is_running:
+            self._pending = self._training.run
+            return
+        accepted = self._store.counts()[State.ACCEPTED]
+        if self._pending is not None:
+            run, self._pending = self._pending, None
+            self._learnt_from = accepted
+            if status is not None and status.error is None:
+                self.error = None
+                self.lesson = self._judge(run, accepted)
+                if self.lesson.is_better:
+                    self._adopt(lambda: self._load(run))
+        elif self.is_on and accepted >= self.wanted():
+            self._learnt_from = accepted  # a training that cannot start is not tried again at once
+            self._pending = self._training.start()
+
+    def _judge(self, run: Path, accepted: int) -> Lesson:
+        dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
+        samples = dataset.samples(Split.VALIDATION)
+        before = None if self._first is None else _error_rate(self._first(), samples)
+        return Lesson(accepted, len(samples), before, _error_rate(self._load(run), samples))
+
+
+def _error_rate(reader: ImageReader, samples: Sequence[Sample]) -> ErrorRate:
+    """The pooled character errors of a reader on samples."""
+    images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
+    texts = {prediction.id: prediction.text for prediction in reader.read(images)}
+    return pool(character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples))
+
+
+def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:
+    """The settings to train with: a configuration file's, else those of the run that reads, else the defaults.
+
+    With the run's settings, training starts from what it learnt. None for an adapter folder, which has no settings.
+    """
+    if config is not None:
+        return load_config(config)
+    if run is None or not run.exists():
+        base = {} if run is None else {"base": str(run)}
+        return RunConfig.model_validate({**base, "dataset": Path(), "output": Path()})
+    if not RunFolder(run).config.is_file():
+        return None
+    settings = load_run_config(RunFolder(run).config)
+    if (RunFolder(run).adapter / SINGLE).is_file():
+        return settings.model_copy(update={"base": run.as_posix(), "base_revision": None})
+    return settings.model_copy(update={"adapter": settings.adapter.model_copy(update={"init_from": run})})

@@ -1,0 +1,77 @@
+"""How many errors a workbench's texts still have, and how much work it is to get them down."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from dsocr.evaluation.metrics import ErrorRate
+
+_MIN_JUDGED = 20
+"""Accepted lines from which on the model's confidences are corrected by what was found in them."""
+_MAX_PAUSE = 300
+"""Seconds between two lines that are not work but a pause."""
+_MIN_INTERVALS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The lines that are left: the errors expected in each, most first, over `length` characters of all lines.
+
+    `length` includes the reviewed lines, which are taken to be right.
+    """
+
+    expected: tuple[float, ...] = ()
+    length: int = 0
+
+    @property
+    def cer(self) -> float | None:
+        """The estimated CER of all texts as they are now; None if nothing is known."""
+        return sum(self.expected) / self.length if self.length else None
+
+    def lines_until(self, cer: float) -> int:
+        """How many lines must be reviewed, the most doubtful first, until the estimated CER is that low."""
+        left = sum(self.expected)
+        for done, errors in enumerate(self.expected):
+            if left <= cer * self.length + 1e-9:
+                return done
+            left -= errors
+        return len(self.expected)
+
+
+def estimate_outlook(
+    judged: Sequence[tuple[float | None, ErrorRate]], waiting: Sequence[tuple[bool, float | None, int]]
+) -> Outlook:
+    """Estimate the errors in the lines that nobody reviewed.
+
+    `judged` are confidence and errors of each line that a model read and somebody accepted; `waiting` are all lines
+    with a text: whether it is reviewed, its confidence, and the number of its characters. A line's expected errors are
+    (1 - confidence) times its characters, times what that estimate was off by on the judged lines, if they are at least
+    20. Lines without a confidence are taken as the average of the others, and none are estimated without any.
+    """
+    foretold = sum((1 - confidence) * rate.length for confidence, rate in judged if confidence is not None)
+    found = sum(rate.errors for confidence, rate in judged if confidence is not None)
+    factor = found / foretold if len(judged) >= _MIN_JUDGED and foretold > 0 else 1.0
+    known = [(confidence, length) for _, confidence, length in waiting if confidence is not None]
+    characters = sum(length for _, length in known)
+    if not characters:
+        return Outlook()
+    average = sum((1 - confidence) * length for confidence, length in known) / characters
+    doubts = [
+        (average if confidence is None else 1 - confidence, length)
+        for is_reviewed, confidence, length in waiting
+        if not is_reviewed
+    ]
+    expected = sorted((min(1.0, doubt * factor) * length for doubt, length in doubts), reverse=True)
+    return Outlook(tuple(expected), sum(length for _, _, length in waiting))
+
+
+def seconds_a_line(times: Sequence[str]) -> float | None:
+    """The average seconds between reviews at these times (ISO 8601, any order); None if they are too few.
+
+    Longer gaps than five minutes are pauses.
+    """
+    moments = sorted(datetime.fromisoformat(time) for time in times)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
+    working = [gap for gap in gaps if gap <= _MAX_PAUSE]
+    return sum(working) / len(working) if len(working) >= _MIN_INTERVALS else None

@@ -1,0 +1,39 @@
+"""How many errors are left, and how long it takes to correct them."""
+
+import pytest
+
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.workbench.outlook import Outlook, estimate_outlook, seconds_a_line
+
+
+def test_errors_are_expected_where_the_model_doubts() -> None:
+    waiting = [(True, 0.5, 100), (False, 0.9, 50), (False, 0.8, 50), (False, None, 100)]
+    outlook = estimate_outlook([], waiting)
+    average = (50 + 5 + 10) / 200
+    assert outlook.expected == pytest.approx((100 * average, 10, 5))
+    assert outlook.cer == pytest.approx((100 * average + 15) / 300)
+
+
+def test_confidences_are_corrected_by_what_was_found() -> None:
+    waiting = [(False, 0.9, 100)]
+    judged = [(0.9, ErrorRate(2, 10))] * 20  # one error in ten was expected, two were found
+    assert estimate_outlook(judged[:19], waiting).cer == pytest.approx(0.1)
+    assert estimate_outlook(judged, waiting).cer == pytest.approx(0.2)
+    assert estimate_outlook([(0.9, ErrorRate(90, 10))] * 20, waiting).cer == 1.0
+
+
+def test_nothing_is_estimated_without_confidences() -> None:
+    assert estimate_outlook([], [(False, None, 10)]).cer is None
+    assert Outlook().lines_until(0.01) == 0
+
+
+def test_the_most_doubtful_lines_come_first() -> None:
+    outlook = Outlook((5.0, 3.0, 1.0, 1.0), 100)
+    assert [outlook.lines_until(cer) for cer in (0.2, 0.1, 0.05, 0.02, 0.0)] == [0, 0, 1, 2, 4]
+
+
+def test_pauses_are_not_work() -> None:
+    times = [f"2026-01-01T10:00:{second:02d}+00:00" for second in (0, 10, 20, 30, 40)]
+    assert seconds_a_line(times) is None
+    later = [f"2026-01-01T12:00:{second:02d}+00:00" for second in (0, 20)]
+    assert seconds_a_line([*later, *times]) == pytest.approx(60 / 5)
