@@ -34,7 +34,7 @@ def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) 
     expect(field).to_have_value(TEXTS[0][1])
     field.press("Alt+ArrowUp")
     expect(field).to_have_value(TEXTS[0][0])
-    picture = window.locator('img[src*="picture/page"]').bounding_box()
+    picture = window.get_by_role("img", name="Page").bounding_box()
     assert picture is not None
     window.mouse.click(picture["x"] + picture["width"] / 2, picture["y"] + picture["height"] * 190 / 400)
     expect(field).to_have_value(TEXTS[0][1])

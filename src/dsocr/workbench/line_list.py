@@ -29,7 +29,7 @@ def highlighted_html(text: str, characters: Sequence[float]) -> str:
 
 
 class LineList:
-    """The lines of a page, below the editor in a scrolling column; `on_select` gets the number of a clicked line."""
+    """The lines of a page, in a scrolling column; `on_select` gets the number of a clicked line."""
 
     def __init__(self, on_select: Callable[[int], None]) -> None:
         self._on_select = on_select
@@ -46,15 +46,13 @@ class LineList:
             self._rows[line.number].show(line, selected=line.number == selected)
 
     def scroll_to_selected(self) -> None:
-        """Scroll so that the selected row and its neighbours are visible below the editor, which is sticky."""
+        """Scroll the column so that the selected row and its neighbours are visible."""
         ui.run_javascript(
             f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._column.id});"
-            "const column = list.parentElement;"
+            "const column = list.parentElement.getBoundingClientRect();"
             "const row = list.querySelector('[aria-current]')?.getBoundingClientRect();"
-            "const top = list.previousElementSibling.getBoundingClientRect().bottom;"
-            "const bottom = Math.min(column.getBoundingClientRect().bottom, innerHeight);"
-            "if (row && (row.top - row.height < top || row.bottom + row.height > bottom))"
-            "column.scrollTop += (row.top + row.bottom - top - bottom) / 2 })"
+            "if (row && (row.top - row.height < column.top || row.bottom + row.height > column.bottom))"
+            "list.parentElement.scrollTop += (row.top + row.bottom - column.top - column.bottom) / 2 })"
         )
 
 

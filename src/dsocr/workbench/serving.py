@@ -44,26 +44,35 @@ def serve(session: Session, *, language: Language, port: int, show: bool) -> Non
 
 
 def _add_routes(session: Session, default: Language) -> None:
-    def respond(make: Callable[[int], bytes], number: int) -> Response:
+    def respond(make: Callable[[], bytes]) -> Response:
         try:
-            return Response(make(number), media_type="image/jpeg")
+            return Response(make(), media_type="image/jpeg")
         except DsocrError as error:
             return Response(str(error), status_code=404, media_type="text/plain")
 
     @app.get("/picture/page/{number}")
-    def page_image(number: int) -> Response:
-        return respond(session.page_jpeg, number)
+    def page_image(number: int, width: int = 0) -> Response:
+        return respond(lambda: session.pictures.page(number, width))
 
     @app.get("/picture/line/{number}")
     def line_image(number: int) -> Response:
-        return respond(session.line_jpeg, number)
+        return respond(lambda: session.line_jpeg(number))
+
+    @app.get("/picture/thumbnail/{number}")
+    def thumbnail(number: int) -> Response:
+        return respond(lambda: session.pictures.thumbnail(number))
+
+    @app.get("/pages.json")
+    def pages() -> list[tuple[int, str, int, int]]:
+        progress = session.store.progress()
+        return [(number, page.name, *progress.get(number, (0, 0))) for number, page in session.pages.items()]
 
     def open_window(language: Language) -> Callable[[], None]:
         return lambda: Window(session, language, str(app.storage.browser["id"])).show()
 
     tags: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
-    pages: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}
-    for path, language in pages.items():
+    windows: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}
+    for path, language in windows.items():
         ui.page(path, title=f"{session.name} - dsocr", language=tags[language])(open_window(language))
 
 

@@ -1,26 +1,21 @@
 """What a workbench works with and shows; knows nothing of windows."""
 
-import io
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.outlook import Outlook, estimate_outlook
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
+from dsocr.workbench.pictures import Pictures
+from dsocr.workbench.store import CorrectionStore, State, StoredLine
 
 _HELD_SECONDS = 300
-_CACHED_IMAGES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,33 +92,19 @@ class Session:
         self.learner = learner
         self.presence = Presence()
         self.pages = {page.number: page for page in store.pages()}
+        self.pictures = Pictures(archive, self.pages, work / "thumbnails")
         self.id = store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
         store.set_setting("id", self.id)
-        self._images: OrderedDict[object, bytes] = OrderedDict()
-        self._images_lock = threading.Lock()
         self._errors: dict[tuple[int, int], ErrorRate] = {}
         self._statistics: tuple[int, Statistics] | None = None
         self._statistics_lock = threading.Lock()
 
-    def page_jpeg(self, number: int) -> bytes:
-        """A page as a JPEG file, upright, in full size. Raises DataError if there is none."""
-        page = self._page(number)
-        return self._cached(("page", number), lambda: _jpeg(self.archive.page_image(page)))
-
     def line_jpeg(self, number: int) -> bytes:
-        """A line as a JPEG file, cut as for the model. Raises DataError if there is none."""
+        """A line between its neighbours as a JPEG file. Raises DataError if there is none."""
         line = self.store.line(number)
         if line is None:
             raise DataError(f"there is no line {number}", code="no-such-line")
-        page = self._page(line.page)
-
-        def cut() -> bytes:
-            (image,) = self.archive.cut(page, [line])
-            if isinstance(image, CropFailure):
-                raise DataError(image.message, code="line-not-cut", where=page.name)
-            return _jpeg(image)
-
-        return self._cached(("line", number, line.outline), cut)
+        return self.pictures.line(line)
 
     def why_no_image(self, number: int) -> str:
         """Why a line cannot be shown; empty if it can."""
@@ -169,23 +150,3 @@ class Session:
         taken = self.presence.held_by_others(visitor) | ({except_for.number} if except_for else set())
         number = next((one for one in waiting if one not in taken), None)
         return None if number is None else self.store.line(number)
-
-    def _page(self, number: int) -> StoredPage:
-        if number not in self.pages:
-            raise DataError(f"there is no page {number}", code="no-such-page")
-        return self.pages[number]
-
-    def _cached(self, key: object, make: Callable[[], bytes]) -> bytes:
-        with self._images_lock:
-            if key not in self._images:
-                self._images[key] = make()
-            self._images.move_to_end(key)
-            while len(self._images) > _CACHED_IMAGES:
-                self._images.popitem(last=False)
-            return self._images[key]
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=85)
-    return file.getvalue()

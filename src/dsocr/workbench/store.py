@@ -366,6 +366,12 @@ class CorrectionStore:
         found = dict(self._select("state, COUNT(*) FROM line GROUP BY state"))
         return {state: found.get(state.value, 0) for state in State}
 
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """The number of reviewed lines and of all lines of each page that has any."""
+        reviewed = "SUM(state IN ('accepted', 'unreadable'))"
+        rows = self._select(f"page, {reviewed}, COUNT(*) FROM line GROUP BY page")
+        return {page: (done, total) for page, done, total in rows}
+
     def add_reading(self, line: StoredLine, text: str, characters: Sequence[float], confidence: float | None) -> bool:
         """Store what a model read, unless the line was changed in the meantime: then False."""
         with self._transaction() as run:

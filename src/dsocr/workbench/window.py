@@ -1,41 +1,21 @@
 """The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 from nicegui import events, run, ui
 
-from dsocr.document import format_points
 from dsocr.errors import DsocrError
 from dsocr.workbench.dialogs import disabled, notify_error, open_export_dialog
 from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.line_field import Action, LineField
 from dsocr.workbench.line_list import LineList, highlighted_html
+from dsocr.workbench.page_view import PageOverview, PageView
 from dsocr.workbench.session import Session
-from dsocr.workbench.store import StaleError, State, StoredLine, corners, line_at
+from dsocr.workbench.store import StaleError, State, StoredLine, line_at
 
 _POLL_SECONDS = 1.5
-_COLOURS = {
-    State.UNREAD: "#64748b",
-    State.READ: "#d97706",
-    State.ACCEPTED: "#059669",
-    State.UNREADABLE: "#9333ea",
-}
-
-
-def outlines_svg(lines: Sequence[StoredLine], selected: int | None) -> str:
-    """The outlines of a page's lines as SVG, in pixels of the page."""
-    polygons = []
-    for line in lines:
-        points = format_points(line.outline.polygon or corners(line.outline.box))
-        colour = _COLOURS[line.state]
-        look = 'fill-opacity="0.06" stroke-width="2"'
-        if line.number == selected:
-            look = 'fill-opacity="0.22" stroke-width="5"'
-        attributes = f'points="{points}" fill="{colour}" stroke="{colour}" {look}'
-        polygons.append(f'<polygon {attributes} vector-effect="non-scaling-stroke"/>')
-    return "".join(polygons)
 
 
 class Window:
@@ -68,26 +48,27 @@ class Window:
         # but as text on a dark background it is not
         ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
-        ui.query(".nicegui-content").classes("p-3 gap-3")
+        # on a wide screen everything fits the window, and its parts scroll; on a narrow one the window scrolls
+        ui.query(".nicegui-content").classes("p-3 gap-2 lg:h-screen lg:overflow-hidden")
         self._build_header()
-        # two columns if the screen is wide enough
-        with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
-            with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
-                self._page_image = ui.interactive_image(on_mouse=self._page_clicked, events=["click"]).classes("w-full")
-                self._page_image.on("loaded", self._scroll_page)
-                self._page_image.props(f'role="img" aria-label="{self._t("page")}"')
-            with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
-                self._build_editor()
+        self._build_editor()
+        with ui.row().classes("w-full gap-3 items-stretch flex-nowrap max-lg:flex-col lg:grow lg:min-h-0"):
+            self._overview = PageOverview(self._t, self._show_page).classes("not-reading")
+            self._page_view = PageView(self._t, self._page_clicked)
+            self._page_view.classes("w-full lg:w-0 grow lg:basis-0 max-lg:h-[55vh]")
+            with ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto"):
                 self._list = LineList(self._select)
         ui.timer(_POLL_SECONDS, self._poll)
         self._show()
 
     def _build_header(self) -> None:
-        with ui.row().classes("w-full items-center gap-4"):
+        with ui.row().classes("not-reading w-full items-center gap-x-4 gap-y-1"):
+            pages = ui.button(icon="menu_book").props(f'flat dense aria-label="{self._t("view_pages")}"')
+            pages.on("click", lambda: self._overview.run_method("toggle"))
             ui.label(self._session.name).classes("text-lg font-semibold")
-            pages = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
-            self._pages = ui.select(pages, on_change=self._page_selected).props("dense outlined").classes("w-64")
-            self._pages.props(f'aria-label="{self._t("page")}"')
+            names = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
+            self._pages = ui.select(names, on_change=lambda event: self._show_page(event.value))
+            self._pages.classes("w-64 max-w-full").props(f'dense outlined aria-label="{self._t("page")}"')
             orders = {False: self._t("order_pages"), True: self._t("order_doubt")}
             ui.toggle(orders, value=self._by_doubt, on_change=self._order_selected).props("dense no-caps")
             self._counts = ui.label()
@@ -103,11 +84,11 @@ class Window:
             ui.link(*(("English", "/en") if self._language == "ru" else ("Русский", "/ru")))
 
     def _build_editor(self) -> None:
-        with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
-            self._line_image = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
-            self._line_image.props(f'alt="{self._t("line")}"')
+        with ui.card().classes("w-full p-3 gap-2 flex-none"):
+            # of a fixed height, so that nothing moves from line to line
+            self._line_image = ui.image().classes("w-full h-[clamp(5rem,22vh,20rem)]").props('fit="contain" no-spinner')
+            self._line_image.props(f'alt="{self._t("line")}" no-transition')
             self._line_image.on("error", self._show_image_error)
-            self._line_image.on("load", lambda: self._list.scroll_to_selected())  # the editor may have become higher
             self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._highlighted = ui.html(sanitize=False).classes("text-xl grow")
@@ -131,8 +112,8 @@ class Window:
             return
         lines = self._store.lines(line.page)
         self._pages.set_value(line.page)
-        self._page_image.set_source(f"/picture/page/{line.page}")
-        self._page_image.set_content(outlines_svg(lines, line.number))
+        self._page_view.show(self._session.pages[line.page], lines, line.number)
+        self._overview.show(line.page, self._stamp)
         if self._line_image.source != (source := f"/picture/line/{line.number}?{line.version}"):
             self._image_error.set_text("")
             self._line_image.set_source(source)
@@ -142,20 +123,7 @@ class Window:
         self._list.show(lines, line.number)
         if self._scrolled_to != line.number:  # otherwise the user may have scrolled somewhere else
             self._scrolled_to = line.number
-            self._scroll_page()
             self._list.scroll_to_selected()
-
-    def _scroll_page(self) -> None:
-        """Scroll a page that is higher than its column so that the selected line is in the middle."""
-        line = self._line
-        if line is None:
-            return
-        _, top, _, bottom = line.outline.box
-        share = (top + bottom) / 2 / self._session.pages[line.page].height
-        ui.run_javascript(
-            f"const page = getHtmlElement({self._page_image.id}), column = page.parentElement;"
-            f"column.scrollTop = page.clientHeight * {share:.4f} - column.clientHeight / 2"
-        )
 
     def _show_status(self) -> None:
         statistics = self._session.statistics()
@@ -226,16 +194,14 @@ class Window:
             ui.notify(self._t("all_reviewed"), type="positive")
         self._show()
 
-    def _page_clicked(self, event: events.MouseEventArguments) -> None:
-        if self._line is not None:
-            hit = line_at(self._store.lines(self._line.page), event.image_x, event.image_y)
-            if hit is not None:
-                self._select(hit.number)
+    def _page_clicked(self, x: float, y: float) -> None:
+        if self._line is not None and (hit := line_at(self._store.lines(self._line.page), x, y)) is not None:
+            self._select(hit.number)
 
-    def _page_selected(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        if self._line is None or event.value == self._line.page:
+    def _show_page(self, number: int) -> None:
+        if self._line is None or number == self._line.page:
             return
-        lines = self._store.lines(event.value)
+        lines = self._store.lines(number)
         if lines:
             self._select(next((line.number for line in lines if not line.is_reviewed), lines[0].number))
 
