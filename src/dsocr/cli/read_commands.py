@@ -1,6 +1,9 @@
 """Commands that transcribe scans and help to correct transcriptions."""
 
+import os
 import re
+import secrets
+import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -24,7 +27,7 @@ from dsocr.cli.app import (
     print_json,
     quiet_libraries,
 )
-from dsocr.cli.share_commands import listen
+from dsocr.cli.share_commands import TOKEN, listen
 from dsocr.console import Printer
 from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, RunError
@@ -268,6 +271,12 @@ def workbench(
     writer: Writer = None,
     encoding: Encoding = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8080,
+    share: Annotated[
+        bool, typer.Option("--share", help="Let other machines in, with the token in the printed address.")
+    ] = False,
+    host_name: Annotated[
+        list[str] | None, typer.Option(help="Name that a proxy serves it under; give the option again for more.")
+    ] = None,
     show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     language: Annotated[Literal["en", "ru"], typer.Option(help="Language of the interface.")] = "en",
     quiet: Quiet = False,
@@ -275,7 +284,7 @@ def workbench(
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.runs import RunFolder
-    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, find_training_config
+    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, find_training_config
     from dsocr.workbench.session import Session
 
     if not source.exists():
@@ -294,11 +303,12 @@ def workbench(
         ) from error
     from dsocr.data.source_report import SourceReport
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
-    from dsocr.workbench.serving import HOST, serve
+    from dsocr.workbench.serving import ANY, HOST, serve
     from dsocr.workbench.store import open_store
 
     quiet_libraries()
-    listen(HOST, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
+    host = ANY if share else HOST
+    listen(host, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
     printer = Printer(quiet=quiet)
     folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
     report = SourceReport(strict=False)
@@ -317,13 +327,26 @@ def workbench(
         if reads is not None:
             session.reader = BackgroundReader(store, archive, partial(_load_reader, reads))
             session.reader.start()
-            stack.callback(session.reader.stop)
+        stack.callback(session.stop_reading)
         if training_config is not None:
             session.training = BackgroundTraining(store, archive, folder, training_config)
             stack.callback(session.training.stop)
+            session.learner = Learner(
+                *(store, session.training, session.read_again),
+                load=lambda path: _load_reader(RunFolder(path)),
+                first=None if reads is None else partial(_load_reader, reads),
+            )
+            session.learner.start()
+            stack.callback(session.learner.stop)
         printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
-        printer.result(f"http://{HOST}:{port}/")
-        serve(session, language=language, port=port, show=show)
+        token = None
+        if share or host_name:
+            token = os.environ.get(TOKEN, "").strip() or store.setting("token") or secrets.token_urlsafe(16)
+            store.set_setting("token", token)
+        shown = f"http://{socket.gethostname() if share else HOST}:{port}/" + (f"?token={token}" if token else "")
+        printer.result(shown)
+        names = [name.lower() for name in host_name or ()]
+        serve(session, language=language, port=port, show=show, host=host, token=token, names=names)
 
 
 def _load_reader(run: "RunFolder") -> "LocalReader":

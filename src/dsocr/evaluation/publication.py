@@ -36,17 +36,18 @@ def comparison_csv(found: Comparison) -> str:
         head = (rate.name, rate.part, rate.lines, rate.writers)
         for system, value, interval in zip(found.systems, rate.rates, rate.intervals, strict=True):
             cell = value.rate if math.isfinite(value.rate) else ""
-            row = (*head, _cell(system.name), "", cell, *_interval_cells(interval), "", "", "")
+            row = (*head, spreadsheet_cell(system.name), "", cell, *_interval_cells(interval), "", "", "")
             writer.writerow((*row, rate.scope or "", interval.reason or ""))
         for one in rate.differences:
             ps = ("" if p is None else p for p in (one.p, one.corrected_p))
-            row = (*head, _cell(one.second), _cell(one.first), "" if one.difference is None else one.difference)
+            names = spreadsheet_cell(one.second), spreadsheet_cell(one.first)
+            row = (*head, *names, "" if one.difference is None else one.difference)
             cells = (*_interval_cells(one.interval), *ps, one.verdict, rate.scope or "", one.interval.reason or "")
             writer.writerow((*row, *cells))
     return file.getvalue()
 
 
-def _cell(name: str) -> str:
+def spreadsheet_cell(name: str) -> str:
     """Keep a spreadsheet from taking a name for a formula."""
     return f"'{name}" if name[:1] in "=+-@\t\r" else name
 

@@ -102,6 +102,11 @@ class LocalReader:
         for (name, _), decoded in decoded_lines:
             yield self._prediction(name, decoded)
 
+    def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
+        """Return the natural log probability of each text of one image."""
+        family = self.processor.family
+        return family.log_likelihoods(self.network, self.processor, [image], [texts])[0]
+
     def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
         images = [image for _, image in lines]
         decoded = []

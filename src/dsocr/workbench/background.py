@@ -60,6 +60,7 @@ class BackgroundReader:
         self.total = sum(map(self._is_wanted, store.lines()))
         self.skipped: list[str] = []
         self.error: str | None = None
+        self.loaded: ImageReader | None = None
 
     def start(self) -> None:
         """Start reading, if there is anything to read."""
@@ -83,7 +84,7 @@ class BackgroundReader:
 
     def _run(self) -> None:
         try:
-            reader = self._load_reader()
+            reader = self.loaded = self._load_reader()
             pages = {page.number: page for page in self._store.pages()}
             unread = [line for line in self._store.lines() if self._is_wanted(line)]
             for number, lines in groupby(unread, key=lambda line: line.page):

@@ -1,16 +1,36 @@
 """The dialogs of a workbench's window."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 
 from nicegui import run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset
+from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset, export_log
+from dsocr.workbench.search import Found, Query, search
 from dsocr.workbench.session import Session
+from dsocr.workbench.store import StoredLine
 
 _DATASET = "dataset"
+_LOG = "log"
+_SHOWN = 200
+
+KEYS = (
+    ("Enter", "key_enter"),
+    ("Alt+↓  Alt+↑", "key_move"),
+    ("Alt+U", "key_unreadable"),
+    ("Alt+S", "key_split"),
+    ("Alt+J", "key_join"),
+    ("Alt+Z", "key_undo"),
+    ("Alt+A", "key_alternatives"),
+    ("Alt+Q  G  X  I", "key_marks"),
+    ("Alt+N", "key_note"),
+    ("Alt+R", "key_search"),
+    ("F1  Alt+H  ?", "key_help"),
+)
+"""Every key of the window and what it does."""
 
 Translate = Callable[..., str]
 """The text of a name in the window's language, with values filled in."""
@@ -34,7 +54,7 @@ def disabled(button: ui.button) -> Iterator[None]:
 def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
     with ui.dialog() as dialog, ui.card().classes("w-96"):
-        kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: translate("dataset")}
+        kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: translate("dataset"), _LOG: translate("log")}
         kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
         only = ui.checkbox(translate("accepted_only"), value=True)
         folder = ui.input(translate("folder"), value=str(session.work / "export")).classes("w-full")
@@ -62,8 +82,128 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
 
 def _write_files(session: Session, translate: Translate, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
     """Write the export, which may take minutes; returns a summary and warnings."""
+    if kind == _LOG:
+        return [str(export_log(session.store, out))]
     if kind == _DATASET:
         return [str(export_dataset(session.store, session.archive, out, overwrite=True).folder)]
     report = export(session.store, session.archive, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
     summary = translate("written", pages=report.pages, texts=report.texts, out=report.out)
     return [summary, *(f"{left.where}: {left.message}" for left in report.skipped)]
+
+
+def open_help_dialog(translate: Translate) -> None:
+    """Show all keys."""
+    with ui.dialog() as dialog, ui.card().classes("w-[40rem] max-w-full"):
+        ui.label(translate("keys")).classes("text-lg font-semibold")
+        with ui.grid(columns="auto 1fr").classes("gap-x-6 gap-y-2 items-baseline"):
+            for keys, name in KEYS:
+                ui.label(keys).classes("font-mono whitespace-nowrap")
+                ui.label(translate(name))
+        ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
+    dialog.open()
+
+
+def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str], None]) -> None:
+    """Ask for a remark on a line."""
+    with ui.dialog() as dialog, ui.card().classes("w-[32rem] max-w-full"):
+        note = ui.textarea(translate("note_of"), value=line.note).classes("w-full").props("outlined autofocus")
+
+        def close() -> None:
+            dialog.close()
+            save(note.value or "")
+
+        with ui.row():
+            ui.button(translate("save"), on_click=close).props("no-caps")
+            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
+    dialog.open()
+
+
+def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None]) -> None:
+    """Ask for the name of whoever works in this window."""
+    with ui.dialog() as dialog, ui.card().classes("w-96 max-w-full"):
+        field = ui.input(translate("your_name"), value=name).classes("w-full").props("outlined autofocus maxlength=60")
+        ui.label(translate("why_name")).classes("text-sm text-slate-600 dark:text-slate-300")
+
+        def close() -> None:
+            if name := " ".join((field.value or "").split()):
+                dialog.close()
+                save(name)
+
+        field.on("keydown.enter", close)
+        ui.button(translate("save"), on_click=close).props("no-caps")
+    dialog.open()
+
+
+def open_search_dialog(
+    session: Session,
+    translate: Translate,
+    page: int | None,
+    select: Callable[[int], None],
+    replace: Callable[[Sequence[Found], str], None],
+) -> None:
+    """Find a text on all pages, show where, and replace it."""
+    with ui.dialog() as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
+        ui.label(translate("search")).classes("text-lg font-semibold")
+        with ui.row().classes("w-full gap-3 items-center"):
+            wanted = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
+            replacement = ui.input(translate("replace_with")).classes("grow").props("outlined dense")
+        with ui.row().classes("w-full gap-4 items-center"):
+            case = ui.checkbox(translate("match_case"))
+            words = ui.checkbox(translate("whole_words"))
+            here = ui.checkbox(translate("this_page"))
+        count = ui.label().props('role="status"')
+        results = ui.column().classes("w-full gap-0 overflow-auto max-h-[50vh]").props('role="list"')
+        with ui.row():
+            do = ui.button(translate("replace_all", lines=0)).props("no-caps disable")
+            ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
+        found: list[Found] = []
+
+        def go(number: int) -> None:
+            dialog.close()
+            select(number)
+
+        def show() -> None:
+            found.clear()
+            results.clear()
+            if wanted.value and wanted.value.strip():
+                pages = frozenset({page} if here.value and page is not None else ())
+                query = Query(wanted.value, match_case=case.value, whole_words=words.value, pages=pages)
+                found.extend(search(session.store, query))
+            places = sum(len(one.spans) for one in found)
+            shown = "; " + translate("found_more", shown=_SHOWN) if len(found) > _SHOWN else ""
+            count.set_text(translate("found", places=places, lines=len(found)) + shown if wanted.value else "")
+            do.set_text(translate("replace_all", lines=len(found)))
+            do.set_enabled(bool(found))
+            with results:
+                for one in found[:_SHOWN]:
+                    row = ui.row().classes("w-full no-wrap gap-3 px-2 py-1 cursor-pointer rounded items-baseline")
+                    row.classes("hover:bg-slate-200 dark:hover:bg-slate-800").props('role="listitem" tabindex=0')
+                    row.on("click", lambda number=one.line.number: go(number))
+                    row.on("keydown.enter", lambda number=one.line.number: go(number))
+                    with row:
+                        name = session.pages[one.line.page].name
+                        ui.label(name).classes("text-sm text-slate-600 dark:text-slate-300 w-40 shrink-0 truncate")
+                        ui.html(found_html(one, replacement.value or ""), sanitize=False)
+
+        def replace_found() -> None:
+            dialog.close()
+            replace(list(found), replacement.value or "")
+
+        do.on_click(replace_found)
+        for field in (wanted, replacement):
+            field.on("update:model-value", show, throttle=0.3, leading_events=False)
+        for box in (case, words, here):
+            box.on_value_change(show)
+    dialog.open()
+
+
+def found_html(found: Found, replacement: str) -> str:
+    """The text of a line with what was found struck out and its replacement behind it; only marked without one."""
+    parts, end, text = [], 0, found.line.text
+    for start, stop in found.spans:
+        inner = escape(text[start:stop])
+        old = f"<del class='text-red-700 dark:text-red-300'>{inner}</del>" if replacement else f"<mark>{inner}</mark>"
+        new = f"<ins class='text-emerald-800 dark:text-emerald-300'>{escape(replacement)}</ins>" if replacement else ""
+        parts += [escape(text[end:start]), old, new]
+        end = stop
+    return "".join([*parts, escape(text[end:])])

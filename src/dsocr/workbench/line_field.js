@@ -9,6 +9,16 @@ const ACTION_BY_CODE = {
   KeyS: "split",
   KeyJ: "join",
   KeyZ: "undo",
+  KeyA: "alternatives",
+  KeyN: "note",
+  KeyR: "search",
+  KeyH: "help",
+};
+const MARK_BY_CODE = {
+  KeyQ: "mark_doubtful",
+  KeyG: "mark_gap",
+  KeyX: "mark_struck",
+  KeyI: "mark_inserted",
 };
 const QUEUED = ["next", "previous", "undo"]; // may be requested before the result of the last action is visible
 const RESEND_AFTER = 3000; // ms without an answer
@@ -19,6 +29,8 @@ export default {
     id: String, // kept from the frame: `for` gives it to the input
     state: Object, // {number, version, text, removed, notified, answered, cleared}: see LineField
     store: String, // whose lines these are
+    marks: Object, // [before, after] by the name of a mark
+    shorthands: Object, // what a typed shorthand stands for
   },
   emits: ["action"],
   data() {
@@ -53,10 +65,49 @@ export default {
   methods: {
     edited(text) {
       const { number, version, text: stored } = this.line;
-      this.text = text ?? "";
+      this.text = this.expand(text ?? "");
       if (this.text === stored) delete this.drafts[number];
       else this.drafts[number] = { version: this.drafts[number]?.version ?? version, text: this.text };
       this.save();
+    },
+    expand(text) {
+      // the longest shorthand before the cursor
+      const input = this.$refs.input.nativeEl;
+      const before = text.slice(0, input.selectionStart);
+      const typed = Object.keys(this.shorthands ?? {}).filter((shorthand) => before.endsWith(shorthand));
+      if (!typed.length || input.value !== text) return text;
+      const longest = typed.reduce((one, other) => (other.length > one.length ? other : one));
+      const at = before.length - longest.length;
+      const expanded = text.slice(0, at) + this.shorthands[longest] + text.slice(before.length);
+      const caret = at + this.shorthands[longest].length;
+      this.$nextTick(() => input.setSelectionRange(caret, caret));
+      return expanded;
+    },
+    replaceRange(start, end, text, caret) {
+      if (this.pending) return;
+      const input = this.$refs.input.nativeEl;
+      input.focus();
+      input.setRangeText(text, start, end, "end");
+      if (caret !== undefined) input.setSelectionRange(caret, caret);
+      input.dispatchEvent(new Event("input", { bubbles: true }));
+    },
+    insert(text) {
+      const input = this.$refs.input.nativeEl;
+      this.replaceRange(input.selectionStart, input.selectionEnd, text);
+    },
+    mark(name) {
+      const input = this.$refs.input.nativeEl;
+      const [before, after] = this.marks[name];
+      const { selectionStart: start, selectionEnd: end } = input;
+      const marked = before + input.value.slice(start, end) + after;
+      // without a selection the cursor goes between the marks
+      this.replaceRange(start, end, marked, start === end && before ? start + before.length : undefined);
+    },
+    replaceWord(start, end, word) {
+      // places count characters as Python does
+      const characters = [...this.text];
+      const places = [start, end].map((place) => characters.slice(0, place).join("").length);
+      this.replaceRange(...places, word);
     },
     save() {
       sessionStorage.setItem(this.storageKey, JSON.stringify({ drafts: this.drafts, at: this.line.number }));
@@ -96,7 +147,15 @@ export default {
       if (event.isComposing || document.querySelector(".q-dialog")) return;
       const plain = !event.ctrlKey && !event.metaKey; // Ctrl+Alt is how some keyboards type letters
       const isEnter = event.target === this.$refs.input.nativeEl && event.key === "Enter";
-      const action = event.altKey && plain ? ACTION_BY_CODE[event.code] : isEnter ? "accept" : undefined;
+      const mark = event.altKey && plain ? MARK_BY_CODE[event.code] : undefined;
+      if (mark !== undefined) {
+        event.preventDefault();
+        if (!event.repeat) this.mark(mark);
+        return;
+      }
+      const isHelp = event.key === "F1" || (event.key === "?" && !event.target.matches("input, textarea"));
+      const byKey = isEnter ? "accept" : isHelp ? "help" : undefined;
+      const action = event.altKey && plain ? ACTION_BY_CODE[event.code] : byKey;
       if (action !== undefined) {
         event.preventDefault();
         const moves = action === "next" || action === "previous";

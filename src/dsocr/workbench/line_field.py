@@ -1,5 +1,6 @@
 """The input field for a line; its other half, in the browser, is `line_field.js`."""
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -50,7 +51,15 @@ class LineField(ui.element, component="line_field.js"):
     server believes to be in the field. The browser sends an action again if it is not answered; each is done once.
     """
 
-    def __init__(self, label: str, store: str, on_action: Callable[[Action], Collection[int]]) -> None:
+    def __init__(
+        self,
+        label: str,
+        store: str,
+        on_action: Callable[[Action], Collection[int]],
+        *,
+        marks: Mapping[str, tuple[str, str]],
+        shorthands: Mapping[str, str],
+    ) -> None:
         super().__init__()
         self._on_action = on_action
         self._answered = 0
@@ -59,6 +68,9 @@ class LineField(ui.element, component="line_field.js"):
         self._notified: int | None = None
         self._is_removed = False
         self._props.update({"label": label, "for": self.html_id, "store": store, "state": None})
+        self._props.update(
+            {"marks": {name: list(pair) for name, pair in marks.items()}, "shorthands": dict(shorthands)}
+        )
         self.on("action", self._handle)
 
     def show(self, line: StoredLine, *, notified: bool = False, removed: bool = False) -> None:
@@ -74,6 +86,13 @@ class LineField(ui.element, component="line_field.js"):
     def button(self, label: str, action: str, **look: Any) -> ui.button:
         """A button for an action on the line in the field."""
         return ui.button(label, **look).on("click", js_handler=f"() => getElement({self.id}).act({action!r})")
+
+    def local_button(self, label: str, call: str, *arguments: object, **look: Any) -> ui.button:
+        """A button that changes the text in the field by one of its JavaScript methods."""
+        values = ", ".join(json.dumps(argument) for argument in arguments)
+        # The field keeps the focus and its selection.
+        button = ui.button(label, **look).on("mousedown.prevent", js_handler="() => {}")
+        return button.on("click", js_handler=f"() => getElement({self.id}).{call}({values})")
 
     def _handle(self, event: events.GenericEventArguments) -> None:
         if event.args["sequence"] <= self._answered:

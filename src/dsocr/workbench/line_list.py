@@ -9,22 +9,34 @@ from dsocr.workbench.store import State, StoredLine
 
 DOUBT = 0.95
 """Characters with a lower probability are highlighted, the lower the stronger."""
+_UNKNOWN = "text-decoration:underline dotted #dc2626 2px;text-underline-offset:4px"
 _MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
 _SELECTED, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
 
 
-def highlighted_html(text: str, characters: Sequence[float]) -> str:
-    """A text as HTML with doubtful characters highlighted; their probability is the tooltip."""
-    if len(characters) != len(text):  # somebody changed what the model had read
-        return escape(text)
+def highlighted_html(
+    text: str, characters: Sequence[float], unknown: Sequence[tuple[int, int]] = (), reason: str = ""
+) -> str:
+    """A text as HTML with doubtful characters highlighted; their probability is the tooltip.
+
+    Words at the places `unknown` are underlined; `reason` is their tooltip.
+    """
+    starts, ends = {start for start, _ in unknown}, {end for _, end in unknown}
+    known = characters if len(characters) == len(text) else [1.0] * len(text)  # somebody changed what the model read
     pieces = []
-    for letter, likely in zip(text, characters, strict=True):
+    for place, (letter, likely) in enumerate(zip(text, known, strict=True)):
+        if place in ends:
+            pieces.append("</span>")
+        if place in starts:
+            pieces.append(f'<span style="{_UNKNOWN}" title="{escape(reason)}">')
         piece = escape(letter)
         if likely < DOUBT:
             strength = round(25 + 60 * (1 - likely / DOUBT))
             style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
             piece = f'<span style="{style}" title="{likely:.0%}">{piece}</span>'
         pieces.append(piece)
+    if len(text) in ends:
+        pieces.append("</span>")
     return "".join(pieces)
 
 

@@ -18,7 +18,7 @@ _MIN_INTERVALS = 5
 class Outlook:
     """The lines that are left: the errors expected in each, most first, over `length` characters of all lines.
 
-    `length` includes the reviewed lines, which are taken to be right.
+    `length` includes the reviewed lines, which are taken to be right, but no lines that nobody judged.
     """
 
     expected: tuple[float, ...] = ()
@@ -47,23 +47,17 @@ def estimate_outlook(
     `judged` are confidence and errors of each line that a model read and somebody accepted; `waiting` are all lines
     with a text: whether it is reviewed, its confidence, and the number of its characters. A line's expected errors are
     (1 - confidence) times its characters, times what that estimate was off by on the judged lines, if they are at least
-    20. Lines without a confidence are taken as the average of the others, and none are estimated without any.
+    20. Lines without a confidence, whose texts came with the source, count only once they are reviewed.
     """
     foretold = sum((1 - confidence) * rate.length for confidence, rate in judged if confidence is not None)
     found = sum(rate.errors for confidence, rate in judged if confidence is not None)
     factor = found / foretold if len(judged) >= _MIN_JUDGED and foretold > 0 else 1.0
-    known = [(confidence, length) for _, confidence, length in waiting if confidence is not None]
-    characters = sum(length for _, length in known)
-    if not characters:
+    left = [(1 - sure, length) for is_reviewed, sure, length in waiting if not is_reviewed and sure is not None]
+    if not left:
         return Outlook()
-    average = sum((1 - confidence) * length for confidence, length in known) / characters
-    doubts = [
-        (average if confidence is None else 1 - confidence, length)
-        for is_reviewed, confidence, length in waiting
-        if not is_reviewed
-    ]
-    expected = sorted((min(1.0, doubt * factor) * length for doubt, length in doubts), reverse=True)
-    return Outlook(tuple(expected), sum(length for _, _, length in waiting))
+    expected = sorted((min(1.0, doubt * factor) * length for doubt, length in left), reverse=True)
+    reviewed = sum(length for is_reviewed, _, length in waiting if is_reviewed)
+    return Outlook(tuple(expected), reviewed + sum(length for _, length in left))
 
 
 def seconds_a_line(times: Sequence[str]) -> float | None:

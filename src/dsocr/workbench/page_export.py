@@ -3,6 +3,9 @@
 A file of the source keeps everything that nobody changed, byte for byte: ids, types, tags, regions, layout.
 """
 
+import csv
+import io
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -20,11 +23,13 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason, format_points
 from dsocr.errors import DataError
+from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.xml import ElementSpan, XmlEditor, parse_xml
-from dsocr.io.atomic import writing_folder
+from dsocr.io.atomic import explain_disk_errors, writing_folder
 from dsocr.io.files import UniqueStems, inside
+from dsocr.runs import write_atomically
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, corners
 
@@ -109,6 +114,32 @@ def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overw
         pages = Path(folder) / (store.setting("source") or archive.root.name)
         export(store, archive, pages, to="tsv", accepted_only=True)
         return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
+
+
+def export_log(store: CorrectionStore, out: Path) -> Path:
+    """Write every change that was not undone as a row of `log.csv` in a folder, the oldest first; returns the file.
+
+    Columns: when (UTC), name of the person, what was done, page, line, its text before and after.
+    """
+    names = store.names()
+    pages = {page.number: page.name for page in store.pages()}
+    out.mkdir(parents=True, exist_ok=True)
+    rows = io.StringIO(newline="")
+    table = csv.writer(rows)
+    table.writerow(("at", "who", "what", "page", "line", "before", "after"))
+    for change in reversed(store.history(limit=sys.maxsize)):
+        before = {line.number: line for line in change.before}
+        after = {line.number: line for line in change.after}
+        who = names.get(change.who.partition("/")[0], "")
+        for number in before | after:
+            page = pages[(after.get(number) or before[number]).page]
+            texts = ("" if number not in side else side[number].text for side in (before, after))
+            table.writerow((change.at, spreadsheet_cell(who), change.what, page, number, *map(spreadsheet_cell, texts)))
+    path = out / "log.csv"
+    with explain_disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, "\ufeff" + rows.getvalue())  # the mark tells spreadsheets that it is UTF-8
+    return path
 
 
 def _fill_file(

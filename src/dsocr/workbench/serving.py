@@ -1,16 +1,20 @@
 """The workbench as a server for browsers on this machine: its pages, its images, and how it ends."""
 
+import hmac
 import logging
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from fastapi import Response
 from nicegui import app, ui
 from nicegui.language import Language as Tag
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsocr.errors import DsocrError
 from dsocr.server.access import AccessMiddleware
@@ -19,20 +23,37 @@ from dsocr.workbench.session import Session
 from dsocr.workbench.window import Window
 
 HOST = "127.0.0.1"
+ANY = "0.0.0.0"  # noqa: S104 - only where somebody asks for it, and with a token
+_COOKIE = "dsocr_token"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 """What ends a process besides Ctrl-C: `kill`, a closed terminal, on Windows a closed console."""
 
 
-def serve(session: Session, *, language: Language, port: int, show: bool) -> None:
-    """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit)."""
+def serve(
+    session: Session,
+    *,
+    language: Language,
+    port: int,
+    show: bool,
+    host: str = HOST,
+    token: str | None = None,
+    names: Collection[str] = (),
+) -> None:
+    """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit).
+
+    With a `token`, browsers must have opened the page with `?token=...` once. `names` are further host names that
+    the server is reached under, such as a proxy's.
+    """
     secret = session.store.setting("secret") or secrets.token_hex(32)
     session.store.set_setting("secret", secret)
     _add_routes(session, language)
-    app.add_middleware(AccessMiddleware, hosts={"localhost", HOST})
+    if token is not None:
+        app.add_middleware(TokenMiddleware, token=token, secret=secret)
+    app.add_middleware(AccessMiddleware, hosts=None if host == ANY else {"localhost", HOST, *names})
     logging.getLogger("uvicorn.error").addFilter(_is_relevant)
     with _exit_on_signals():
         ui.run(
-            host=HOST,
+            host=host,
             port=port,
             show=show,
             reload=False,
@@ -41,6 +62,39 @@ def serve(session: Session, *, language: Language, port: int, show: bool) -> Non
             show_welcome_message=False,
             title="dsocr",
         )
+
+
+class TokenMiddleware:
+    """Lets in browsers that have shown the token once, in the address; a cookie remembers it for a month.
+
+    The cookie holds a keyed hash of the token, so that another token, or another store, makes it worthless.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, secret: str) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._cookie = hmac.new(secret.encode(), self._token, "sha256").hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 401."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        connection = HTTPConnection(scope)
+        given = connection.cookies.get(_COOKIE, "").encode()
+        shown = connection.query_params.get("token", "").encode()
+        if hmac.compare_digest(given, self._cookie.encode()):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http" and hmac.compare_digest(shown, self._token):
+            answer = RedirectResponse(scope["path"], status_code=303)  # the address without the token
+            answer.set_cookie(_COOKIE, self._cookie, max_age=30 * 86400, httponly=True, samesite="strict")
+            await answer(scope, receive, send)
+        elif scope["type"] == "http":
+            text = "Open the address that dsocr workbench printed, with its token."
+            await PlainTextResponse(text, status_code=401)(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "invalid_token"})
 
 
 def _add_routes(session: Session, default: Language) -> None:

@@ -3,19 +3,26 @@
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.inference.pages import ImageReader
+from dsocr.inference.reader import LocalReader
+from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.outlook import Outlook, estimate_outlook
 from dsocr.workbench.pictures import Pictures
+from dsocr.workbench.spelling import WordList, read_words, variants
 from dsocr.workbench.store import CorrectionStore, State, StoredLine
 
 _HELD_SECONDS = 300
+_NEW_WORDS_AFTER = 20
+_MAX_CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +44,18 @@ class Statistics:
 
 
 class Presence:
-    """Who is at which line, so that two people need not do the same one: each visitor's last one, for some minutes."""
+    """Who is at which line, so that two people need not do the same one: each window's last line, for some minutes."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[int, str, float]] = {}
+        self._held: dict[str, tuple[str, int, str, float]] = {}
 
-    def enter(self, visitor: str, line: int, name: str) -> None:
-        """Record that a visitor of that name is at a line."""
-        self._held[visitor] = (line, name, time.monotonic())
+    def enter(self, window: str, visitor: str, line: int, name: str) -> None:
+        """Record that a visitor of that name is at a line in one of their windows."""
+        self._held[window] = (visitor, line, name, time.monotonic())
 
-    def leave(self, visitor: str) -> None:
-        """Forget a visitor, whose last window is closed."""
-        self._held.pop(visitor, None)
+    def leave(self, window: str) -> None:
+        """Forget a window that was closed."""
+        self._held.pop(window, None)
 
     def held_by_others(self, visitor: str) -> set[int]:
         """The lines that other visitors are at."""
@@ -60,8 +67,8 @@ class Presence:
 
     def _others(self, visitor: str) -> list[tuple[int, str]]:
         since = time.monotonic() - _HELD_SECONDS
-        held = list(self._held.items())
-        return [(line, name) for one, (line, name, at) in held if one != visitor and at > since]
+        held = list(self._held.values())
+        return [(line, name) for one, line, name, at in held if one != visitor and at > since]
 
 
 class Session:
@@ -95,9 +102,21 @@ class Session:
         self.pictures = Pictures(archive, self.pages, work / "thumbnails")
         self.id = store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
         store.set_setting("id", self.id)
+        self._words: tuple[int, WordList] | None = None
         self._errors: dict[tuple[int, int], ErrorRate] = {}
         self._statistics: tuple[int, Statistics] | None = None
         self._statistics_lock = threading.Lock()
+
+    def read_again(self, load_reader: Callable[[], ImageReader]) -> None:
+        """Let another reader read all lines that nobody has touched."""
+        self.stop_reading()
+        self.reader = BackgroundReader(self.store, self.archive, load_reader, again=True)
+        self.reader.start()
+
+    def stop_reading(self) -> None:
+        """Stop reading after the current page."""
+        if self.reader is not None:
+            self.reader.stop()
 
     def line_jpeg(self, number: int) -> bytes:
         """A line between its neighbours as a JPEG file. Raises DataError if there is none."""
@@ -141,6 +160,35 @@ class Session:
             left = set(waiting)
             waiting = [number for number in self.only if number in left]
         return self._first(waiting, except_for, visitor)
+
+    def words(self) -> WordList:
+        """The words of accepted texts and of `words.txt` in the work folder; made anew after twenty accepted lines."""
+        accepted = self.store.counts()[State.ACCEPTED]
+        with self._statistics_lock:
+            if self._words is None or abs(accepted - self._words[0]) >= _NEW_WORDS_AFTER:
+                texts = [line.text for line in self.store.lines() if line.state is State.ACCEPTED]
+                self._words = (accepted, WordList(texts, read_words(self.work)))
+            return self._words[1]
+
+    def alternatives(self, line: StoredLine, text: str, start: int, end: int, limit: int = 8) -> list[str]:
+        """What the word between two places of a text could be instead, the likeliest first.
+
+        The reader that is loaded judges; without one, known words are in the order of their likeness.
+        """
+        doubts = line.characters[start:end] if text == line.machine else ()
+        words = self.words()
+        frequent = Counter("".join(one.text for one in self.store.lines(line.page)).replace(" ", ""))
+        letters = [letter for letter, _ in frequent.most_common()]
+        found = variants(text[start:end], doubts, words, letters)
+        reader = self.reader.loaded if self.reader is not None else None
+        if isinstance(reader, LocalReader) and found:
+            (image,) = self.archive.cut(self.pages[line.page], [line])
+            if not isinstance(image, CropFailure):
+                found = found[:_MAX_CANDIDATES]
+                likely = reader.log_likelihoods(image, [text[:start] + word + text[end:] for word in found])
+                ranked = sorted(zip(likely, found, strict=True), key=lambda pair: -pair[0])
+                found = [word for _, word in ranked]
+        return found[:limit]
 
     def next_to_check(self, name: str, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
         """The first line that somebody of another name reviewed and nobody checked; None if there is no other."""

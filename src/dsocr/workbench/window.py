@@ -1,21 +1,39 @@
 """The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
-from nicegui import events, run, ui
+from nicegui import background_tasks, events, run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.dialogs import disabled, notify_error, open_export_dialog
+from dsocr.workbench.background import Learner
+from dsocr.workbench.dialogs import (
+    disabled,
+    notify_error,
+    open_export_dialog,
+    open_help_dialog,
+    open_name_dialog,
+    open_note_dialog,
+    open_search_dialog,
+)
 from dsocr.workbench.interface_texts import Language, interface_text
+from dsocr.workbench.keyboard import GAPS, MARKS, label_of, load_keyboard
 from dsocr.workbench.line_field import Action, LineField
 from dsocr.workbench.line_list import LineList, highlighted_html
+from dsocr.workbench.outlook import Outlook, seconds_a_line
 from dsocr.workbench.page_view import PageOverview, PageView
+from dsocr.workbench.search import Found, replace_all
 from dsocr.workbench.session import Session
+from dsocr.workbench.spelling import word_at
 from dsocr.workbench.store import StaleError, State, StoredLine, line_at
 
 _POLL_SECONDS = 1.5
+_TARGETS = (0.05, 0.02, 0.01, 0.005)
+"""CERs to work towards, one after another."""
+
+Order = Literal["pages", "doubt", "check"]
+"""Which line comes next."""
 
 
 class Window:
@@ -27,7 +45,8 @@ class Window:
         self._language = language
         self._visitor = visitor
         self._line = (session.most_doubtful() if session.only else None) or session.store.first()
-        self._by_doubt = bool(session.only)
+        self._order: Order = "doubt" if session.only else "pages"
+        self._keyboard = load_keyboard(session.work, language)
         self._stamp = self._store.stamp()
         self._scrolled_to: int | None = None
 
@@ -36,7 +55,11 @@ class Window:
         """Who a change is recorded for: the tab, which keeps its id when the page is reloaded."""
         return f"{self._visitor}/{self._field.client.tab_id}"
 
-    def _t(self, name: str, **values: object) -> str:
+    @property
+    def _name(self) -> str:
+        return self._store.names().get(self._visitor, "")
+
+    def _t(self, name: str, /, **values: object) -> str:
         """The text of that name in the window's language, with values filled in."""
         return interface_text(self._language, name, **values)
 
@@ -59,6 +82,7 @@ class Window:
             with ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto"):
                 self._list = LineList(self._select)
         ui.timer(_POLL_SECONDS, self._poll)
+        self._field.client.on_disconnect(lambda: self._session.presence.leave(self._field.client.id))
         self._show()
 
     def _build_header(self) -> None:
@@ -69,11 +93,8 @@ class Window:
             names = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
             self._pages = ui.select(names, on_change=lambda event: self._show_page(event.value))
             self._pages.classes("w-64 max-w-full").props(f'dense outlined aria-label="{self._t("page")}"')
-            orders = {False: self._t("order_pages"), True: self._t("order_doubt")}
-            ui.toggle(orders, value=self._by_doubt, on_change=self._order_selected).props("dense no-caps")
-            self._counts = ui.label()
-            self._cer = ui.label()
-            self._activity = ui.label().classes("text-amber-700 dark:text-amber-400")
+            orders = {order: self._t(f"order_{order}") for order in get_args(Order)}
+            ui.toggle(orders, value=self._order, on_change=self._order_selected).props("dense no-caps")
             ui.space()
             self._undo_place = ui.row()
             export = ui.button(self._t("export"), icon="save_alt").props("flat dense no-caps")
@@ -81,7 +102,23 @@ class Window:
             if self._session.training is not None:
                 train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
+            self._build_menu()
             ui.link(*(("English", "/en") if self._language == "ru" else ("Русский", "/ru")))
+        with ui.row().classes("w-full items-center gap-x-6 gap-y-1 text-sm"):
+            self._counts = ui.label()
+            self._cer = ui.label()
+            self._outlook = ui.label()
+            self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
+
+    def _build_menu(self) -> None:
+        with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
+            ui.menu_item(self._t("search"), self._search)
+            ui.menu_item(self._t("your_name"), self._ask_name)
+            ui.menu_item(self._t("keys"), lambda: open_help_dialog(self._t))
+        learner = self._session.learner
+        if learner is not None:
+            switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
+            switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
 
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
@@ -93,7 +130,9 @@ class Window:
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._highlighted = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
-            self._field = LineField(self._t("text"), self._session.id, self._handle)
+            marks = {**MARKS, "mark_gap": ("", GAPS[self._language])}
+            shorthands = self._keyboard.shorthands
+            self._field = LineField(self._t("text"), self._session.id, self._handle, marks=marks, shorthands=shorthands)
             self._field.classes("w-full text-xl").props("outlined spellcheck=false")
             with ui.row().classes("gap-2"):
                 self._field.button(self._t("accept"), "accept", icon="check").props('no-caps padding="xs md"')
@@ -101,7 +140,39 @@ class Window:
                     self._field.button(self._t(word), word).props('outline no-caps padding="xs md"')
             with self._undo_place:
                 self._field.button(self._t("undo"), "undo", icon="undo").props("flat dense no-caps")
-            ui.label(self._t("keys")).classes("text-xs text-slate-500")
+            self._alternatives = ui.row().classes("w-full gap-2 items-center empty:hidden").props('role="status"')
+            self._build_letters(marks)
+            self._remarks = ui.label().classes("text-sm text-slate-600 dark:text-slate-300")
+
+    def _build_letters(self, marks: Mapping[str, tuple[str, str]]) -> None:
+        """The marks, and the sets of letters to click, of which the chosen one is remembered."""
+        with ui.row().classes("w-full gap-x-2 gap-y-0 items-center -my-1"):
+            for name, (before, after) in marks.items():
+                label = self._t(name.removeprefix("mark_")) if name in MARKS else before + after
+                button = self._field.local_button(label, "mark", name)
+                button.props(f'flat dense no-caps aria-label="{self._t(name)}"').tooltip(self._t(name))
+            self._field.button(self._t("note"), "note").props("flat dense no-caps")
+            names = {"": self._t("no_letters")} | {name: name for name in self._keyboard.sets}
+            chosen = self._store.setting(f"letters {self._visitor}") or ""
+            sets = ui.select(names, value=chosen if chosen in names else "").props("dense borderless options-dense")
+            sets.props(f'aria-label="{self._t("letters")}"').classes("ml-3 text-sm")
+            keys = ui.row().classes("gap-0 w-full")
+
+        def show() -> None:
+            keys.clear()
+            keys.set_visibility(bool(sets.value))
+            with keys:
+                for key in self._keyboard.sets.get(sets.value, ()):
+                    self._field.local_button(label_of(key), "insert", key).props("flat dense no-caps").classes(
+                        "text-lg"
+                    )
+
+        def choose() -> None:
+            self._store.set_setting(f"letters {self._visitor}", sets.value)
+            show()
+
+        sets.on_value_change(choose)
+        show()
 
     def _show(self, *, notified: bool = False, removed: bool = False) -> None:
         """Show the selected line and its page as the store has them; the arguments are those of `LineField.show`."""
@@ -117,10 +188,14 @@ class Window:
         if self._line_image.source != (source := f"/picture/line/{line.number}?{line.version}"):
             self._image_error.set_text("")
             self._line_image.set_source(source)
-        self._highlighted.set_content(highlighted_html(line.text, line.characters))
+        unknown = self._session.words().unknown(line.text)
+        self._highlighted.set_content(highlighted_html(line.text, line.characters, unknown, self._t("unknown_word")))
         self._state.set_text(self._t(f"state_{line.state}"))
+        self._show_people(line)
         self._field.show(line, notified=notified, removed=removed)
         self._list.show(lines, line.number)
+        if self._scrolled_to != line.number:
+            self._alternatives.clear()
         if self._scrolled_to != line.number:  # otherwise the user may have scrolled somewhere else
             self._scrolled_to = line.number
             self._list.scroll_to_selected()
@@ -131,7 +206,37 @@ class Window:
         cer = f"{statistics.errors.rate:.1%}"
         judged = statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
+        self._outlook.set_text(" · ".join(self._outlook_texts(statistics.outlook)))
         self._activity.set_text(" · ".join(self._background_status()))
+
+    def _show_people(self, line: StoredLine) -> None:
+        """Show who reviewed a line, and who else is at it."""
+        if (client := self._field.client).has_socket_connection:
+            self._session.presence.enter(client.id, self._visitor, line.number, self._name or "?")
+        parts = []
+        if line.author:
+            parts.append(f"{line.author}, {line.reviewed_at[:16].replace('T', ' ')}")
+        if line.checked_by:
+            parts.append(self._t("checked_by", name=line.checked_by))
+        if names := self._session.presence.who_is_at(line.number, self._visitor):
+            parts.append(self._t("here_too", names=", ".join(names)))
+        if line.note:
+            parts.append(line.note)
+        self._remarks.set_text(" · ".join(parts))
+        self._remarks.set_visibility(bool(parts))
+
+    def _outlook_texts(self, outlook: Outlook) -> Iterator[str]:
+        """The estimated CER of all texts, and the work until it is below the next target."""
+        if outlook.cer is None:
+            return
+        yield self._t("outlook", cer=f"{outlook.cer:.1%}")
+        target = next((target for target in _TARGETS if target < outlook.cer), None)
+        pace = seconds_a_line(self._store.review_times(f"{self._visitor}/"))
+        if target is not None and pace is not None:
+            lines = outlook.lines_until(target)
+            minutes = round(lines * pace / 60)
+            time = self._t("hours", hours=round(minutes / 60)) if minutes > 90 else self._t("minutes", minutes=minutes)
+            yield self._t("effort", lines=lines, time=time, target=f"{target:.1%}")
 
     def _background_status(self) -> Iterator[str]:
         if (reader := self._session.reader) is not None:
@@ -142,6 +247,8 @@ class Window:
                     yield self._t("reading", done=reader.done, total=reader.total)
                 if reader.skipped:
                     yield self._t("skipped", lines=len(reader.skipped), first=reader.skipped[0])
+        if (learner := self._session.learner) is not None:
+            yield from self._learning_status(learner)
         training = self._session.training
         if training is None or (status := training.status()) is None:
             return
@@ -153,6 +260,17 @@ class Window:
         yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
         if status.cer is not None:
             yield self._t("validation_cer", cer=f"{status.cer:.1%}")
+
+    def _learning_status(self, learner: Learner) -> Iterator[str]:
+        if learner.error:
+            yield self._t("learning_failed", error=learner.error)
+        if (lesson := learner.lesson) is not None:
+            rates = {"before": "-" if lesson.before is None else f"{lesson.before.rate:.1%}"}
+            rates["after"] = f"{lesson.after.rate:.1%}"
+            name = "learnt" if lesson.is_better else "learnt_worse"
+            yield self._t(name, accepted=lesson.accepted, lines=lesson.lines, **rates)
+        if learner.is_on:
+            yield self._t("learn_waits", wanted=learner.wanted())
 
     async def _show_image_error(self) -> None:
         line = self._line
@@ -183,16 +301,20 @@ class Window:
 
     def _select_next(self) -> None:
         """Go to the next line to review, in the selected order."""
-        if self._by_doubt:
-            line = self._session.most_doubtful(self._line)
-        else:
-            line = self._store.neighbour(self._line) if self._line else None
+        line = self._next_by_order(self._line)
         if line is not None:
             self._select(line.number)
             return
-        if self._by_doubt:
-            ui.notify(self._t("all_reviewed"), type="positive")
+        if self._order != "pages":
+            ui.notify(self._t("all_reviewed" if self._order == "doubt" else "all_checked"), type="positive")
         self._show()
+
+    def _next_by_order(self, after: StoredLine | None = None) -> StoredLine | None:
+        if self._order == "doubt":
+            return self._session.most_doubtful(after, visitor=self._visitor)
+        if self._order == "check":
+            return self._session.next_to_check(self._name, after, visitor=self._visitor)
+        return self._store.neighbour(after) if after else None
 
     def _page_clicked(self, x: float, y: float) -> None:
         if self._line is not None and (hit := line_at(self._store.lines(self._line.page), x, y)) is not None:
@@ -206,8 +328,8 @@ class Window:
             self._select(next((line.number for line in lines if not line.is_reviewed), lines[0].number))
 
     def _order_selected(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        self._by_doubt = bool(event.value)
-        if self._by_doubt and (line := self._session.most_doubtful()) is not None:
+        self._order = event.value
+        if self._order != "pages" and (line := self._next_by_order()) is not None:
             self._select(line.number)
 
     # Actions
@@ -224,6 +346,10 @@ class Window:
             "split": self._split,
             "join": self._join,
             "undo": lambda _: self._undo(),
+            "alternatives": self._show_alternatives,
+            "note": self._edit_note,
+            "search": lambda _: self._search(),
+            "help": lambda _: open_help_dialog(self._t),
         }
         try:
             return handlers[action.name](action) or ()
@@ -251,7 +377,8 @@ class Window:
         return line if is_machine_text and action.text.strip() else replace(line, version=action.version)
 
     def _review(self, action: Action, state: State) -> Collection[int]:
-        self._line = self._store.review(self._line_of(action), action.text, state, who=self._user)
+        line = self._line_of(action)
+        self._line = self._store.review(line, action.text, state, who=self._user, name=self._name)
         self._select_next()
         return (action.line,)
 
@@ -278,6 +405,56 @@ class Window:
         ui.notify(self._t("undone"))
         self._select(change.before[0].number)
         return {line.number for line in (*change.before, *change.after)}
+
+    def _show_alternatives(self, action: Action) -> None:
+        """Offer what the word at the cursor could be instead, as soon as the model has judged it."""
+        line, span = self._store.line(action.line), word_at(action.text, action.caret)
+        if line is None or span is None:
+            return
+        start, end = span
+        word = action.text[start:end]
+
+        async def show() -> None:
+            found = await run.io_bound(self._session.alternatives, line, action.text, start, end)
+            if self._line is None or self._line.number != line.number:
+                return  # the user has gone on
+            self._alternatives.clear()
+            with self._alternatives:
+                ui.label(self._t("alternatives" if found else "no_alternatives", word=word)).classes("text-sm")
+                for other in found or ():
+                    button = self._field.local_button(other, "replaceWord", start, end, other)
+                    button.props('outline dense no-caps padding="xs sm"').on_click(self._alternatives.clear)
+
+        background_tasks.create(show())
+
+    def _edit_note(self, action: Action) -> None:
+        line = self._line_of(action)
+
+        def save(note: str) -> None:
+            try:
+                self._line = self._store.annotate(line, note, who=self._user)
+            except DsocrError as error:
+                notify_error(error)
+            self._show()
+
+        open_note_dialog(line, self._t, save)
+
+    def _search(self) -> None:
+        def replace_found(found: Sequence[Found], replacement: str) -> None:
+            try:
+                lines = replace_all(self._store, found, replacement, who=self._user)
+            except DsocrError as error:
+                notify_error(error)
+                return
+            ui.notify(self._t("replaced", lines=lines), type="positive")
+            if self._line is not None:
+                self._select(self._line.number)
+
+        page = self._line.page if self._line else None
+        open_search_dialog(self._session, self._t, page, self._select, replace_found)
+
+    def _ask_name(self) -> None:
+        open_name_dialog(self._name, self._t, lambda name: self._store.name_person(self._visitor, name))
 
     def _leave(self) -> None:
         """Go on from a line that was removed."""

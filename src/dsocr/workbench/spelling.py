@@ -1,0 +1,83 @@
+"""Words that are known to be right, and what a doubtful word could be instead."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
+
+from dsocr.io.encodings import read_text
+
+FILE = "words.txt"
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_MIN_WORDS = 300
+"""With fewer words nearly every word would be unknown."""
+_MAX_DISTANCE = 2
+_DOUBTFUL = 0.95
+_MAX_LETTERS = 60
+
+Span = tuple[int, int]
+
+
+class WordList:
+    """Words with their frequency: those of accepted texts, and of a list without frequencies."""
+
+    def __init__(self, texts: Iterable[str], listed: Iterable[str] = ()) -> None:
+        self._words = Counter(word for text in texts for word in words_of(text))
+        self._listed = frozenset(listed)
+        self._folded = {word.casefold() for word in (*self._words, *self._listed)}
+        self._all = sorted({*self._words, *self._listed})
+
+    def unknown(self, text: str) -> list[Span]:
+        """The places of words that are not in the list; none while the list is too short to tell."""
+        if len(self._all) < _MIN_WORDS:
+            return []
+        return [match.span() for match in _WORD.finditer(text) if match[0].casefold() not in self._folded]
+
+    def similar(self, word: str, limit: int = 12) -> list[str]:
+        """Words at most two edits away, the nearest and most frequent first."""
+        most = min(_MAX_DISTANCE, max(1, len(word) // 3))
+        near = process.extract(word, self._all, scorer=OSA.distance, score_cutoff=most, limit=4 * limit)
+        ranked = sorted(near, key=lambda found: (found[1], -self._words[found[0]]))
+        return [found for found, _, _ in ranked if found != word][:limit]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, without digits and punctuation."""
+    return _WORD.findall(text)
+
+
+def word_at(text: str, caret: int) -> Span | None:
+    """Where the word at a cursor begins and ends, white space around it; None between two spaces."""
+    start = end = caret
+    while start and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    return (start, end) if start < end else None
+
+
+def variants(word: str, doubts: Sequence[float], words: WordList, letters: Sequence[str]) -> list[str]:
+    """What a word could be instead: similar words of the list, then other letters where the model doubts most.
+
+    `doubts` are the probabilities of its characters, empty if unknown; `letters` what other letters there are, the most
+    frequent first.
+    """
+    core = re.fullmatch(r"(\W*)(.*?)(\W*)", word, re.DOTALL)
+    assert core is not None
+    before, inner, after = core.groups()
+    found = [before + other + after for other in words.similar(inner)] if inner else []
+    if len(doubts) == len(word):
+        weakest = sorted(range(len(word)), key=lambda place: doubts[place])[:2]
+        for place in (place for place in weakest if doubts[place] < _DOUBTFUL):
+            replacements = ["", *(letter for letter in letters[:_MAX_LETTERS] if letter != word[place])]
+            found += [word[:place] + letter + word[place + 1 :] for letter in replacements]
+    return [other for other in dict.fromkeys(found) if other and other != word]
+
+
+def read_words(work: Path) -> list[str]:
+    """The words of `words.txt` in a work folder, one a line; none without the file."""
+    path = work / FILE
+    return [word for word in read_text(path).split() if word] if path.is_file() else []
