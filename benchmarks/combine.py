@@ -1,4 +1,4 @@
-"""What a second reader brings: every pair of readers combined, by a vote that was fitted on the validation split.
+"""What a second reader brings: every two readers combined, either as the first, by a vote fitted on validation lines.
 
 python benchmarks/combine.py data/copiste runs/mine runs/wider ppocr=runs/ppocr small nano -o readings
 python benchmarks/combine.py examples/handwriting small demo=runs/demo nano
@@ -26,6 +26,7 @@ from dsocr.inference.reader import LocalReader
 from measuring import append_json, table_line
 
 WIDTHS = (26, 9, 9, 9, 9, 9, 9, 9, 9)
+MARGIN = 0.002
 _PREDICTIONS = TypeAdapter(list[Prediction])
 
 
@@ -51,9 +52,10 @@ def main() -> None:
     clusters = clusters_of(samples[Split.VALIDATION])
     references = {split: [sample.text for sample in some] for split, some in samples.items()}
     rows = []
+    losses: dict[str, list[tuple[float, str]]] = {"first": [], "better": []}
     head = ("readers", "first", "second", "third", "vote, cv", "kept", "combined", "own", "checked")
     print(table_line(head, WIDTHS))
-    groups: list[tuple[str, ...]] = list(itertools.combinations(readings, 2))
+    groups: list[tuple[str, ...]] = list(itertools.permutations(readings, 2))
     if options.threes:
         groups.extend(itertools.combinations(readings, 3))
     for names in groups:
@@ -67,8 +69,14 @@ def main() -> None:
         rates = [f"{one:.2%}" for one in cers] + [""] * (3 - len(names))
         shown = [*rates, f"{vote.cers[-1]:.2%}", kept, f"{combined:.2%}", *(f"{one:.0%}" for one in shares)]
         print(table_line((" + ".join(names), *shown), WIDTHS), flush=True)
+        losses["first"].append((combined - cers[0], " + ".join(names)))
+        losses["better"].append((combined - min(cers), " + ".join(names)))
         row = {"readers": names, "validation": vote.cers, "unit": vote.unit, "kept": kept, "test": cers}
         rows.append(row | {"combined": combined, "found": shares})
+    for name, own in losses.items():
+        most, readers = max(own)
+        count = sum(loss > MARGIN for loss, _ in own)
+        print(f"over {MARGIN:.1%} worse than the {name} reader: {count} of {len(own)}; most {most:.2%}, {readers}")
     append_json(options.json, "combine", vars(options), rows)
 
 

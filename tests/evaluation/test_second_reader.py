@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import dsocr
 from dsocr.data.dataset import Dataset
@@ -71,6 +72,24 @@ def test_readings_are_combined_where_that_helps(rates: tuple[float, ...], is_com
     assert "r0" in describe_vote(vote)
 
 
+@pytest.mark.parametrize(
+    ("rates", "kept"),
+    [
+        pytest.param((0.10, 0.098), 0, id="a second that happens to be better"),
+        pytest.param((0.10, 0.11), 0, id="a second that is a little worse"),
+        pytest.param((0.30, 0.10), 1, id="a second that is clearly better"),
+        pytest.param((0.30, 0.15, 0.02), 2, id="the best of two that are clearly better"),
+    ],
+)
+def test_the_first_reader_is_kept_unless_another_is_clearly_better(rates: tuple[float, ...], kept: int) -> None:
+    """Readers without confidences, whose vote brings nothing."""
+    texts = references(60, 1)
+    readers = [read(texts, rate, seed, doubt=None) for seed, rate in enumerate(rates)]
+    names = [f"r{place}" for place in range(len(rates))]
+    vote = fit_vote(names, list(zip(*readers, strict=True)), texts, Clusters("line", np.arange(60)))
+    assert vote.kept == kept
+
+
 def test_where_readers_agree_a_text_is_more_certain() -> None:
     texts = references(60, 1)
     readers = [read(texts, 0.15, seed, doubt=None) for seed in range(2)]
@@ -126,17 +145,17 @@ def test_a_run_and_another_tool_are_scored_alone_and_combined(
     assert [one["name"] for one in second["readers"]] == ["run", "tool", "combined"]
     assert own["cer"] == card.cer
     assert tool["character_errors"] == 4
-    # It reads so much better that its text is kept.
-    assert (combined["cer"], second["combined"]) == (tool["cer"], False)
+    # It reads much better, but four lines are too few to know that.
+    assert (combined["cer"], second["combined"]) == (own["cer"], False)
     assert second["validation_lines"] == 4
     assert second["summary"] in card.notes
-    assert json.loads(run.combined.read_text(encoding="utf-8"))["vote"]["kept"] == 1
+    assert json.loads(run.combined.read_text(encoding="utf-8"))["vote"]["kept"] == 0
     assert run.combined_page.read_text(encoding="utf-8").count("tool")
 
     # The vote is stored for this run as it is now, and used for further lines of that tool.
     seconds = open_seconds(run, [f"tool={table.as_posix()}"])
-    assert load_vote(run, seconds).kept == 1
-    assert make_combiner(run, [str(table)]).vote.kept == 1
+    assert load_vote(run, seconds).lines == 4
+    assert make_combiner(run, [str(table)]).vote.lines == 4
     (run.adapter / "reading.json").write_text(
         (run.adapter / "reading.json").read_text(encoding="utf-8") + "\n", encoding="utf-8"
     )
@@ -163,3 +182,46 @@ def test_two_readers_need_two_names(run: RunFolder) -> None:
         open_seconds(run, [str(run.path)])
     with pytest.raises(DataError, match="combined"):
         open_seconds(run, ["combined=nano"])
+
+
+@pytest.mark.parametrize(
+    ("ancestor", "trained", "lines"),
+    [
+        pytest.param(False, 1, 3, id="on one of the validation lines"),
+        pytest.param(False, 4, 0, id="on all of them"),
+        pytest.param(True, 1, 3, id="what it started from, on one"),
+    ],
+)
+def test_validation_lines_that_trained_a_reader_do_not_judge_it(
+    run: RunFolder, small_dataset: Path, tmp_path: Path, ancestor: bool, trained: int, lines: int
+) -> None:
+    dataset = Path(shutil.copytree(small_dataset, tmp_path / "dataset"))
+    rows = (dataset / "validation" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()[:trained]
+    with (dataset / "train" / "metadata.jsonl").open("a", encoding="utf-8") as file:
+        for number, row in enumerate(map(json.loads, rows)):
+            shutil.copy(dataset / "validation" / row["file_name"], dataset / "train" / "images" / f"more-{number}.png")
+            file.write(json.dumps({**row, "file_name": f"images/more-{number}.png"}) + "\n")
+    other = RunFolder(Path(shutil.copytree(run.path, tmp_path / "other")))
+    text = other.config.read_text(encoding="utf-8")
+    config = yaml.safe_load(text) | {"dataset": dataset.as_posix()}
+    if ancestor:
+        start = RunFolder(Path(shutil.copytree(run.path, tmp_path / "start")))
+        start.config.write_text(yaml.safe_dump(config), encoding="utf-8")
+        made = json.loads(other.provenance.read_text(encoding="utf-8"))
+        made["started_from"] = [{"run": start.path.as_posix()}]
+        other.provenance.write_text(json.dumps(made), encoding="utf-8")
+    else:
+        other.config.write_text(yaml.safe_dump(config), encoding="utf-8")
+    vote = make_combiner(run, [str(other.path)]).vote
+    assert (vote.lines, vote.kept) == (lines, 0)
+    assert any("other" in note for note in vote.notes)
+    assert vote.notes[0] in describe_vote(vote)
+
+
+def test_a_reader_whose_dataset_is_gone_is_named(run: RunFolder, tmp_path: Path) -> None:
+    other = RunFolder(Path(shutil.copytree(run.path, tmp_path / "other")))
+    config = yaml.safe_load(other.config.read_text(encoding="utf-8"))
+    other.config.write_text(yaml.safe_dump(config | {"dataset": str(tmp_path / "gone")}), encoding="utf-8")
+    vote = make_combiner(run, [str(other.path)]).vote
+    assert vote.lines == 4
+    assert any("other" in note for note in vote.notes)

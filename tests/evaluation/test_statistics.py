@@ -156,6 +156,27 @@ def test_intervals_have_their_coverage() -> None:
     assert 0.92 <= np.mean(covered) <= 0.97
 
 
+def test_intervals_over_folds_know_that_trainings_differ() -> None:
+    """Five models read the folds of thirty writers; the chance of a training is shared by all writers of its fold."""
+    random, truth = np.random.default_rng(5), 0.1
+    clusters, lengths = Clusters("writer", np.repeat(np.arange(30), 10)), np.full(300, 40.0)
+    folds, covered = clusters.of_line % 5, {0.0: [], 0.35: []}
+    unaware = []
+    for chance, found in covered.items():
+        for _ in range(400):
+            of_writer = np.exp(0.5 * random.normal(size=30) - 0.125)[clusters.of_line]
+            of_training = np.exp(chance * random.normal(size=5) - chance**2 / 2)[folds]
+            errors = random.poisson(truth * of_writer * of_training * lengths).astype(float)
+            low, high = bounds_of(interval_of(errors, lengths, clusters, folds=folds))
+            found.append(low <= truth <= high)
+            if chance:
+                low, high = bounds_of(interval_of(errors, lengths, clusters))
+                unaware.append(low <= truth <= high)
+    assert 0.92 <= np.mean(covered[0.0]) <= 0.98
+    assert 0.90 <= np.mean(covered[0.35]) <= 0.97
+    assert np.mean(unaware) < 0.87
+
+
 def paired(first: list[float], second: list[float], of_line: list[int] | None = None) -> PairedErrors:
     """Pair lines of ten characters, each by a different writer unless given."""
     clusters = writers(*(range(len(first)) if of_line is None else of_line))

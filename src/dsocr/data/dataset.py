@@ -17,7 +17,7 @@ from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
 from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError
-from dsocr.images import SHARDS_FOLDER, packed_images
+from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, is_system_file, link_or_copy
 from dsocr.text import TextPolicy
 
@@ -389,6 +389,16 @@ def training_samples(dataset: Dataset, config: RunConfig) -> list[Sample]:
     whole_writers = use_whole_writers(samples, {sample.writer for sample in dataset.samples(Split.VALIDATION)})
     chosen = set(nested_order(samples, whole_writers=whole_writers, seed=config.seed)[:wanted])
     return [sample for place, sample in enumerate(samples) if place in chosen]
+
+
+def training_images(config: RunConfig) -> set[str]:
+    """Return `image_hash` of each sample to train on. Raises DsocrError if the dataset is gone."""
+    return set(map(image_hash, training_samples(Dataset.open(config.dataset, fold=config.fold), config)))
+
+
+def image_hash(sample: Sample) -> str:
+    """Return the SHA-256 of a sample's image file."""
+    return hashlib.sha256(read_bytes(sample.image)).hexdigest()
 
 
 def use_whole_writers(samples: Sequence[Sample], validation_writers: Collection[str | None]) -> bool:

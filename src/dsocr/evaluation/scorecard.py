@@ -240,17 +240,22 @@ def make_scorecard(
     base_seconds: float | None = None,
     adapter_seconds: float | None = None,
     struck_marks: Marks = DEFAULT_STRUCK_MARKS,
+    folds: Mapping[str, int] | None = None,
     **about: Any,
 ) -> Scorecard:
     """Make the card of the same lines read by the base and with the adapter, None for a model that was not run.
 
-    `about` are further fields of the card: `dataset`, `settings`, `notes`, `guard`. Raises DataError if there are no
-    lines, or not the same lines and references on both sides.
+    `folds` are those of the lines by id, if an adapter was trained for each; the intervals then know that trainings
+    differ. `about` are further fields of the card: `dataset`, `settings`, `notes`, `guard`. Raises
+    DataError if there are no lines, or not the same lines and references on both sides.
     """
     given = {"base": base, "adapter": adapter}
     lines = align_readings({model: read for model, read in given.items() if read is not None})
     seconds = {"base": base_seconds, "adapter": adapter_seconds}
-    computed = {model: Score.compute(read, seconds[model], intervals=True) for model, read in lines.items()}
+    computed = {
+        model: Score.compute(read, seconds[model], intervals=True, folds=folds if model == "adapter" else None)
+        for model, read in lines.items()
+    }
     scores = Scores(computed.get("base"), computed.get("adapter"))
     chosen = profiles(struck_marks)
     rates = {
@@ -261,7 +266,9 @@ def make_scorecard(
     for status in get_args(WriterStatus):
         selected = {model: [line for line in read if line.writer_status == status] for model, read in lines.items()}
         if any(selected.values()):
-            by_status[status] = _withhold_intervals(status, Scores.compute(selected, intervals=True), selected)
+            by_status[status] = _withhold_intervals(
+                status, Scores.compute(selected, intervals=True, folds=folds), selected
+            )
     return Scorecard(
         split=split,
         base=scores.base,

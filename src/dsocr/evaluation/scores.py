@@ -148,8 +148,15 @@ class Score:
         return self.intervals.get("cer")
 
     @classmethod
-    def compute(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
-        """Pool scored lines."""
+    def compute(
+        cls,
+        lines: Sequence[LineScore],
+        seconds: float | None = None,
+        *,
+        intervals: bool = False,
+        folds: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Pool scored lines; `folds` are those of the lines by id, if a model was trained for each."""
         return cls(
             cer=pool(line.cer for line in lines),
             wer=pool(line.wer for line in lines),
@@ -158,7 +165,7 @@ class Score:
             failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURES},
             runaway=sum(line.runaway for line in lines),
             seconds=seconds,
-            intervals=_intervals(lines) if intervals else {},
+            intervals=_intervals(lines, folds) if intervals else {},
             cer_without_runaways=pool(line.cer for line in lines if not line.runaway),
         )
 
@@ -201,10 +208,19 @@ class Scores:
     writers: int | None = None
 
     @classmethod
-    def compute(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
-        """Pool the lines of each model."""
+    def compute(
+        cls,
+        lines_by_model: Mapping[str, Sequence[LineScore]],
+        *,
+        intervals: bool = False,
+        folds: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Pool the lines of each model; `folds` are those of the adapter's trainings, by line id."""
         writers = len({line.writer for lines in lines_by_model.values() for line in lines} - {None})
-        scores = {model: Score.compute(lines, intervals=intervals) for model, lines in lines_by_model.items()}
+        scores = {
+            model: Score.compute(lines, intervals=intervals, folds=folds if model == "adapter" else None)
+            for model, lines in lines_by_model.items()
+        }
         return cls(**scores, writers=writers)
 
     @property
@@ -215,16 +231,20 @@ class Scores:
         return score
 
 
-def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
+def _intervals(lines: Sequence[LineScore], folds: Mapping[str, int] | None) -> dict[str, Interval]:
     clusters = clusters_of(lines)
+    numbers = None
+    if folds is not None:
+        numbers = np.unique([folds[line.id] for line in lines], return_inverse=True)[1]
+        numbers = numbers if numbers.max() > 1 else None  # three at least show how trainings differ
     counts = [(line.cer.errors, line.cer.length, line.wer.errors, line.wer.length, line.exact) for line in lines]
     errors, characters, word_errors, words, exact = np.array(counts, dtype=np.float64).reshape(-1, 5).T
     return {
-        "cer": interval_of(errors, characters, clusters),
+        "cer": interval_of(errors, characters, clusters, folds=numbers),
         "cer_cr2": cr2_interval(errors, characters, clusters),
-        "wer": interval_of(word_errors, words, clusters, of="words"),
+        "wer": interval_of(word_errors, words, clusters, of="words", folds=numbers),
         "wer_cr2": cr2_interval(word_errors, words, clusters),
-        "exact": interval_of(exact, np.ones_like(exact), clusters, of="lines"),
+        "exact": interval_of(exact, np.ones_like(exact), clusters, of="lines", folds=numbers),
     }
 
 

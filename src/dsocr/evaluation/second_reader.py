@@ -1,13 +1,15 @@
 """A second reader: fit the vote of several readings on the validation split, and measure what it brings.
 
 The vote is a conditional logit (McFadden 1974): in each span on which readings differ, the probability of a candidate
-grows with its score. It is used only if it reads the validation lines clearly better than the best reader alone.
+grows with its score. It is used only if it reads the validation lines clearly better than the best reader alone; else
+the first reader's text is kept, unless the best one is clearly better. Lines that trained a reader are left out.
 """
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from rapidfuzz.distance import Levenshtein
 
+from dsocr.config import load_run_config
+from dsocr.data.dataset import image_hash, training_images
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration, logistic_map
@@ -40,7 +44,8 @@ _FOLDS = 10
 _PRECISION = 1.0
 """Precision of the normal prior of the weights, around no bias and half of each reader's log odds."""
 _STANDARD_ERRORS = 2.0
-"""How many of them a vote must read better on the validation split, lines taken as independent."""
+"""By how many a vote, or another reader than the first, must read the validation split better, lines taken as
+independent."""
 _UNITS: tuple[SpanUnit, ...] = ("character", "word")
 
 Floats = NDArray[np.float64]
@@ -69,7 +74,8 @@ def fit_vote(names: Sequence[str], lines: Sequence[Readings], references: Sequen
         for reader in range(len(names))
     ]
     best = min(range(len(names)), key=lambda reader: alone[reader].sum())
-    vote, errors = Vote(tuple(names), kept=best), alone[best]
+    kept = best if _is_clear(alone[0] - alone[best]) else 0
+    vote = Vote(tuple(names), kept=kept)
     length = max(1, sum(map(len, references)))
     folds = clusters.of_line % _FOLDS
     fitted: list[tuple[int, Vote, NDArray[Any]]] = []
@@ -84,12 +90,16 @@ def fit_vote(names: Sequence[str], lines: Sequence[Readings], references: Sequen
         weights = _fit_weights([one for own in choices for one in own], len(names))
         fitted.append((int(held_out.sum()), Vote(tuple(names), weights, unit, kept=None), held_out))
     total, trial, held_out = min(fitted, key=lambda one: one[0])
-    gains = errors - held_out
-    if gains.sum() > _STANDARD_ERRORS * math.sqrt(float((gains**2).sum())):
+    if _is_clear(alone[best] - held_out):
         vote = trial
     cers = (*(float(one.sum()) / length for one in alone), total / length)
     vote = replace(vote, lines=len(lines), cers=cers)
     return _fit_confidences(vote, lines, references)
+
+
+def _is_clear(gains: Floats) -> bool:
+    """Whether errors saved in each line are more than chance would save."""
+    return float(gains.sum()) > _STANDARD_ERRORS * math.sqrt(float((gains**2).sum()))
 
 
 def _errors(reading: Prediction | None, reference: str) -> int:
@@ -167,29 +177,37 @@ def _fit_confidences(vote: Vote, lines: Sequence[Readings], references: Sequence
 
 def describe_vote(vote: Vote) -> str:
     """Describe in a sentence whether readings are combined, and why."""
+    notes = "".join(f" {note}" for note in vote.notes)
     if not vote.lines:
         return (
             f"The readings are not combined, because no vote of {' and '.join(vote.names)} was fitted. The text is "
-            f"that of {vote.names[0]}; where readings differ, confidences are lower."
+            f"that of {vote.names[0]}; where readings differ, confidences are lower.{notes}"
         )
     best = min(range(len(vote.names)), key=lambda reader: vote.cers[reader])
+    if vote.kept not in (None, best):
+        notes = f" {vote.names[best]} is not clearly better.{notes}"
     alone, voted = percentage(vote.cers[best], 1), percentage(vote.cers[-1], 1)
     where = f"on {vote.lines} validation lines"
     if vote.kept is None:
-        return f"{' and '.join(vote.names)} are combined: {voted} CER {where}, {vote.names[best]} alone {alone}."
+        return f"{' and '.join(vote.names)} are combined: {voted} CER {where}, {vote.names[best]} alone {alone}.{notes}"
     return (
         f"The readings are not combined, because that is not clearly better {where}: {voted} CER, {vote.names[best]} "
-        f"alone {alone}. The text is that of {vote.names[best]}; where readings differ, confidences are lower."
+        f"alone {alone}. The text is that of {vote.names[vote.kept]}; where readings differ, confidences are lower."
+        f"{notes}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """Another reader: a network, or what another tool read. `digest` changes with a network."""
+    """Another reader: a network, or what another tool read.
+
+    `digest` changes with a network, `run` is the folder of one that was trained.
+    """
 
     name: str
     source: LocalReader | PredictionFile
     digest: str | None
+    run: RunFolder | None = None
 
     @classmethod
     def open(cls, text: str) -> "Second":
@@ -201,7 +219,7 @@ class Second:
         place = path.as_posix() if path.name != text else text
         if path.is_dir() and ((path / READING).is_file() or (path / "config.yaml").is_file()):
             run = RunFolder.to_read_with(path)
-            return cls(name, LocalReader.of_run(run), adapter_digest(run.adapter))
+            return cls(name, LocalReader.of_run(run), adapter_digest(run.adapter), run)
         if path.exists() and not (path / "config.json").is_file():
             return cls(name, read_predictions(path), None)
         shipped = RunFolder(embedded_bases().get(place, path))
@@ -240,15 +258,40 @@ def read_simply(samples: Sequence[Sample], reader: LocalReader) -> Sequence[Pred
 def fit_on(
     run: RunFolder, first: LocalReader, seconds: Sequence[Second], samples: Sequence[Sample], read: ReadSamples
 ) -> Vote:
-    """Fit the vote of a run and other readers on samples, and store it in the run."""
+    """Fit the vote of a run and other readers on samples that trained none of them, and store it in the run."""
+    trained, notes = _find_trained(run, seconds, samples)
+    samples = [one for one in samples if one.id not in set().union(*trained.values())]
+    if not samples:
+        return Vote((run.path.resolve().name, *(one.name for one in seconds)), notes=tuple(notes))
     readings = [read(samples, first), *(_read_second(one, samples, first.text_policy, read) for one in seconds)]
     names = [run.path.resolve().name, *(one.name for one in seconds)]
     lines = list(zip(*readings, strict=True))
     vote = fit_vote(names, lines, [sample.text for sample in samples], clusters_of(samples))
-    vote = replace(vote, digests=_digests(run, seconds))
+    vote = replace(vote, digests=_digests(run, seconds), notes=tuple(notes))
     stored = _stored_votes(run) | {"+".join(names[1:]): asdict(vote)}
     write_atomically(run.votes, to_json(stored))
     return vote
+
+
+def _find_trained(
+    run: RunFolder, seconds: Sequence[Second], samples: Sequence[Sample]
+) -> tuple[dict[str, set[str]], list[str]]:
+    """Return the ids of the samples that trained each reader, or what it started from, and sentences on them."""
+    runs = {run.path.resolve().name: run, **{one.name: one.run for one in seconds if one.run is not None}}
+    digests = {sample.id: image_hash(sample) for sample in samples}
+    trained, notes = {}, []
+    for name, reader in runs.items():
+        try:
+            made = json.loads(reader.provenance.read_text(encoding="utf-8")).get("started_from", [])
+            folders = [reader.path, *(Path(one["run"]) for one in made)]
+            known = set().union(*(training_images(load_run_config(RunFolder(one).config)) for one in folders))
+        except (DsocrError, OSError, ValueError, KeyError, TypeError, AttributeError):
+            known = set()
+            notes.append(f"Which lines trained {name} is not known: its dataset or its records are gone.")
+        trained[name] = {id_ for id_, digest in digests.items() if digest in known}
+        if trained[name]:
+            notes.append(f"{len(trained[name])} of {len(samples)} validation lines trained {name} and are left out.")
+    return trained, notes
 
 
 def load_vote(run: RunFolder, seconds: Sequence[Second]) -> Vote:
@@ -330,6 +373,7 @@ def score_combined(
     """
     vote = fit_on(run, first, seconds, validation, read) if validation else load_vote(run, seconds)
     others = [_read_second(one, samples, first.text_policy, read) for one in seconds]
+    trained, _ = _find_trained(run, seconds, samples)
     lines = list(zip(readings, *others, strict=True))
     columns = [readings, *others, [combine(line, vote) for line in lines]]
     systems = []
@@ -340,6 +384,8 @@ def score_combined(
         }
         absent = sum(found is None for found in column)
         notes = [f"{absent} lines have no prediction and count as empty"] if absent else []
+        if trained.get(name):
+            notes.append(f"{len(trained[name])} of these lines trained it, so its scores and the combined are too good")
         systems.append(System(name, score_lines(samples, texts, statuses), notes))
     images = {sample.id: sample.image for sample in samples}
     return vote, compare(systems, images=images, about={"vote": describe_vote(vote)})

@@ -12,6 +12,9 @@ rather than single lines. Intervals are computed without random draws, in four s
 - The interval is shifted towards the long tail, where hard writers and loops are, because a small test set more often
   lacks them than has them (Johnson 1978, Modified t Tests and Confidence Intervals for Asymmetrical Populations).
 
+Lines of a cross-validation were read by several models, and all writers of a fold share the chance of one training. By
+how much more the folds differ than their writers explain is added to the variance.
+
 `benchmarks/intervals.py` measures the coverage of these intervals, by which the constants were chosen; percentile
 bootstraps cover too little with fewer than about fifty writers.
 """
@@ -156,9 +159,18 @@ DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
 
 
 def interval_of(
-    errors: Floats, lengths: Floats, clusters: Clusters, of: Quantity = "characters", *, prior: Prior = RATE_PRIOR
+    errors: Floats,
+    lengths: Floats,
+    clusters: Clusters,
+    of: Quantity = "characters",
+    *,
+    prior: Prior = RATE_PRIOR,
+    folds: NDArray[np.intp] | None = None,
 ) -> Interval:
-    """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1."""
+    """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1.
+
+    `folds` are the numbers, from 0, of the trainings whose models read the lines, if there were several.
+    """
     interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
     part, whole = clusters.sums(errors), clusters.sums(lengths)
     if clusters.count < MIN_CLUSTERS:
@@ -183,6 +195,13 @@ def interval_of(
     error = prior.moderate(spread, freedom, clusters, room, effective)
     degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + prior.weight
     reach = student_quantile(degrees) * error
+    if folds is not None:
+        groups = Clusters("line", folds)
+        fold_spread, fold_freedom = jackknife(groups.sums(errors), groups.sums(lengths), scale)
+        if (chance := fold_spread**2 - spread**2) > 0:  # of trainings; degrees of freedom by Satterthwaite (1946)
+            variance = error**2 + chance
+            degrees = variance**2 / (error**4 / degrees + chance**2 / fold_freedom)
+            reach = student_quantile(degrees) * math.sqrt(variance)
     if reach > _MAX_REACH and of != "lines":
         return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
     # Characters have the long tail of loops and hard writers; shares have the binomial's skew, which the logit undoes.

@@ -113,7 +113,7 @@ class Vote:
     characters. If `kept` is a reader's number, its text is taken as it is. A character of the combined text is right
     with the log odds `doubt[0] + doubt[1] * (mean log odds of its readers) + doubt[2] * (1 if disputed)`.
     `cers` are those of each reader alone, then of the vote, on the `lines` that the vote was fitted on (the vote's by
-    cross-validation). `digests` change when a reader does.
+    cross-validation). `digests` change when a reader does. `notes` are sentences on what the fit could not use.
     """
 
     names: tuple[str, ...]
@@ -125,6 +125,7 @@ class Vote:
     lines: int = 0
     cers: tuple[float, ...] = ()
     digests: tuple[str | None, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def among(self, present: Sequence[int]) -> Self:
         """Return the vote of some of the readers."""

@@ -181,6 +181,7 @@ def cross_validate(
         lines.get("base"),
         lines["adapter"],
         struck_marks=settings.text_policy.struck_marks,
+        folds={row["id"]: fold.number for fold in found for row in fold.rows},
         dataset={name.value: part.sha256 for name, part in dataset.card.splits.items()},
         settings={
             "base": settings.base,

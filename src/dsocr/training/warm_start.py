@@ -4,17 +4,15 @@
 of a run lists what it started from, and what that started from.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dsocr.config import RunConfig, load_run_config
-from dsocr.data.dataset import Dataset
-from dsocr.document import Sample, Split
+from dsocr.data.dataset import Dataset, image_hash, training_images
+from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, typed
-from dsocr.images import read_bytes
 from dsocr.io.atomic import hash_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.family import recognize, trains_all_weights
@@ -137,19 +135,14 @@ def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
         **{name: made.get(name) for name in ("dataset", "dataset_source", "begun_at", "dsocr_version")},
     }
     ancestors = [own, *made.get("started_from", [])]
-    ours = {split: list(map(_image_hash, dataset.samples(split))) for split in (Split.VALIDATION, Split.TEST)}
+    ours = {split: list(map(image_hash, dataset.samples(split))) for split in (Split.VALIDATION, Split.TEST)}
     return [{**ancestor, "known_lines": _count_known(ancestor["run"], ours)} for ancestor in ancestors]
 
 
 def _count_known(run: str, ours: Mapping[Split, Sequence[str]]) -> dict[str, int] | None:
     """Count the images of each split on which a run was trained; None if its dataset is not found."""
     try:
-        trained = load_run_config(RunFolder(Path(run)).config)
-        known = set(map(_image_hash, Dataset.open(trained.dataset, fold=trained.fold).samples(Split.TRAIN)))
+        known = training_images(load_run_config(RunFolder(Path(run)).config))
     except DsocrError:
         return None
     return {split.value: sum(digest in known for digest in digests) for split, digests in ours.items()}
-
-
-def _image_hash(sample: Sample) -> str:
-    return hashlib.sha256(read_bytes(sample.image)).hexdigest()
