@@ -3,11 +3,13 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.data.source_report import SourceReport
@@ -15,7 +17,8 @@ from dsocr.document import Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.background import BackgroundReader, BackgroundTraining
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, TrainingStatus
+from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.store import CorrectionStore, State, StoredLine
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
@@ -100,3 +103,93 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
         assert RunFolder.open(run).adapter.is_dir()
         training.stop()
     store.close()
+
+
+def test_lines_that_nobody_touched_are_read_again(empty_store: CorrectionStore, archive: Archive) -> None:
+    class Better(FakeReader):
+        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+            for prediction in super().read(images):
+                yield replace(prediction, text="точно!!!!!")
+
+    read_all(empty_store, archive)
+    source_text, _, accepted, _, edited, _ = empty_store.lines()
+    empty_store.review(accepted, "принято", State.ACCEPTED, who="anna")
+    empty_store.replace_texts([(edited, "набрано")], who="anna")
+    again = BackgroundReader(empty_store, archive, Better, again=True)
+    assert again.total == 0, "all that a model had read was accepted or edited"
+    empty_store.undo("anna")
+    again = BackgroundReader(empty_store, archive, Better, again=True)
+    again.start()
+    while again.is_running:
+        time.sleep(0.01)
+    assert empty_store.lines()[4].text == "точно!!!!!"
+    assert empty_store.lines()[0] == source_text
+    assert empty_store.lines()[2].text == "принято"
+
+
+class FakeTraining:
+    """A training that finishes when it is told to, on a dataset of all accepted lines."""
+
+    def __init__(self, store: CorrectionStore, archive: Archive, work: Path) -> None:
+        self.parts = store, archive, work
+        self.run: Path | None = None
+        self.is_running = False
+        self.started = 0
+
+    def start(self) -> Path:
+        store, archive, work = self.parts
+        self.started += 1
+        self.run = work / f"run-{self.started}"
+        dataset = work / f"dataset-{self.started}"
+        export_dataset(store, archive, dataset)
+        self.run.mkdir()
+        config = RunConfig.model_validate({"dataset": dataset, "output": self.run})
+        (self.run / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        self.is_running = True
+        return self.run
+
+    def status(self) -> TrainingStatus | None:
+        return None if self.run is None else TrainingStatus(self.is_running)
+
+
+class Typing(FakeReader):
+    """Reads everything as the same text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, _ in images:
+            yield Prediction(name, self.text, 4, truncated=False)
+
+
+@pytest.mark.parametrize(("before", "after", "is_used"), [("line", "line 1", True), ("line 1", "line", False)])
+def test_a_reader_that_became_better_is_used(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path, before: str, after: str, is_used: bool
+) -> None:
+    used: list[Path] = []
+    training = FakeTraining(empty_store, archive, tmp_path / "work")
+    learner = Learner(
+        empty_store,
+        cast("BackgroundTraining", training),
+        lambda load: used.append(Path(cast("Typing", load()).text)),
+        load=lambda run: Typing(after),
+        first=lambda: Typing(before),
+        least=6,
+    )
+    for line in empty_store.lines():
+        empty_store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
+    learner.step()
+    assert training.started == 0, "it is off"
+    learner.is_on = True
+    learner.step()
+    learner.step()
+    assert (training.started, learner.lesson, used) == (1, None, [])
+    training.is_running = False
+    learner.step()
+    assert learner.lesson is not None
+    assert learner.lesson.lines > 0
+    assert (learner.lesson.is_better, bool(used)) == (is_used, is_used)
+    learner.step()
+    assert training.started == 1, "nothing new was accepted"
+    assert learner.wanted() == 16

@@ -60,7 +60,8 @@ class BackgroundReader:
         self.total = sum(map(self._is_wanted, store.lines()))
         self.skipped: list[str] = []
         self.error: str | None = None
-        self.loaded: ImageReader | None = None
+        self._reader: ImageReader | None = None
+        self._loading = threading.Lock()
 
     def start(self) -> None:
         """Start reading, if there is anything to read."""
@@ -78,13 +79,20 @@ class BackgroundReader:
         """True while lines are being read."""
         return self._thread.is_alive()
 
+    def reader(self) -> ImageReader:
+        """What reads, loaded when it is first needed."""
+        with self._loading:
+            if self._reader is None:
+                self._reader = self._load_reader()
+            return self._reader
+
     def _is_wanted(self, line: StoredLine) -> bool:
         is_untouched = line.state is State.READ and line.machine is not None and line.text == line.machine
         return line.state is State.UNREAD or (self._again and is_untouched)
 
     def _run(self) -> None:
         try:
-            reader = self.loaded = self._load_reader()
+            reader = self.reader()
             pages = {page.number: page for page in self._store.pages()}
             unread = [line for line in self._store.lines() if self._is_wanted(line)]
             for number, lines in groupby(unread, key=lambda line: line.page):
@@ -206,7 +214,7 @@ class BackgroundTraining:
             self._process.kill()
 
 
-_NEW_SHARE = 0.2
+_NEW_SHARE, _LEAST_NEW = 0.2, 10
 _POLL_SECONDS = 2.0
 
 Load = Callable[[Path], ImageReader]
@@ -283,7 +291,8 @@ class Learner:
 
     def wanted(self) -> int:
         """How many accepted lines the next training waits for."""
-        return max(self._least, self._learnt_from + max(10, int(_NEW_SHARE * self._learnt_from)))
+        learnt_from = self._learnt_from
+        return learnt_from + max(_LEAST_NEW, int(_NEW_SHARE * learnt_from)) if learnt_from else self._least
 
     def _run(self) -> None:
         while not self._stopping.wait(_POLL_SECONDS):

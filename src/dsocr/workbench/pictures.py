@@ -70,8 +70,8 @@ class Pictures:
             across, down = round(_SIDES * height), round(_NEIGHBOURS * height)
             if turns:
                 across, down = down, across
-            box = (max(left - across, 0), max(top - down, 0))
-            box += (min(right + across, image.width), min(bottom + down, image.height))
+            right_end, bottom_end = min(right + across, image.width), min(bottom + down, image.height)
+            box = (max(left - across, 0), max(top - down, 0), right_end, bottom_end)
             around = image.crop(box).convert("RGB")
             paper = Image.new("RGB", around.size, paper_colour(around))
             mask = Image.new("1", around.size)

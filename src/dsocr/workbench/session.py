@@ -17,7 +17,7 @@ from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.outlook import Outlook, estimate_outlook
 from dsocr.workbench.pictures import Pictures
-from dsocr.workbench.spelling import WordList, read_words, variants
+from dsocr.workbench.spelling import WordList, counterpart, read_words, variants
 from dsocr.workbench.store import CorrectionStore, State, StoredLine
 
 _HELD_SECONDS = 300
@@ -173,22 +173,25 @@ class Session:
     def alternatives(self, line: StoredLine, text: str, start: int, end: int, limit: int = 8) -> list[str]:
         """What the word between two places of a text could be instead, the likeliest first.
 
-        The reader that is loaded judges; without one, known words are in the order of their likeness.
+        They are what the reader reads there, similar known words, and other letters where the reader doubts; it judges
+        them all. Without a reader they are known words, the most similar first.
         """
-        doubts = line.characters[start:end] if text == line.machine else ()
-        words = self.words()
+        word, words = text[start:end], self.words()
+        reader = None if self.reader is None else self.reader.reader()
+        (image,) = self.archive.cut(self.pages[line.page], [line]) if reader is not None else (None,)
+        if reader is None or image is None or isinstance(image, CropFailure):
+            return variants(word, (), words, ())[:limit]
+        (read,) = reader.read([("line", image)])
+        begin, stop = counterpart(text, read.text, start, end)
         frequent = Counter("".join(one.text for one in self.store.lines(line.page)).replace(" ", ""))
         letters = [letter for letter, _ in frequent.most_common()]
-        found = variants(text[start:end], doubts, words, letters)
-        reader = self.reader.loaded if self.reader is not None else None
-        if isinstance(reader, LocalReader) and found:
-            (image,) = self.archive.cut(self.pages[line.page], [line])
-            if not isinstance(image, CropFailure):
-                found = found[:_MAX_CANDIDATES]
-                likely = reader.log_likelihoods(image, [text[:start] + word + text[end:] for word in found])
-                ranked = sorted(zip(likely, found, strict=True), key=lambda pair: -pair[0])
-                found = [word for _, word in ranked]
-        return found[:limit]
+        others = variants(read.text[begin:stop], read.characters[begin:stop], words, letters)
+        found = dict.fromkeys([read.text[begin:stop], *variants(word, (), words, ()), *others])
+        candidates = [other for other in found if other and other != word][:_MAX_CANDIDATES]
+        if candidates and isinstance(reader, LocalReader):
+            likely = reader.log_likelihoods(image, [text[:start] + other + text[end:] for other in candidates])
+            candidates = [other for _, other in sorted(zip(likely, candidates, strict=True), reverse=True)]
+        return candidates[:limit]
 
     def next_to_check(self, name: str, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
         """The first line that somebody of another name reviewed and nobody checked; None if there is no other."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rapidfuzz import process
-from rapidfuzz.distance import OSA
+from rapidfuzz.distance import OSA, Levenshtein
 
 from dsocr.io.encodings import read_text
 
@@ -75,6 +75,22 @@ def variants(word: str, doubts: Sequence[float], words: WordList, letters: Seque
             replacements = ["", *(letter for letter in letters[:_MAX_LETTERS] if letter != word[place])]
             found += [word[:place] + letter + word[place + 1 :] for letter in replacements]
     return [other for other in dict.fromkeys(found) if other and other != word]
+
+
+def counterpart(text: str, other: str, start: int, end: int) -> Span:
+    """Where the word between two places of a text is in another text of the same line, by their alignment."""
+    begin, stop = len(other), 0
+    for operation in Levenshtein.opcodes(text, other):
+        first, last = max(start, operation.src_start), min(end, operation.src_end)
+        if first < last or (operation.src_start == operation.src_end and start < operation.src_start < end):
+            shift = operation.dest_start - operation.src_start
+            is_same = operation.tag == "equal"
+            begin = min(begin, first + shift if is_same else operation.dest_start)
+            stop = max(stop, last + shift if is_same else operation.dest_end)
+    if begin >= stop:
+        return 0, 0
+    around = word_at(other, begin), word_at(other, stop)
+    return (around[0] or (begin, stop))[0], max(stop, (around[1] or (0, stop))[1])
 
 
 def read_words(work: Path) -> list[str]:
