@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,20 +27,14 @@ _MAX_CANDIDATES = 64
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Lines by state, and the pooled errors of the model on the `judged` lines: accepted ones that it had read.
+    """The pooled errors of the model on the `judged` lines: accepted ones that it had read.
 
     `outlook` estimates the errors that are left.
     """
 
-    counts: Mapping[State, int]
     errors: ErrorRate
     judged: int
     outlook: Outlook
-
-    @property
-    def reviewed(self) -> int:
-        """The number of lines that are accepted or unreadable."""
-        return self.counts[State.ACCEPTED] + self.counts[State.UNREADABLE]
 
 
 class Presence:
@@ -146,7 +140,7 @@ class Session:
                 }
                 sure = [(line[-1], rate) for line, rate in zip(judged, self._errors.values(), strict=True)]
                 outlook = estimate_outlook(sure, self.store.confidences())
-                statistics = Statistics(self.store.counts(), pool(self._errors.values()), len(judged), outlook)
+                statistics = Statistics(pool(self._errors.values()), len(judged), outlook)
                 self._statistics = (stamp, statistics)
             return self._statistics[1]
 
@@ -166,8 +160,7 @@ class Session:
         accepted = self.store.counts()[State.ACCEPTED]
         with self._statistics_lock:
             if self._words is None or abs(accepted - self._words[0]) >= _NEW_WORDS_AFTER:
-                texts = [line.text for line in self.store.lines() if line.state is State.ACCEPTED]
-                self._words = (accepted, WordList(texts, read_words(self.work)))
+                self._words = (accepted, WordList(self.store.accepted_texts(), read_words(self.work)))
             return self._words[1]
 
     def alternatives(self, line: StoredLine, text: str, start: int, end: int, limit: int = 8) -> list[str]:

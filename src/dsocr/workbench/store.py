@@ -330,10 +330,14 @@ class CorrectionStore:
         return self._select(f"{columns} FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
 
     def confidences(self) -> list[tuple[bool, float | None, int]]:
-        """Of every line with a text: whether it is reviewed, its confidence, and its number of characters."""
+        """Of every line with a text that is reviewed or a model read: whether it is, its confidence, its characters."""
         reviewed = "state IN ('accepted', 'unreadable')"
-        rows = self._select(f"{reviewed}, confidence, LENGTH(text) FROM line WHERE text != ''")
-        return [(bool(is_reviewed), confidence, length) for is_reviewed, confidence, length in rows]
+        where = f"text != '' AND ({reviewed} OR confidence IS NOT NULL)"
+        return self._select(f"{reviewed}, confidence, LENGTH(text) FROM line WHERE {where}")
+
+    def accepted_texts(self) -> list[str]:
+        """The texts of all accepted lines."""
+        return [text for (text,) in self._select("text FROM line WHERE state = 'accepted'")]
 
     def review_times(self, visitor: str, limit: int = 100) -> list[str]:
         """When a visitor reviewed lines, the latest first (ISO 8601); undone reviews do not count."""

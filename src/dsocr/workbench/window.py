@@ -177,7 +177,7 @@ class Window:
     def _show(self, *, notified: bool = False, removed: bool = False) -> None:
         """Show the selected line and its page as the store has them; the arguments are those of `LineField.show`."""
         self._stamp = self._store.stamp()
-        self._show_status()
+        self._show_counts()
         line = self._line
         if line is None:
             return
@@ -200,9 +200,17 @@ class Window:
             self._scrolled_to = line.number
             self._list.scroll_to_selected()
 
-    def _show_status(self) -> None:
-        statistics = self._session.statistics()
-        self._counts.set_text(self._t("counts", reviewed=statistics.reviewed, all=sum(statistics.counts.values())))
+    def _show_counts(self) -> None:
+        counts = self._store.counts()
+        reviewed = counts[State.ACCEPTED] + counts[State.UNREADABLE]
+        self._counts.set_text(self._t("counts", reviewed=reviewed, all=sum(counts.values())))
+
+    async def _show_status(self) -> None:
+        """Show the model's errors, which take a moment to count in a large archive, and what goes on meanwhile."""
+        statistics = await run.io_bound(self._session.statistics)
+        if statistics is None:  # the workbench is shutting down
+            return
+        self._show_counts()
         cer = f"{statistics.errors.rate:.1%}"
         judged = statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
@@ -279,9 +287,9 @@ class Window:
 
     # Selecting lines
 
-    def _poll(self) -> None:
+    async def _poll(self) -> None:
         """Show what other people and the model changed meanwhile; drafts stay."""
-        self._show_status()
+        await self._show_status()
         if self._store.stamp() == self._stamp or self._line is None:
             return
         now = self._store.line(self._line.number)
@@ -472,4 +480,4 @@ class Window:
                 await run.io_bound(self._session.training.start)
         except DsocrError as error:
             notify_error(error)
-        self._show_status()
+        await self._show_status()
