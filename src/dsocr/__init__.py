@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
     from dsocr.evaluation.metrics import cer, wer
     from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.io.web import FetchOptions
     from dsocr.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "DsocrError",
+    "FetchOptions",
     "ModelError",
     "Reader",
     "Run",
@@ -69,6 +71,7 @@ _MODULES = {
     "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
     "dsocr.evaluation.metrics": ("cer", "wer"),
     "dsocr.evaluation.scorecard": ("Scorecard",),
+    "dsocr.io.web": ("FetchOptions",),
     "dsocr.training.trainer": ("Trainer",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

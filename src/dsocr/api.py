@@ -22,6 +22,7 @@ from dsocr.document import Split, Unit
 from dsocr.errors import ConfigError, ModelError
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import FetchOptions
 from dsocr.runs import READING, History, RunFolder, read_history
 
 if TYPE_CHECKING:
@@ -294,9 +295,10 @@ def transcribe(
     second: "StrPath | Sequence[StrPath]" = (),
     strict: bool = False,
     overwrite: bool = False,
+    fetch: FetchOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> "TranscribeReport":
-    """Transcribe images, PDF, ALTO or PAGE files, archives or folders with a run or an exported adapter.
+    """Transcribe images, PDF, ALTO, PAGE, archives, folders, IIIF or METS with a run or an exported adapter.
 
     Args:
         run: A run folder, the folder of an exported adapter, or a reader of one.
@@ -314,6 +316,7 @@ def transcribe(
         second: Other readers: runs, bases, or predictions of other tools, as for `evaluate`.
         strict: Stop at the first input that cannot be read, instead of counting it.
         overwrite: Replace an earlier output.
+        fetch: How IIIF manifests and METS files are fetched.
         progress: Called with the numbers of pages done and in total, instead of a progress bar.
 
     An interrupted transcription resumes when it is called again.
@@ -349,6 +352,7 @@ def transcribe(
             overwrite=overwrite,
             reader=None if reader is None else reader._local,
             combiner=combiner,
+            fetch=fetch,
             progress=callback,
         )
 
@@ -483,6 +487,7 @@ class Reader:
         review: StrPath | None = None,
         strict: bool = False,
         overwrite: bool = False,
+        fetch: FetchOptions | None = None,
         progress: ProgressCallback | None = None,
     ) -> "TranscribeReport":
         """Transcribe files and folders; see `dsocr.transcribe`. Raises ModelError for a base without an adapter."""
@@ -498,6 +503,7 @@ class Reader:
             review=review,
             strict=strict,
             overwrite=overwrite,
+            fetch=fetch,
             progress=progress,
         )
 

@@ -77,6 +77,7 @@ class SkipReason(StrEnum):
     BAD_IMAGE = "image cannot be read"
     UNWRITABLE = "no place in the target format"
     ARCHIVE = "archive inside an archive"
+    NOT_FETCHED = "not fetched"
 
     @property
     def is_fault(self) -> bool:

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -13,6 +13,9 @@ from typer.core import TyperCommand, TyperGroup
 from dsocr import __version__
 from dsocr.console import Printer, make_output_utf8
 from dsocr.errors import ConfigError, DsocrError, Interrupted
+
+if TYPE_CHECKING:
+    from dsocr.io.web import FetchOptions
 
 GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
 """Groups of commands, in the order in which `dsocr --help` lists them."""
@@ -176,6 +179,10 @@ Page = Annotated[str | None, typer.Option("--page", help="Page: a column, or a p
 Document = Annotated[
     str | None, typer.Option("--document", help="Document of the page: a column, or a pattern over file names.")
 ]
+Fetch = Annotated[
+    list[str] | None,
+    typer.Option("--fetch", help="How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable."),
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable."),
@@ -205,6 +212,13 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
             f"--column {bad[0]!r} has no =", hint="write role=NAME, for example text=label", code="option-invalid"
         )
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+def parse_fetch(settings: Sequence[str] | None) -> "FetchOptions":
+    """Parse `--fetch name=value` options."""
+    from dsocr.io.web import FetchOptions
+
+    return FetchOptions.parse(settings)
 
 
 def print_json(printer: Printer, value: object) -> None:

@@ -11,6 +11,7 @@ from dsocr.cli.app import (
     Columns,
     Document,
     Encoding,
+    Fetch,
     Format,
     Json,
     Output,
@@ -23,6 +24,7 @@ from dsocr.cli.app import (
     Writer,
     command,
     parse_columns,
+    parse_fetch,
     print_json,
     quiet_libraries,
 )
@@ -51,6 +53,9 @@ def _print_formats(wanted: bool) -> None:
     for format_ in SOURCE_FORMATS.values():
         typer.echo(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
     typer.echo("A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub.")
+    typer.echo(
+        "IIIF manifests, IIIF collections and METS are files or addresses: dsocr prepare https://... -o data/mine"
+    )
     typer.echo("The format is detected; --format NAME decides where a folder holds several.")
     raise typer.Exit
 
@@ -58,7 +63,10 @@ def _print_formats(wanted: bool) -> None:
 @command("Data", "dsocr prepare scans -o data/mine", r"dsocr prepare export.zip -o data/mine --writer '(\w+?)_\d+'")
 def prepare(
     source: Annotated[
-        Path, typer.Argument(help="Folder of scans with transcriptions, a zip archive, a table, or hf:owner/name.")
+        Path,
+        typer.Argument(
+            help="Folder of scans with transcriptions, a zip archive, a table, IIIF, METS, or hf:owner/name."
+        ),
     ],
     output: Output,
     format: Format = None,
@@ -97,6 +105,7 @@ def prepare(
     mojibake: Annotated[str | None, typer.Option(help="Text decoded with a wrong encoding: keep or repair.")] = None,
     line_end_hyphens: Annotated[str | None, typer.Option(help="Words broken at a line end: keep or join.")] = None,
     encoding: Encoding = None,
+    fetch: Fetch = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -128,6 +137,7 @@ def prepare(
             workers=workers,
             text_policy=read_policy(text_policy, policy),
             encoding=encoding,
+            fetch=parse_fetch(fetch),
             strict=strict,
             overwrite=overwrite,
             progress=progress,
@@ -482,6 +492,7 @@ def convert(
     document: Document = None,
     column: Columns = None,
     encoding: Encoding = None,
+    fetch: Fetch = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -501,6 +512,7 @@ def convert(
             document=document,
             columns=parse_columns(column),
             encoding=encoding,
+            fetch=parse_fetch(fetch),
             strict=strict,
             overwrite=overwrite,
             progress=progress,

@@ -15,6 +15,7 @@ import typer
 
 from dsocr.cli.app import (
     Encoding,
+    Fetch,
     Format,
     Json,
     Output,
@@ -24,6 +25,7 @@ from dsocr.cli.app import (
     Strict,
     Writer,
     command,
+    parse_fetch,
     print_json,
     quiet_libraries,
 )
@@ -31,6 +33,7 @@ from dsocr.cli.share_commands import TOKEN, listen
 from dsocr.console import Printer
 from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.io.files import safe_stem
 
 if TYPE_CHECKING:
     from dsocr.inference.combine import Combiner
@@ -47,7 +50,7 @@ _LISTED = 20
 )
 def transcribe(
     run: Annotated[Path, typer.Argument(help="Run folder, exported adapter, or the base small.")],
-    inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="One file, whose suffix says the format, or a folder.")
     ],
@@ -78,6 +81,7 @@ def transcribe(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that open pages; four, or one per core if fewer, if not given.")
     ] = None,
+    fetch: Fetch = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -109,6 +113,7 @@ def transcribe(
             shard=share,
             strict=strict,
             overwrite=overwrite,
+            fetch=parse_fetch(fetch),
             review=review,
             progress=progress,
             engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
@@ -205,6 +210,7 @@ def suggest(
     format: Format = None,
     writer: Writer = None,
     encoding: Encoding = None,
+    fetch: Fetch = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -230,6 +236,7 @@ def suggest(
             encoding=encoding,
             strict=strict,
             overwrite=overwrite,
+            fetch=parse_fetch(fetch),
             progress=progress,
             combiner=combiner,
         )
@@ -270,6 +277,7 @@ def workbench(
     format: Format = None,
     writer: Writer = None,
     encoding: Encoding = None,
+    fetch: Fetch = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8080,
     share: Annotated[
         bool, typer.Option("--share", help="Let other machines in, with the token in the printed address.")
@@ -282,12 +290,13 @@ def workbench(
     quiet: Quiet = False,
 ) -> None:
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
+    from dsocr.data.fetch import is_manifest, web_address
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.runs import RunFolder
     from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, find_training_config
     from dsocr.workbench.session import Session
 
-    if not source.exists():
+    if not (source.exists() or is_manifest(source)):
         raise DataError("no such file or folder", where=source, code="file-missing")
     reads = None if run is None else RunFolder.to_read_with(run)
     if reads is not None:
@@ -310,11 +319,14 @@ def workbench(
     host = ANY if share else HOST
     listen(host, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
     printer = Printer(quiet=quiet)
-    folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
+    beside = Path(safe_stem(source.as_posix().partition(":/")[2])) if web_address(source) else source
+    folder = work or beside.resolve().with_name(f"{beside.resolve().stem}.workbench")
     report = SourceReport(strict=False)
     with ExitStack() as stack:
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
-        archive = stack.enter_context(open_archive(store, source, folder / "unpacked"))
+        with printer.progress("fetching", "pages") as progress:
+            unpacked = folder / "unpacked"
+            archive = stack.enter_context(open_archive(store, source, unpacked, parse_fetch(fetch), progress))
         with printer.progress("finding lines", "pages") as progress:
             options = {"format": format, "writer": writer, "encoding": encoding}
             new = import_pages(store, archive, report, **options, progress=progress)

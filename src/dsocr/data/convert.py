@@ -30,6 +30,7 @@ from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset, is_system_file
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import FetchOptions
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
@@ -117,6 +118,7 @@ def convert(
     encoding: str | None = None,
     strict: bool = False,
     overwrite: bool = False,
+    fetch: FetchOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> ConvertReport:
     """Write the content of a source into the folder `output` in the target format `to`.
@@ -132,7 +134,7 @@ def convert(
     with (
         text_encoding(encoding),
         writing_folder(output) as folder,
-        open_source(source, folder.with_name(f"{folder.name}-unpacked")) as opened,
+        open_source(source, folder.with_name(f"{folder.name}-unpacked"), fetch, progress) as opened,
     ):
         format_name, read = _reader(opened, format, named_columns)
         names = NamePatterns({"writer": writer, "page": page, "document": document})

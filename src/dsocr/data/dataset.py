@@ -65,7 +65,8 @@ class Card(BaseModel):
     fold 1. `like` is the earlier dataset whose splits were kept. `crossing` counts the writers, documents, pages and
     texts in more than one split. `text_changes` counts the texts that each rule of the text policy changed, `skipped`
     what of the source is not in the dataset, and `unmatched` the names that a pattern did not match; their samples have
-    no writer, page or document. `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`.
+    no writer, page or document. `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`. `manifests` are
+    those of a IIIF or METS source: `id`, `label`, `rights` and `attribution`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -96,6 +97,7 @@ class Card(BaseModel):
     unmatched: dict[str, CountCard]
     notes: list[str] = Field(default=[], validation_alias=AliasChoices("notes", "remarks"))
     repaired: dict[str, CountCard] = {}
+    manifests: list[dict[str, str]] = []
 
     def policy(self) -> TextPolicy:
         """The text policy; settings that an older card lacks have their defaults."""

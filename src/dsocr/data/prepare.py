@@ -41,10 +41,13 @@ from dsocr.io.cropping import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
+from dsocr.io.web import FetchOptions
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank
 
 DEFAULT_POLICY = TextPolicy()
+MANIFEST_COLUMNS = ("canvas", "rights")
+"""Columns of samples from IIIF and METS: the page that a sample is from, and the terms of its use."""
 
 
 def prepare(
@@ -70,9 +73,10 @@ def prepare(
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
+    fetch: FetchOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> Dataset:
-    """Write a dataset folder from a folder, a table or another file, a zip archive, or `hf:owner/name`.
+    """Write a dataset folder from a folder, a table or another file, a zip archive, `hf:owner/name`, IIIF or METS.
 
     Crops of an earlier run with the same source, finished or killed, are reused.
 
@@ -100,6 +104,7 @@ def prepare(
         workers: Number of processes; None means one per core.
         strict: Raise DataError at the first fault instead of skipping it.
         overwrite: Replace an existing dataset.
+        fetch: How a IIIF or METS source is fetched; its manifests' rights go to the card.
         progress: Called after each page.
     """
     source, output = Path(source), Path(output)
@@ -112,7 +117,11 @@ def prepare(
     check_output_folder(output, source, overwrite=overwrite)
     report = SourceReport(strict)
     patterns = {"writer": writer, "page": page, "document": document}
-    with text_encoding(encoding), open_work_folder(output) as work, open_source(source, work.unpacked) as opened:
+    with (
+        text_encoding(encoding),
+        open_work_folder(output) as work,
+        open_source(source, work.unpacked, fetch, progress) as opened,
+    ):
         chosen = detect_format(opened.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
         if like is None and is_dataset(output):
@@ -122,7 +131,7 @@ def prepare(
         )
         total = reader.count()
         work.journal.add_earlier_crops(output)
-        with worker_processes(workers) as pool, closing(_Recorder(work.pages, report)) as recorder:
+        with worker_processes(workers) as pool, closing(_Recorder(work.pages, report, opened)) as recorder:
             for result in Cropper(work, output, pool).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:
@@ -165,6 +174,7 @@ def prepare(
             skipped=report.skipped_card(),
             unmatched=report.unmatched_card(),
             notes=report.notes,
+            manifests=opened.index.rights if opened.index else [],
         )
         report.write_skipped(work.draft)
         card.write(work.draft)
@@ -185,7 +195,7 @@ class _PageReader:
     def pages(self, report: SourceReport, *, counting: bool = False) -> Iterator[Page]:
         """The pages that have samples with a text; for counting, their outlines are not compared with baselines."""
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
-            page = self.names.apply(page, report)
+            page = self.names.apply(self.source.describe(page), report)
             if not counting:
                 page, repaired = outline_by_baselines(page)
                 report.outlined_by_baselines += [line.where for line in repaired]
@@ -259,8 +269,9 @@ def _visible(character: str) -> str:
 class _Recorder:
     """Names the samples of cropped pages and lists them in a file, and records failures in the report."""
 
-    def __init__(self, path: Path, report: SourceReport) -> None:
+    def __init__(self, path: Path, report: SourceReport, source: OpenedSource) -> None:
         self._file = path.open("w", encoding="utf-8")
+        self._columns = MANIFEST_COLUMNS if source.index else ()
         self._report = report
         self._stems = UniqueStems()
         self.candidates: list[SplitCandidate] = []
@@ -285,6 +296,7 @@ class _Recorder:
                 name += Path(crop.file).suffix
                 cut["lines"][place][0] = name
                 row = _sample_row(name, line, cropped_outline(line, page, crops.size), page)
+                row |= {column: page.columns.get(column, "") for column in self._columns}
                 samples.append((str(result.folder / crop.file), row))
                 given = (page.writer or None, page.document or None, page.page or None, page.split)
                 self.candidates.append(SplitCandidate(page.name, line.where, line.text, *given))

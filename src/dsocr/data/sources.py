@@ -1,29 +1,33 @@
 """Open what a user names as a source, name the writers, pages and documents of its images, and group their lines.
 
-A source is a file, a folder, a zip archive or `hf:owner/name`. Everything that is skipped, changed or ambiguous on the
-way is collected in a SourceReport.
+A source is a file, a folder, a zip archive, `hf:owner/name`, or a IIIF manifest or METS file, also on the web.
+Everything that is skipped, changed or ambiguous on the way is collected in a SourceReport.
 """
 
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, Unit, bounds
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
+from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
 from dsocr.io.encodings import writable
 from dsocr.io.files import inside, link_or_copy, list_files, relative
 from dsocr.io.hub import HubDataset, fetch_dataset, is_hub_id
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import DEFAULT_FETCH, FetchOptions
 from dsocr.text import is_blank
 
 _IMAGE_CONTAINERS = IMAGE_SUFFIXES | {".parquet", ".pdf"}
@@ -31,21 +35,45 @@ _IMAGE_CONTAINERS = IMAGE_SUFFIXES | {".parquet", ".pdf"}
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source to read at `path`; `name` is what cards call it, `items` were found while opening it."""
+    """A source to read at `path`; `name` is what cards call it, `items` were found while opening it.
+
+    `index` says where the pages of a fetched source are from.
+    """
 
     path: Path
     name: str
     items: Sequence[Skipped | Note]
+    index: SourceIndex | None = None
+
+    def describe(self, page: Page) -> Page:
+        """Return the page with what its manifest says about it as columns."""
+        found = self.index and self.index.find(relative(page.image, self.path))
+        if not found:
+            return page
+        manifest, canvas = found[0].manifest, found[1].page
+        told = {"canvas": canvas.id, "label": plain(canvas.label), "manifest": plain(manifest.label) or manifest.id}
+        return replace(page, columns={**page.columns, **told, "rights": manifest.rights or manifest.attribution})
 
 
 @contextmanager
-def open_source(source: Path, folder: Path) -> Iterator[OpenedSource]:
+def open_source(
+    source: Path, folder: Path, fetch: FetchOptions | None = None, progress: ProgressCallback | None = None
+) -> Iterator[OpenedSource]:
     """Open a source for the duration of the block.
 
-    Archives are unpacked, also those in a folder without images of its own, and Hub datasets are fetched into the Hub's
-    cache. What is unpacked goes to `folder`, which must not exist and is deleted afterwards.
+    Archives are unpacked, also those in a folder without images of its own, Hub datasets are fetched into the Hub's
+    cache, and the pages of manifests into ours, with `progress`. What is unpacked goes to `folder`, which must not
+    exist and is deleted afterwards.
     """
     items: list[Skipped | Note] = []
+    if is_manifest(source):
+        try:
+            path, index = fetch_source(source, folder, fetch or DEFAULT_FETCH, progress)
+            items += [Skipped(SkipReason(reason), where, message) for reason, where, message in index.skipped]
+            yield OpenedSource(path, index.source, [*items, *map(Note, index.notes)], index)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
     root, name, archives = source, source.resolve().name, []
     dataset = HubDataset.parse(source)
     if dataset:
@@ -310,12 +338,19 @@ class UntranscribedSource:
     path: Path
     format: Format | None
     names: NamePatterns
+    find_lines: Callable[[Path, str], tuple[Line, ...]]
 
     @classmethod
-    def open(cls, path: Path, format_: str | None, patterns: Mapping[str, str | None]) -> "UntranscribedSource":
-        """Recognise the format; images without any transcription have none."""
+    def open(
+        cls,
+        path: Path,
+        format_: str | None,
+        patterns: Mapping[str, str | None],
+        find_lines: Callable[[Path, str], tuple[Line, ...]] = lambda image, where: (Line("", where),),
+    ) -> "UntranscribedSource":
+        """Recognise the format; images without any transcription have none, and `find_lines` finds their lines."""
         is_plain = format_ is None and _has_only_images(path)
-        return cls(path, None if is_plain else detect_format(path, format_, {}), NamePatterns(patterns))
+        return cls(path, None if is_plain else detect_format(path, format_, {}), NamePatterns(patterns), find_lines)
 
     @property
     def format_name(self) -> str:
@@ -332,13 +367,16 @@ class UntranscribedSource:
         if self.format is None:
             folder = self.path if self.path.is_dir() else self.path.parent
             for path in list_files(folder, IMAGE_SUFFIXES) if self.path.is_dir() else [self.path]:
-                yield _image_as_line(path, relative(path, folder))
+                yield self._as_page(path, relative(path, folder))
             return
         for item in self.format.read(self.path, {}):
             if isinstance(item, Skipped) and item.reason is SkipReason.NO_TRANSCRIPTION and self.path.is_dir():
                 with suppress(DataError):
-                    item = _image_as_line(inside(self.path, item.where), item.where)
+                    item = self._as_page(inside(self.path, item.where), item.where)
             yield item
+
+    def _as_page(self, path: Path, where: str) -> Page:
+        return Page(path, where.rpartition(".")[0] or where, where, self.find_lines(path, where))
 
 
 def _has_only_images(source: Path) -> bool:
@@ -352,7 +390,3 @@ def _has_only_images(source: Path) -> bool:
     except DataError as error:
         return error.code == "no-format-found"
     return False
-
-
-def _image_as_line(path: Path, where: str) -> Page:
-    return Page(path, where.rpartition(".")[0] or where, where, (Line("", where),))

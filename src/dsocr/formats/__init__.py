@@ -16,8 +16,10 @@ from dsocr.formats import (
     hkr,
     hocr,
     iam,
+    iiif,
     label_studio,
     messages,
+    mets,
     page,
     parquet,
     pdf,
@@ -33,7 +35,7 @@ from dsocr.io.files import list_files
 
 _MODULES = (
     *(alto, page, tables, parquet, coco, hkr, iam, rimes, messages, label_studio, pdf, text_files),
-    *(hocr, tei),
+    *(hocr, tei, iiif, mets),
 )
 
 _PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}

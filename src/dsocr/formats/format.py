@@ -76,7 +76,8 @@ class Format:
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
-    a PDF stay together in formats that are `multipage`.
+    a PDF stay together in formats that are `multipage`. After all pages of a folder, `write_index` gets the folder,
+    pairs of an image and the file written for it, and what the name of a shard's own file ends in.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Format:
     suffix: str = ""
     one_page_per_file: bool = False
     multipage: bool = False
+    write_index: Callable[[Path, Sequence[tuple[Path, Path]], str], None] = _unsupported
 
     @property
     def can_read(self) -> bool:
@@ -111,6 +113,11 @@ class Format:
     def can_convert_to(self) -> bool:
         """True if a dataset can be converted to this format."""
         return self.open_writer is not _unsupported
+
+    @property
+    def can_write_index(self) -> bool:
+        """True if a folder of transcribed pages has a file for all of them."""
+        return self.write_index is not _unsupported
 
     @property
     def can_write_pages(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Literal
 from PIL import Image
 
 from dsocr.data.detected_lines import find_lines, reading_outlines
+from dsocr.data.fetch import is_manifest
 from dsocr.data.segment import SegmentedLine, segment
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source
 from dsocr.document import Line, Outline, Page, Skipped, Unit
@@ -29,6 +30,8 @@ from dsocr.images import IMAGE_SUFFIXES, count_frames, decode_image, read_bytes,
 from dsocr.io.archives import is_archive
 from dsocr.io.cropping import CropFailure, crop_lines, scale_line, scale_outline
 from dsocr.io.files import is_reserved, list_files, relative
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import FetchOptions
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import is_blank
 
@@ -188,26 +191,33 @@ class FoundPages:
 
 @contextmanager
 def find_pages(
-    inputs: Sequence[Path], unpacked: Path, *, shows: Shows | None = None, out: Path | None = None
+    inputs: Sequence[Path],
+    unpacked: Path,
+    *,
+    shows: Shows | None = None,
+    out: Path | None = None,
+    fetch: FetchOptions | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Iterator[FoundPages]:
     """Find the pages of all inputs; archives are unpacked into the folder `unpacked` until the block ends.
 
+    The pages of manifests are fetched as `fetch` says, with `progress`.
     `shows` says what image files show; None guesses it from their shape. Files in `out` are not inputs. Raises
     DataError for an input that does not exist.
     """
     together = Path(" ".join(map(str, inputs)))
     for given in inputs:
-        if not given.exists():
+        if not (given.exists() or is_manifest(given)):
             hint = f'put a path with spaces in quotes: "{together}"' if together.exists() else None
             raise DataError("no such file or folder", code="input-missing", where=given, hint=hint)
     found = FoundPages(out)
     with ExitStack() as stack:
         for number, given in enumerate(inputs):
             root = given
-            if given.is_dir() or is_archive(given):
+            if given.is_dir() or is_archive(given) or is_manifest(given):
                 unpacked.mkdir(parents=True, exist_ok=True)
                 try:
-                    source = stack.enter_context(open_source(given, unpacked / str(number)))
+                    source = stack.enter_context(open_source(given, unpacked / str(number), fetch, progress))
                 except DataError as error:
                     found.failed.append(f"{given.name}: {error.message}")
                     continue

@@ -24,16 +24,18 @@ from dsocr.data.convert import Conversion, check_conversion_folder, converted_fi
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource, open_source
-from dsocr.document import Page, Skipped, SkipReason
+from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
-from dsocr.images import open_image, read_bytes
+from dsocr.images import open_image, read_bytes, upright_size
 from dsocr.inference.combine import Combiner
+from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.atomic import writing_folder
 from dsocr.io.cropping import CropFailure, crop_page
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
+from dsocr.io.web import FetchOptions
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.runs import RunFolder, to_json
 
@@ -185,6 +187,7 @@ def suggest(
     progress: Callable[[int, int], None] | None = None,
     reader: "ReadCandidates | None" = None,
     combiner: Combiner | None = None,
+    fetch: FetchOptions | None = None,
 ) -> Suggestions:
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
@@ -201,9 +204,9 @@ def suggest(
     with (
         text_encoding(encoding),
         writing_folder(out) as folder,
-        open_source(source, folder.with_name(f"{folder.name}-unpacked")) as opened,
+        open_source(source, folder.with_name(f"{folder.name}-unpacked"), fetch, progress) as opened,
     ):
-        untranscribed = UntranscribedSource.open(opened.path, format, {"writer": writer})
+        untranscribed = UntranscribedSource.open(opened.path, format, {"writer": writer}, _LinesOfPages())
         list(notes.filter_pages(opened.items))
         counting = SourceReport(strict=False)
         lines = sum(len(image.lines) for image in untranscribed.pages(counting))
@@ -246,6 +249,24 @@ def suggest(
         )
         card.write(folder)
     return Suggestions(out, choices, lines, notes.skipped, card.notes)
+
+
+class _LinesOfPages:
+    """Finds the lines of page images without any, once each."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, tuple[Line, ...]] = {}
+
+    def __call__(self, image: Path, where: str) -> tuple[Line, ...]:
+        """Return the lines of a page; an image of a line is its only line."""
+        if image not in self._found:
+            try:
+                is_page = guess_shows(upright_size(image)) == "page"
+                lines = choose_segmenter(DETECTOR)(read_bytes(image), where) if is_page else ()
+            except DataError:  # reported when it is cut
+                lines = ()
+            self._found[image] = tuple(lines) or (Line("", where),)
+        return self._found[image]
 
 
 ReadCandidates = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]

@@ -24,6 +24,7 @@ from dsocr.inference.pages import ImageReader, TranscribedPage, read_into, read_
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
 from dsocr.io.files import current_time
+from dsocr.io.web import FetchOptions
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json, write_atomically
@@ -86,14 +87,20 @@ class Target:
         for format_ in self.formats:
             has_unique_suffix = sum(other.suffix == format_.suffix for other in self.formats) == 1
             suffix = format_.suffix if has_unique_suffix else f".{format_.name}{format_.suffix}"
+            written: list[tuple[Path, Path]] = []
             for name, group in self._group_by_file(read(), format_):
                 path = draft / f"{name}{suffix}"
                 path.parent.mkdir(parents=True, exist_ok=True)
+                pages = list(group) if format_.can_write_index else []
                 try:
-                    format_.write_pages(group, path, step)
+                    format_.write_pages(pages or group, path, step)
                 except DataError as error:
                     path.unlink(missing_ok=True)
                     failed.append(f"{name}: {error.message}")
+                else:
+                    written += [(page.image, path) for page in pages]
+            if written:
+                format_.write_index(draft, written, self._shard_suffix)
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         content = {**card, "failed": card["failed"] + len(failed), "files": files}
         write_atomically(draft / f"{CARD}{self._shard_suffix}.json", to_json(content))
@@ -206,6 +213,7 @@ def transcribe(
     reader: ImageReader | None = None,
     workers: int | None = None,
     combiner: Combiner | None = None,
+    fetch: FetchOptions | None = None,
 ) -> TranscribeReport:
     """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
 
@@ -215,8 +223,8 @@ def transcribe(
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
     `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
     replaces the run's own network. `workers` is the number of processes that open pages on this machine. `combiner`
-    has other readers, whose readings are combined with the run's. `progress` is called with the numbers of pages done
-    and in total.
+    has other readers, whose readings are combined with the run's. `fetch` says how manifests are fetched.
+    `progress` is called with the numbers of pages done and in total.
     """
     if combiner is not None and engine is not None:
         raise ConfigError("a second reader reads in this process", code="option-invalid", hint="leave --engine out")
@@ -229,7 +237,7 @@ def transcribe(
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
         work_folder(out) as (journal, folder),
-        find_pages(inputs, folder / "unpacked", shows=shows, out=out) as found,
+        find_pages(inputs, folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as found,
     ):
         if not found.pages or (strict and found.failed):
             message = _summary(found.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import unicodedata
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -156,6 +157,15 @@ def current_time() -> datetime:
     """The time, or the one in SOURCE_DATE_EPOCH, with which the same source gives the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+
+
+def cache_path(name: str) -> Path:
+    """The folder `name` in `DSOCR_CACHE` if set, else in the system's cache folder of the user."""
+    if folder := os.environ.get("DSOCR_CACHE"):
+        return Path(folder) / name
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "dsocr" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsocr" / name
 
 
 def shipped_path(name: str) -> Path:

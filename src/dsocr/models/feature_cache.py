@@ -8,7 +8,6 @@ prepares pixels, and the libraries it calls. Shapes: `n` image slots, `D` width 
 import hashlib
 import json
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from dsocr.errors import DataError
+from dsocr.io.files import cache_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -266,12 +266,8 @@ def code_hash(*places: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder of features: in `DSOCR_CACHE` if set, else in the system's cache folder of the user."""
-    if folder := os.environ.get("DSOCR_CACHE"):
-        return Path(folder) / "vision"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "dsocr" / "vision"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsocr" / "vision"
+    """Return the folder of features in the user's cache."""
+    return cache_path("vision")
 
 
 def _package_versions() -> str:

@@ -21,6 +21,7 @@ from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
+from dsocr.io.web import FetchOptions
 from dsocr.text import comparable
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
@@ -82,8 +83,14 @@ class Archive:
 
 
 @contextmanager
-def open_archive(store: CorrectionStore, source: Path, folder: Path) -> Iterator[Archive]:
-    """The files of a source until the block ends; archive files are unpacked into `folder`.
+def open_archive(
+    store: CorrectionStore,
+    source: Path,
+    folder: Path,
+    fetch: FetchOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Archive]:
+    """The files of a source until the block ends; archive files are unpacked into `folder`, pages of manifests fetched.
 
     Raises DataError if the store belongs to another source, or the source is a single file other than a PDF or archive.
     """
@@ -93,7 +100,7 @@ def open_archive(store: CorrectionStore, source: Path, folder: Path) -> Iterator
         message = f"holds the corrections of {known}, not of {source.name}"
         raise DataError(message, code="other-source", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
-    with open_source(source, folder) as held:
+    with open_source(source, folder, fetch, progress) as held:
         if held.path.is_dir():
             yield Archive(held.path, held.path)
         elif held.path.suffix.lower() in PDF_SUFFIXES:

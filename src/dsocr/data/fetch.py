@@ -1,0 +1,346 @@
+"""Fetch the pages of a IIIF manifest, a IIIF collection or a METS file into a folder that is a source like any other.
+
+The folder has the images, a PAGE file for each image whose lines are annotated, ALTO and PAGE files as they came, and
+an index. It stays in the user's cache, so that the next command has it already, and an interrupted one resumes: a file
+has its name only when it is whole.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+from uuid import uuid4
+
+from dsocr.document import Page, SkipReason
+from dsocr.errors import DataError
+from dsocr.formats import parse_xml_page
+from dsocr.formats.format import ImageFinder
+from dsocr.formats.iiif import (
+    collection_members,
+    id_of,
+    image_address,
+    is_collection,
+    is_iiif,
+    parse_manifest,
+    parse_service,
+    read_lines,
+)
+from dsocr.formats.manifest import (
+    INDEX,
+    ORIGINAL,
+    FetchedManifest,
+    FetchedPage,
+    Manifest,
+    ManifestPage,
+    SourceIndex,
+    plain,
+    read_index,
+)
+from dsocr.formats.mets import parse_mets
+from dsocr.formats.page import page_document
+from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, serialize
+from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, upright_size
+from dsocr.io.atomic import explain_disk_errors
+from dsocr.io.encodings import head
+from dsocr.io.files import cache_path, current_time, inside, safe_stem
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
+
+_ADDRESS = re.compile(r"(https?):/+(.+)")
+_METS = re.compile(rb"<(?:[\w.-]+:)?mets[\s>]")
+_IIIF = re.compile(rb"iiif\.io/api/presentation|shared-canvas\.org")
+_MAX_DOCUMENT = 64 * 1024 * 1024
+_MAX_IMAGE = 512 * 1024 * 1024
+_MAX_MANIFESTS = 10_000
+_JSON = "application/ld+json, application/json;q=0.9, */*;q=0.1"
+_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "GIF": ".gif", "JPEG2000": ".jp2"}
+_NOT_SUPPORTED = frozenset({400, 404, 405, 406, 410, 414, 415, 422, 501})
+"""Answers of image services to a size that they do not offer."""
+_TOLERANCE = 2
+"""Pixels by which servers may round sides differently."""
+
+
+def web_address(source: Path) -> str | None:
+    """Return the address that a path was made of, which has lost a slash; None for any other path."""
+    found = _ADDRESS.fullmatch(source.as_posix())
+    return f"{found[1]}://{found[2]}" if found else None
+
+
+def is_manifest(source: Path) -> bool:
+    """Whether a source is an address, or a file with a IIIF manifest or collection or METS."""
+    if web_address(source):
+        return True
+    suffix = source.suffix.lower()
+    pattern = {".json": _IIIF, ".jsonld": _IIIF, ".xml": _METS, ".mets": _METS}.get(suffix)
+    return pattern is not None and source.is_file() and pattern.search(head(source)) is not None
+
+
+def fetch_source(
+    source: Path, folder: Path, options: FetchOptions = DEFAULT_FETCH, progress: ProgressCallback | None = None
+) -> tuple[Path, SourceIndex]:
+    """Fetch all pages of a manifest; what was fetched before is not fetched again, and what failed is tried again.
+
+    Returns the folder, which is `folder` for a METS file whose files are all local. Raises DataError if the manifest
+    itself cannot be fetched or read.
+    """
+    address = web_address(source)
+    raw = None if address else source.read_bytes()
+    key = f"{address or hashlib.sha256(raw or b'').hexdigest()}\n{options.size}\n{options.group}\n{options.texts}"
+    root = cache_path("sources") / hashlib.sha256(key.encode()).hexdigest()[:20]
+    if raw is not None and _METS.search(raw[:65536]) and not re.search(rb"""=\s*["']https?://[^"']+\.\w""", raw):
+        root = folder
+    if options.fresh:
+        shutil.rmtree(root, ignore_errors=True)
+    known = read_index(root)
+    if known is not None and not known.skipped:
+        return root, known
+    with explain_disk_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        fetcher = _Fetcher(root, WebClient(options), options, None if address else source.resolve().parent)
+        content = fetcher.document(address, _JSON) if address else raw or b""
+        is_mets = _METS.search(content[:65536]) is not None
+        where = address or source.resolve().as_uri()
+        if is_mets:
+            manifests = [parse_mets(content, where, images=options.group, texts=options.texts)]
+            _write_whole(root / ORIGINAL, content)
+        else:
+            manifests = list(fetcher.manifests(_parse_json(content, where), where))
+        fetched = fetcher.fetch(manifests, progress)
+        index = SourceIndex(
+            address or source.name,
+            "mets" if is_mets else "iiif",
+            current_time().isoformat(timespec="seconds"),
+            tuple(fetched),
+            tuple(fetcher.skipped),
+            tuple(fetcher.notes),
+        )
+        _write_whole(root / INDEX, index.to_json().encode())
+    return root, index
+
+
+def _parse_json(content: bytes, where: str) -> Any:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        message, hint = "is neither JSON nor METS", "give the address of a IIIF manifest, a IIIF collection or METS"
+        raise DataError(message, code="not-a-manifest", where=where, hint=hint) from error
+    if not is_iiif(document):
+        message, hint = "is JSON, but no IIIF manifest or collection", "look for the manifest's own address"
+        raise DataError(message, code="not-a-manifest", where=where, hint=hint)
+    return document
+
+
+def _is_whole(document: Any) -> bool:
+    """Whether a manifest or collection is here, not only its address."""
+    keys = ("items", "sequences", "manifests", "collections", "members", "first")
+    return isinstance(document, dict) and any(document.get(key) for key in keys)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{uuid4().hex[:8]}.part")
+    try:
+        draft.write_bytes(content)
+        Path(draft).replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Fetcher:
+    """Fetches into `root`; `local` is the folder of a manifest that is a file."""
+
+    root: Path
+    client: WebClient
+    options: FetchOptions
+    local: Path | None
+    skipped: list[tuple[str, str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def document(self, address: str, accept: str) -> bytes:
+        """Return a document, which stays in the folder for a run that resumes."""
+        path = self.root / ".documents" / hashlib.sha256(address.encode()).hexdigest()[:20]
+        if path.is_file():
+            return path.read_bytes()
+        content = require_document(self.client, address, limit=_MAX_DOCUMENT, accept=accept).content
+        _write_whole(path, content)
+        return content
+
+    def skip(self, where: str, message: str) -> None:
+        """Count what cannot be fetched."""
+        self.skipped.append((SkipReason.NOT_FETCHED.value, where, message))
+
+    def manifests(self, document: Any, address: str) -> Iterator[Manifest]:
+        """Yield the manifests of a collection in its order, each once, or the one that a manifest is."""
+        waiting, seen = [(document, address)], {id_of(document), address}
+        while waiting:
+            one, base = waiting.pop(0)
+            if one is not document and not _is_whole(one):
+                target = urljoin(base, id_of(one))
+                try:
+                    found = _parse_json(self.document(target, _JSON), target)
+                except DataError as error:
+                    self.skip(target, error.message)
+                    continue
+                one, base = found, target
+            if not is_collection(one):
+                yield parse_manifest(one, base)
+                continue
+            members = [member for member in collection_members(one) if id_of(member) not in seen]
+            if len(seen) + len(members) > _MAX_MANIFESTS:
+                self.skip(base, f"the collection lists more than {_MAX_MANIFESTS} manifests")
+                members = members[: max(_MAX_MANIFESTS - len(seen), 0)]
+            seen |= {id_of(member) for member in members}
+            waiting = [(member, base) for member in members] + waiting
+
+    def fetch(self, manifests: list[Manifest], progress: ProgressCallback | None) -> list[FetchedManifest]:
+        """Fetch the pages of all manifests, as many as the limit allows."""
+        total, done, fetched = sum(len(one.pages) for one in manifests), 0, []
+        limit = self.options.pages
+        if total > limit:
+            message = f"{total - limit} of {total} pages are beyond the limit; pages={total} allows them"
+            self.skip(manifests[0].id, message)
+        for number, manifest in enumerate(manifests, start=1):
+            name = f"{number:04d}_{safe_stem(plain(manifest.label))[:40]}"
+            folder = self.root / name.rstrip("_") if len(manifests) > 1 else self.root
+            pages = []
+            for place, page in enumerate(manifest.pages[: max(limit - done, 0)], start=1):
+                done += 1
+                stem = f"{place:04d}_{safe_stem(plain(page.label))[:40]}".rstrip("_")
+                where = plain(page.label) or page.id
+                try:
+                    pages.append(self._fetch_page(page, folder, stem, where))
+                except (WebError, DataError) as error:
+                    self.skip(page.id, str(error))
+                if progress:
+                    progress(done, min(total, limit))
+            fetched.append(FetchedManifest(replace(manifest, pages=()), tuple(pages)))
+        return fetched
+
+    def _fetch_page(self, page: ManifestPage, folder: Path, stem: str, where: str) -> FetchedPage:
+        if page.problem:
+            raise WebError(page.problem)
+        if page.note:
+            self.notes.append(f"{where}: {page.note}")
+        known = [path for path in folder.glob(f"{stem}.*") if path.suffix.lower() in IMAGE_SUFFIXES]
+        if known:
+            path = known[0]
+            size = upright_size(path)
+        else:
+            path, size = self._fetch_image(page, folder, stem)
+        fetched = FetchedPage(replace(page, annotations=()), path.relative_to(self.root).as_posix(), size)
+        if not (folder / f"{stem}.xml").is_file():
+            try:
+                self._fetch_lines(page, path, size, where)
+            except (WebError, DataError) as error:
+                self.skip(page.id, f"its text: {error}")
+        return fetched
+
+    def _fetch_image(self, page: ManifestPage, folder: Path, stem: str) -> tuple[Path, tuple[int, int]]:
+        content, expected = self._image_content(page)
+        decoded = decode_image(content, name=stem, max_pixels=MAX_PAGE_PIXELS)
+        size = decoded.image.size
+        if expected and any(abs(a - b) > _TOLERANCE for a, b in zip(size, expected, strict=True)):
+            sizes = [f"{width} x {height} pixels" for width, height in (size, expected)]
+            raise WebError(f"the server sent {sizes[0]} instead of {sizes[1]}")
+        path = folder / f"{stem}{_SUFFIXES.get(decoded.format, '.png')}"
+        _write_whole(path, content)
+        return path, size
+
+    def _image_content(self, page: ManifestPage) -> tuple[bytes, tuple[int, int] | None]:
+        """Return an image file and the size that it should have, in the way of asking that the server understands."""
+        if self.local is not None and "://" not in page.image and page.service is None:
+            return ImageFinder(self.local).find(page.image, near=self.local).read_bytes(), None
+        service = page.service
+        if service is None:
+            if page.region != "full" or page.rotation != "0":
+                raise WebError("a part or a rotation of an image can be had from an image service only")
+            return self._image(page.image), None
+        is_known = service.level >= 1 and page.image_size is not None
+        tries = [False, True] if is_known else [True]
+        for with_info in tries:
+            try:
+                if with_info:
+                    info = json.loads(self.document(f"{service.id}/info.json", _JSON))
+                    described = parse_service(info, service.id)
+                    stated = info.get("width"), info.get("height")
+                    size = stated if all(isinstance(side, int) and side > 0 for side in stated) else page.image_size
+                    page = replace(page, image_size=size)
+                    service = replace(described, level=described.level if described.level >= 0 else service.level)
+                address, expected = image_address(page, service, self.options.size)
+                return self._image(address), expected
+            except (DataError, ValueError, AttributeError, WebError) as error:
+                if isinstance(error, WebError) and error.status not in _NOT_SUPPORTED:
+                    raise
+                refusal = error
+        # Some services are only announced, or have only sizes that they do not list.
+        if not page.image or page.region != "full" or page.rotation != "0":
+            raise WebError(str(refusal)) from refusal
+        return self._image(page.image), None
+
+    def _image(self, address: str) -> bytes:
+        answer: Answer = self.client.get(address, limit=_MAX_IMAGE, accept="image/jpeg, image/*;q=0.9, */*;q=0.1")
+        if not answer.type.startswith("image/") and answer.type not in {"application/octet-stream", "text/plain"}:
+            raise WebError(f"the server sent {answer.type} instead of an image")
+        return answer.content
+
+    def _fetch_lines(self, page: ManifestPage, image: Path, size: tuple[int, int], where: str) -> None:
+        """Write the lines of a page's annotations, else of its first ALTO or PAGE file, beside its image."""
+        target = image.with_suffix(".xml")
+        lines, left_out = read_lines(self._annotation_pages(page), page, size)
+        self.notes += [f"{where}: {message}" for message in left_out]
+        if lines:
+            document, _ = page_document(Page(image, image.stem, where, tuple(lines), size))
+            _write_whole(target, serialize(document))
+            return
+        for address in page.texts[:1]:
+            if self.local is not None and "://" not in address:
+                content = _find_text(self.local, address).read_bytes()
+            else:
+                content = self.client.get(address, limit=_MAX_DOCUMENT, accept="application/xml, text/xml").content
+            _write_whole(target, name_image(content, image.name))
+            try:
+                parse_xml_page(target)
+            except DataError:
+                target.unlink()
+                raise
+
+    def _annotation_pages(self, page: ManifestPage) -> Iterator[dict[str, Any]]:
+        waiting, seen = list(page.annotations), set[str]()
+        while waiting:
+            one = waiting.pop(0)
+            address = id_of(one)
+            if isinstance(one, str) or not (one.get("items") or one.get("resources")):
+                if not address or address in seen or len(seen) > _MAX_MANIFESTS:
+                    continue
+                seen.add(address)
+                one = json.loads(self.document(address, _JSON))
+            if isinstance(one, dict):
+                yield one
+                if following := id_of(one.get("next")):
+                    waiting.append(urljoin(address, following))
+
+
+def _find_text(folder: Path, name: str) -> Path:
+    path = inside(folder, name)
+    if not path.is_file():
+        raise DataError(f"no file {name!r}", code="file-missing")
+    return path
+
+
+def name_image(content: bytes, name: str) -> bytes:
+    """Return an ALTO or PAGE file that names another image; the rest stays as it is."""
+    file = XmlEditor(content, {"fileName", "Page", "alto"})
+    for element in file.elements("fileName")[:1]:
+        end = file.data.rindex(b"</", element.start, element.end) if not element.is_empty else element.end
+        if not element.is_empty:
+            file.replace(element.tag_end, end, escape_text(name))
+    for element in file.elements("Page"):
+        if "imageFilename" in file.attributes(element):
+            file.set_attributes(element, {"imageFilename": escape_attribute(name)})
+    return file.result()

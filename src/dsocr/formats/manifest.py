@@ -1,0 +1,154 @@
+"""What IIIF and METS say about the pages of a document, and the index beside its fetched images.
+
+A fetched source is a folder of images and PAGE or ALTO files like any other. The index, a hidden file in it, remembers
+where each image is from, so that results can be written back for viewers.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from dsocr.errors import DataError
+
+INDEX = ".source.json"
+ORIGINAL = ".original"
+"""File beside the index with the METS file as it was fetched."""
+
+LanguageMap = dict[str, list[str]]
+"""Language code, "none" for unknown -> texts, as IIIF 3 writes labels."""
+Part = tuple[float, float, float, float]
+"""Left, top, width, height."""
+
+
+def plain(label: Mapping[str, list[str]]) -> str:
+    """Return a label in its first language."""
+    return "; ".join(next(iter(label.values()), []))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageService:
+    """An IIIF Image API service; `level` is -1 if it is not stated, and `sizes` are listed widths and heights."""
+
+    id: str
+    version: int = 2
+    level: int = -1
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPage:
+    """A page: an IIIF canvas, or a page of a METS file.
+
+    `size` is that of the canvas, and `part` of it shows the image: all, if None. `image` is an address, `image_size`
+    the size that the source states; of it, `region` (an Image API region) is shown, turned clockwise by `rotation`.
+    `annotations` are annotation pages or their addresses, `texts` addresses of ALTO or PAGE files. `problem` says why
+    there is no image to fetch, and `note` what of the page is left out.
+    """
+
+    id: str
+    label: LanguageMap = field(default_factory=dict)
+    size: tuple[int, int] | None = None
+    image: str = ""
+    image_size: tuple[int, int] | None = None
+    service: ImageService | None = None
+    region: str = "full"
+    rotation: str = "0"
+    part: Part | None = None
+    annotations: tuple[Any, ...] = ()
+    texts: tuple[str, ...] = ()
+    problem: str = ""
+    note: str = ""
+
+    def shown_part(self, image_size: tuple[int, int]) -> Part:
+        """Return the part of the canvas that shows the image."""
+        return self.part or (0.0, 0.0, *(self.size or image_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A document: its pages, its name and rights. `statement` is IIIF's required statement, with label and value."""
+
+    id: str
+    label: LanguageMap = field(default_factory=dict)
+    rights: str = ""
+    statement: dict[str, LanguageMap] = field(default_factory=dict)
+    pages: tuple[ManifestPage, ...] = ()
+
+    @property
+    def attribution(self) -> str:
+        """The required statement's text."""
+        return plain(self.statement.get("value", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """A page and the image file fetched for it, relative to the index; the file's size is in pixels."""
+
+    page: ManifestPage
+    file: str
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedManifest:
+    """A manifest, without its pages, and what was fetched of them."""
+
+    manifest: Manifest
+    pages: tuple[FetchedPage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIndex:
+    """The index of a fetched source. `skipped` are reason, place and message of what could not be fetched."""
+
+    source: str
+    kind: Literal["iiif", "mets"]
+    fetched: str
+    manifests: tuple[FetchedManifest, ...]
+    skipped: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the content of the index file."""
+        return json.dumps({"format": "dsocr-source", **asdict(self)}, ensure_ascii=False, indent=1) + "\n"
+
+    def find(self, file: str) -> tuple[FetchedManifest, FetchedPage] | None:
+        """Return the page whose image is this file."""
+        for one in self.manifests:
+            for page in one.pages:
+                if page.file == file:
+                    return one, page
+        return None
+
+    @property
+    def rights(self) -> list[dict[str, str]]:
+        """Id, label, rights and attribution of each manifest, for a card."""
+        found = [one.manifest for one in self.manifests]
+        rows = [{"id": m.id, "label": plain(m.label), "rights": m.rights, "attribution": m.attribution} for m in found]
+        return [{name: value for name, value in row.items() if value} for row in rows]
+
+
+def read_index(folder: Path) -> SourceIndex | None:
+    """Read the index of a folder; None if it has none that this version can read."""
+    try:
+        content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        if content.pop("format") != "dsocr-source":
+            return None
+        return TypeAdapter(SourceIndex).validate_python(content)
+    except (OSError, ValueError, KeyError, AttributeError, ValidationError):
+        return None
+
+
+def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:
+    """Return the folder and the index that an image was fetched with. Raises DataError for another image."""
+    for folder in (image.parent, image.parent.parent):
+        index = read_index(folder)
+        if index is not None and index.kind == kind:
+            return folder, index
+    message = f"is not a page of {'an IIIF manifest' if kind == 'iiif' else 'a METS file'}"
+    hint = "give the manifest itself as the input" if kind == "iiif" else "give the METS file itself as the input"
+    raise DataError(message, code=f"{kind}-missing", where=image.name, hint=f"{hint}, or another --format")

@@ -1,0 +1,194 @@
+"""METS: the pages of a document with the groups of their files, and a file group of transcriptions added.
+
+A page is a `div` of the physical structure that points to files; images are in one file group, and ALTO or PAGE files
+may be in another.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from lxml import etree
+
+from dsocr.document import Page, ProcessingStep
+from dsocr.errors import DataError
+from dsocr.formats.alto import write_alto_pages
+from dsocr.formats.format import Format
+from dsocr.formats.manifest import ORIGINAL, LanguageMap, Manifest, ManifestPage, index_of_image
+from dsocr.formats.page import write_page_files
+from dsocr.formats.xml import ElementSpan, XmlEditor, escape_attribute, parse_xml_bytes
+from dsocr.images import IMAGE_SUFFIXES
+
+_XLINK = "http://www.w3.org/1999/xlink"
+_HREF = f"{{{_XLINK}}}href"
+_IMAGE_GROUPS = ("MAX", "ORIGINAL", "MASTER", "OCR-D-IMG", "DEFAULT", "REFERENCE")
+_SMALL_GROUPS = ("MIN", "THUMB", "TEASER", "PREVIEW")
+_TEXT_GROUPS = ("FULLTEXT", "ALTO", "GT", "PAGE", "OCR")
+
+
+def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -> Manifest:
+    """Parse a METS file from an address; `images` and `texts` are the file groups to use, chosen by name if empty.
+
+    The pages' addresses are as in the file. Raises DataError if a group does not exist.
+    """
+    root = parse_xml_bytes(raw)
+    if etree.QName(root).localname != "mets":
+        raise DataError("the XML is not METS", code="not-mets", where=address)
+    files = {file.get("ID", ""): file for file in root.iter("{*}file")}
+    groups = sorted({_group(file) for file in files.values()})
+    for wanted in filter(None, (images, texts)):
+        if wanted.upper() not in groups:
+            hint = f"its groups are {', '.join(groups)}"
+            raise DataError(f"METS has no file group {wanted}", code="file-group-missing", where=address, hint=hint)
+    divs = list(root.iter("{*}div"))
+    found = []
+    for number, div in enumerate(divs):
+        ids = _file_ids(div)
+        if ids and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
+            listed = [files[id_] for id_ in ids if id_ in files]
+            found.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
+    logical = {id(div) for one in root.iter("{*}structMap") if one.get("TYPE") == "LOGICAL" for div in one.iter()}
+    pages = [page for page, div in found if id(div) not in logical]
+    if not pages:
+        raise DataError("METS names no pages with files", code="mets-empty", where=address)
+    title = _text_of(root, "title") or root.get("LABEL", "")
+    rights = next((href for one in root.iter("{*}accessCondition") if (href := one.get(_HREF))), "")
+    rights = rights or _text_of(root, "accessCondition", "license", "rights")
+    owner = _text_of(root, "owner")
+    statement: dict[str, LanguageMap] = {"value": {"none": [owner]}} if owner else {}
+    label: LanguageMap = {"none": [title]} if title else {}
+    return Manifest(root.get("OBJID") or address, label, rights, statement, tuple(pages))
+
+
+def _file_ids(div: etree._Element) -> list[str]:
+    pointers = (one for fptr in div.iterchildren("{*}fptr") for one in fptr.iter())
+    return [id_ for one in pointers if (id_ := one.get("FILEID"))]
+
+
+def _div_id(id_: str | None, number: int) -> str:
+    return id_ or f"div-{number}"
+
+
+def _group(file: etree._Element) -> str:
+    return next((use.upper() for one in file.iterancestors("{*}fileGrp") if (use := one.get("USE"))), "")
+
+
+def _text_of(root: etree._Element, *names: str) -> str:
+    """Return the first text in elements of these names, the first name that has one."""
+    found = (" ".join("".join(map(str, one.itertext())).split()) for name in names for one in root.iter(f"{{*}}{name}"))
+    return next(filter(None, found), "")
+
+
+def _parse_page(
+    div: etree._Element, id_: str, files: Sequence[etree._Element], images: str, texts: str
+) -> tuple[ManifestPage, etree._Element]:
+    shown = [file for file in files if _is_image(file) and images in ("", _group(file))]
+    written = [file for file in files if _is_text(file) and texts in ("", _group(file))]
+    image = min(shown, key=lambda file: _rank(_group(file), _IMAGE_GROUPS), default=None)
+    text = min(written, key=lambda file: _rank(_group(file), _TEXT_GROUPS), default=None)
+    label = div.get("ORDERLABEL") or div.get("LABEL") or div.get("ORDER") or ""
+    kinds: Mapping[str, Any] = {
+        "image": "" if image is None else _address(image),
+        "texts": () if text is None else (_address(text),),
+        "problem": "" if image is not None else f"no image file in the file group {images}".rstrip(),
+    }
+    return ManifestPage(id_, {"none": [label]} if label else {}, **kinds), div
+
+
+def _rank(group: str, names: Sequence[str]) -> int:
+    """Return how early a group is in a list of names, exactly or in part; small images come last."""
+    if any(name in group for name in _SMALL_GROUPS):
+        return 2 * len(names) + 1
+    exact = [place for place, name in enumerate(names) if name == group]
+    partial_ = [len(names) + place for place, name in enumerate(names) if name in group]
+    return min([*exact, *partial_], default=2 * len(names))
+
+
+def _address(file: etree._Element) -> str:
+    return next((href for one in file.iterchildren("{*}FLocat") if (href := one.get(_HREF))), "")
+
+
+def _suffix(file: etree._Element) -> str:
+    return PurePosixPath(urlsplit(_address(file)).path).suffix.lower()
+
+
+def _is_image(file: etree._Element) -> bool:
+    kind = file.get("MIMETYPE", "").lower()
+    return kind.startswith("image/") or (not kind and _suffix(file) in IMAGE_SUFFIXES)
+
+
+def _is_text(file: etree._Element) -> bool:
+    kind = file.get("MIMETYPE", "").lower()
+    return ("xml" in kind and "tei" not in kind and "svg" not in kind) or (not kind and _suffix(file) == ".xml")
+
+
+def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *, use: str, kind: str) -> None:
+    """Write the source's METS file with a new file group of `files`, pairs of an image and its transcription.
+
+    Everything else stays as it is, byte for byte. The new files are named relative to the METS file.
+    """
+    root, index = index_of_image(files[0][0], "mets")
+    written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
+    paths = {one.page.id: written[one.file] for one in index.manifests[0].pages if one.file in written}
+    file = XmlEditor((root / ORIGINAL).read_bytes(), {"fileSec", "fileGrp", "div", "fptr"})
+    sections = file.elements("fileSec")
+    if not sections:
+        raise DataError("METS has no fileSec", code="mets-empty", where=index.source)
+    group = use
+    number = 1
+    while f'"{group}"'.encode() in file.data or f'"{group}_0001"'.encode() in file.data:
+        number += 1
+        group = f"{use}-{number}"
+    prefix, ids, rows = sections[0].prefix, dict[str, str](), []
+    for place, (page, path) in enumerate(paths.items(), start=1):
+        ids[page] = f"{group}_{place:04d}"
+        href = escape_attribute(quote(Path(os.path.relpath(path, folder)).as_posix()))
+        location = f'<{prefix}FLocat xmlns:xlink="{_XLINK}" LOCTYPE="URL" xlink:href="{href}"/>'
+        rows.append(f'<{prefix}file ID="{ids[page]}" MIMETYPE="{kind}">{location}</{prefix}file>')
+    indent = file.indent_before(sections[0].children[0]) if sections[0].children else ""
+    rows = [f'<{prefix}fileGrp USE="{group}">', *rows, f"</{prefix}fileGrp>"]
+    file.insert(sections[0], sections[0].children, indent.join(rows))
+    for id_, div in _divs(file):
+        if id_ in ids:
+            file.insert(div, div.all("fptr"), f'<{div.prefix}fptr FILEID="{ids.pop(id_)}"/>')
+    (folder / f"mets{suffix}.xml").write_bytes(file.result())
+
+
+def _divs(file: XmlEditor) -> Iterator[tuple[str, ElementSpan]]:
+    for number, div in enumerate(file.elements("div")):
+        yield _div_id(file.attributes(div).get("ID", "")[1:-1], number), div
+
+
+def _write_page(
+    pages: Iterable[Page],
+    path: Path,
+    step: ProcessingStep,
+    *,
+    write: Any,
+) -> None:
+    for page in pages:
+        index_of_image(page.image, "mets")
+        write([page], path, step)
+
+
+FORMATS = (
+    Format(
+        name="mets",
+        title="METS with ALTO",
+        write_pages=partial(_write_page, write=write_alto_pages),
+        write_index=partial(write_mets, use="DSOCR-ALTO", kind="text/xml"),
+        suffix=".xml",
+        one_page_per_file=True,
+    ),
+    Format(
+        name="mets-page",
+        title="METS with PAGE",
+        write_pages=partial(_write_page, write=write_page_files),
+        write_index=partial(write_mets, use="DSOCR-PAGE", kind="application/vnd.prima.page+xml"),
+        suffix=".xml",
+        one_page_per_file=True,
+    ),
+)
