@@ -1,5 +1,6 @@
 """Exporting corrections: a source file keeps everything that was not changed."""
 
+import csv
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.page_export import export, export_dataset
+from dsocr.workbench.page_export import export, export_dataset, export_log
 from dsocr.workbench.store import CorrectionStore, State, open_store
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS
@@ -226,3 +227,22 @@ def test_accepted_lines_become_a_dataset(empty_store: CorrectionStore, archive: 
     assert sorted(sample.text for sample in samples) == sorted(text for texts in TEXTS for text in texts if text)
     assert {sample.page for sample in samples} == {"scan-1", "scan-2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["box", "dataset", "work"]
+
+
+def test_the_log_names_everybody_and_every_change(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+) -> None:
+    first, second, *_ = empty_store.lines()
+    empty_store.name_person("v1", "=Анна")
+    empty_store.review(first, "-исправлено", State.ACCEPTED, who="v1/tab", name="=Анна")
+    empty_store.split(second, 7, who="v2/tab")
+    empty_store.review(empty_store.lines()[3], "отменено", State.ACCEPTED, who="v1/tab")
+    empty_store.undo("v1/tab")
+    path = export_log(empty_store, tmp_path / "log")
+    rows = [*csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())]
+    assert [(row["who"], row["what"], row["before"], row["after"]) for row in rows] == [
+        ("'=Анна", "accepted", TEXTS[0][0], "'-исправлено"),  # no formulas for a spreadsheet
+        ("", "split", TEXTS[0][1], "вторая"),
+        ("", "split", "", "строка"),
+    ]
+    assert rows[0]["page"] == "scan-1"

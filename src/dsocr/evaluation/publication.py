@@ -49,7 +49,7 @@ def comparison_csv(found: Comparison) -> str:
 
 def spreadsheet_cell(name: str) -> str:
     """Keep a spreadsheet from taking a name for a formula."""
-    return f"'{name}" if name[:1] in "=+-@\t\r" else name
+    return f"'{name}" if name.startswith(tuple("=+-@\t\r")) else name
 
 
 def _interval_cells(interval: Interval) -> tuple[object, ...]:
