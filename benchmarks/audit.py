@@ -1,7 +1,7 @@
 """How well `dsocr audit` finds mistakes: spoils lines in seven ways, and compares its list with two baselines.
 
     python benchmarks/audit.py spoil DATASET OUT --seed 1
-    python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--all RUN] [--draws 20]
+    python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--all RUN] [--draws 20] [--small]
 
 `spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json`, which says how each
 was spoiled. The ways are written apart from those by which the audit learns what mistakes look like
@@ -9,10 +9,12 @@ was spoiled. The ways are written apart from those by which the audit learns wha
 the network says of each step, and judges texts by it. With `--spoiled` the dataset was spoiled before the folds were
 trained: one draw, in earnest. Without, the folds were trained on the dataset as it is, and texts are spoiled only where
 they are judged: many draws, each a little too easy, because the models that judge a line learned from right texts
-alone.
+alone. With `--small` these draws also have smaller mistakes, a letter, a sign, an ending or a similar word, as many of
+each way.
 
 Baselines: how unusual the length of the text is for the size of the image (what `dsocr check` warns of, ranked), and
-the loss of a character under one model that was trained on all lines (`--all`).
+the loss of a character under one model that was trained on all lines (`--all`); without it, under the model of the next
+fold, which was trained on the line too.
 """
 
 import argparse
@@ -25,12 +27,14 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from rapidfuzz.distance import Levenshtein
 
 from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
@@ -44,6 +48,7 @@ from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.runs import RunFolder
 
 WAYS = ("word missing", "word added", "lines swapped", "lines shifted", "spelling", "other script", "other image")
+SMALL_WAYS = ("letter", "sign", "ending", "similar word")
 SHARE = 0.03
 LIST = "spoiled.json"
 _RUN = 3
@@ -91,6 +96,48 @@ def swap_script(text: str, other: str, draw: random.Random) -> str:
     return text[:place] + _LOOK_ALIKES[text[place]] + text[place + 1 :]
 
 
+def change_letter(text: str, other: str, draw: random.Random) -> str:
+    """Write another letter."""
+    places = [place for place, letter in enumerate(text) if letter.isalpha()]
+    letters = [letter for letter in other if letter.isalpha()]
+    if not places or not letters:
+        return text
+    place = draw.choice(places)
+    return text[:place] + draw.choice(letters) + text[place + 1 :]
+
+
+def change_sign(text: str, other: str, draw: random.Random) -> str:
+    """Leave out, add or exchange a sign."""
+    changed = [text + ".", text + ",", text.rstrip(".,;:")]
+    for place, letter in enumerate(text):
+        if letter in ".,;:-'’()\"«»":
+            changed += [text[:place] + new + text[place + 1 :] for new in ("", ".", ",", "-", " ")]
+    return draw.choice(changed)
+
+
+def change_ending(text: str, other: str, draw: random.Random) -> str:
+    """Give a word of four letters or more the ending of another."""
+    words = text.split(" ")
+    places = [place for place, word in enumerate(words) if len(word) > 3 and word.isalpha()]
+    endings = [word[-2:] for word in other.split(" ") if len(word) > 3 and word.isalpha()]
+    if not places or not endings:
+        return text
+    place = draw.choice(places)
+    cut = words[place][: -draw.choice((1, 2))]
+    words[place] = draw.choice([cut, cut + draw.choice(endings), words[place] + draw.choice(endings)[-1]])
+    return " ".join(words)
+
+
+def take_similar(text: str, other: str, draw: random.Random, words: Sequence[str] = ()) -> str:
+    """Write a word of the dataset that differs by one or two letters."""
+    own = text.split(" ")
+    for place in draw.sample(range(len(own)), len(own)):
+        near = [one for one in words if 0 < Levenshtein.distance(one, own[place], score_cutoff=2) <= 2]
+        if len(own[place]) > 3 and near:
+            return " ".join([*own[:place], draw.choice(near), *own[place + 1 :]])
+    return text
+
+
 def take_other(text: str, other: str, draw: random.Random) -> str:
     """Take the text of a line elsewhere."""
     return other
@@ -102,22 +149,33 @@ ALONE: dict[str, Callable[[str, str, random.Random], str]] = {
     "spelling": modernise,
     "other script": swap_script,
     "other image": take_other,
+    "letter": change_letter,
+    "sign": change_sign,
+    "ending": change_ending,
 }
 
 
-def spoil(rows: Sequence[dict[str, Any]], seed: int, share: float = SHARE) -> dict[int, tuple[str, str]]:
-    """Return the places of the spoiled rows, each with its way and its wrong text; about as many of each way."""
+def spoil(
+    rows: Sequence[dict[str, Any]], seed: int, names: Sequence[str] = WAYS, share: float = SHARE
+) -> dict[int, tuple[str, str]]:
+    """Return the places of the spoiled rows, each with its way and its wrong text; about as many of each way.
+
+    `share` is that of the seven ways; more ways spoil more.
+    """
     draw = random.Random(seed)
     pages: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         pages[row.get("document", ""), row["page"]].append(place)
     following = {one: other for own in pages.values() for one, other in pairwise(own)}
-    wanted = max(len(WAYS), round(share * len(rows)))
+    wanted = max(len(names), round(share * len(names) / len(WAYS) * len(rows)))
+    words = sorted({word for row in rows for word in row["text"].split(" ") if len(word) > 3 and word.isalpha()})
+    alone: dict[str, Callable[[str, str, random.Random], str]]
+    alone = {**ALONE, "similar word": partial(take_similar, words=words)}
     spoiled: dict[int, tuple[str, str]] = {}
-    counts = dict.fromkeys(WAYS, 0)
+    counts = dict.fromkeys(names, 0)
     order = list(range(len(rows)))
     while len(spoiled) < wanted:
-        way = min(WAYS, key=lambda name: (counts[name], draw.random()))
+        way = min(names, key=lambda name: (counts[name], draw.random()))
         place = draw.choice(order)
         length = {"lines swapped": 2, "lines shifted": _RUN}.get(way, 1)
         run = [place]
@@ -132,7 +190,7 @@ def spoil(rows: Sequence[dict[str, Any]], seed: int, share: float = SHARE) -> di
             texts = [rows[one]["text"] for one in [*run[1:], after]]  # type: ignore[index]
         else:
             other = rows[draw.choice(order)]["text"]
-            texts = [ALONE[way](rows[place]["text"], other, draw)]
+            texts = [alone[way](rows[place]["text"], other, draw)]
         if any(one in spoiled for one in run) or any(
             not text.strip() or text == rows[one]["text"] for one, text in zip(run, texts, strict=True)
         ):
@@ -185,31 +243,47 @@ class Line(NamedTuple):
     language: Callable[[str], float] | None
 
 
-def read_lines(work: Path) -> list[Line]:
-    """Read every line with the model of its fold; what it said is kept in `logits.npz` beside the model."""
-    lines = []
+def load_steps(
+    run: RunFolder, samples: Sequence[Sample], name: str, *, read: bool
+) -> tuple[LineProcessor, dict[str, Any]]:
+    """Return the log probabilities of each line, (T, classes), as `line-N`; what was computed is kept in a file.
+
+    With `read` also the sizes of the images, and the readings with the language model and without.
+    """
+    reader, kept = LocalReader.of_run(run), run.path / name
+    processor = reader.processor
+    if not isinstance(processor, LineProcessor):
+        sys.exit(f"{run.path}: this benchmark scores texts by the logits of line recognisers")
+    if not kept.is_file():
+        images = [open_image(one.image) for one in samples]
+        found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
+        encoded = [processor.encode(image) for image in images]
+        steps = processor.family._map_lines(
+            lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded
+        )
+        found |= {f"line-{place}": rows.astype(np.float16) for place, rows in enumerate(steps)}
+        if read:
+            texts = list(reader.read(zip([one.id for one in samples], images, strict=True)))
+            found["read"] = np.array([one.text for one in texts])
+            found["plain"] = np.array([one.text if one.plain is None else one.plain for one in texts])
+        np.savez(kept, **found)
+    return processor, dict(np.load(kept))
+
+
+def folds_of(work: Path) -> list[tuple[RunFolder, list[Sample]]]:
+    """Return the run of each fold with the lines that it did not see."""
+    folds = []
     for number in range(1, len(list(work.glob("fold-*"))) + 1):
         run = RunFolder(work / f"fold-{number}")
-        reader = LocalReader.of_run(run)
-        dataset = load_run_config(run.config).dataset
-        samples = Dataset.open(dataset, fold=number).samples("test")
-        processor, kept = reader.processor, run.path / "logits.npz"
-        if not isinstance(processor, LineProcessor):
-            sys.exit(f"{run.path}: this benchmark scores texts by the logits of line recognisers")
-        if not kept.is_file():
-            images = [open_image(one.image) for one in samples]
-            found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
-            encoded = [processor.encode(image) for image in images]
-            steps = processor.family._map_lines(
-                lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded
-            )
-            found |= {f"line-{place}": rows.astype(np.float16) for place, rows in enumerate(steps)}
-            named = zip([one.id for one in samples], images, strict=True)
-            read = list(reader.read(named))
-            found["read"] = np.array([one.text for one in read])
-            found["plain"] = np.array([one.text if one.plain is None else one.plain for one in read])
-            np.savez(kept, **found)
-        loaded = np.load(kept)
+        folds.append((run, Dataset.open(load_run_config(run.config).dataset, fold=number).samples("test")))
+    return folds
+
+
+def read_lines(work: Path) -> list[Line]:
+    """Read every line with the model of its fold."""
+    lines = []
+    for run, samples in folds_of(work):
+        processor, loaded = load_steps(run, samples, "logits.npz", read=True)
         score = processor.language_model.score if processor.language_model else None
         for place, one in enumerate(samples):
             logits = torch.from_numpy(loaded[f"line-{place}"]).float()
@@ -246,69 +320,86 @@ def length_ratios(lines: Sequence[Line], samples: Sequence[Sample]) -> np.ndarra
     return off
 
 
-def losses_under(run: Path, samples: Sequence[Sample]) -> np.ndarray:
-    """Return the loss of a character of each text under one model."""
-    reader = LocalReader.of_run(RunFolder(run))
-    found = []
-    for one in samples:
-        image = [open_image(one.image)]
-        scores = reader.processor.family.log_likelihoods(reader.network, reader.processor, image, [[one.text]])
-        found.append(-scores[0][0] / len(one.text))
-    return np.array(found)
+def seen_lines(work: Path, trained_on_all: Path | None) -> dict[str, tuple[torch.Tensor, dict[str, int]]]:
+    """Return each line as a model sees it that was trained on it: logits and their classes, by id.
+
+    That is the model trained on all lines if there is one, else the one of the next fold, which validates on another.
+    """
+    found: dict[str, tuple[torch.Tensor, dict[str, int]]] = {}
+    folds = folds_of(work)
+    for number, (own, samples) in enumerate(folds):
+        run = RunFolder(trained_on_all) if trained_on_all else folds[(number + 1) % len(folds)][0]
+        processor, loaded = load_steps(run, samples, f"logits-of-{own.path.name}.npz", read=False)
+        for place, one in enumerate(samples):
+            found[one.id] = torch.from_numpy(loaded[f"line-{place}"]).float(), dict(processor.classes)
+    return found
 
 
-def describe(name: str, scores: np.ndarray, wrong: Sequence[bool]) -> str:
-    """Return precision and recall at several ranks; n is the number of spoiled lines."""
+RANKS = (0.5, 1, 2, 3)
+
+
+def recalls(scores: np.ndarray, wrong: Sequence[bool]) -> list[float]:
+    """Return recall at several multiples of n, the number of spoiled lines, and the rank of 80 % of them over n."""
     order = np.argsort(-scores, kind="stable")
     hits, count = np.cumsum(np.array(wrong)[order]), sum(wrong)
-    cells = []
-    for times in (0.5, 1, 2, 3):
-        rank = round(times * count)
-        cells.append(f"{hits[rank - 1] / rank:.2f} / {hits[rank - 1] / count:.2f}")
     eighty = int(np.searchsorted(hits, math.ceil(0.8 * count))) + 1
-    return f"| {name} | {' | '.join(cells)} | {eighty} = {eighty / count:.1f} n |"
+    return [*(float(hits[round(times * count) - 1] / count) for times in RANKS), eighty / count]
 
 
-def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws: int) -> None:
-    """Print precision and recall of the audit and the baselines, and how many mistakes it estimates."""
-    lines = read_lines(work)
+def describe(name: str, draws: Sequence[Sequence[float]]) -> str:
+    """Return a row of means over draws, the recall at 2 n and the rank of 80 % with their extremes."""
+    values = np.array(draws)
+    cells = [f"{value:.2f}" for value in values.mean(0)]
+    if len(draws) > 1:
+        for column in (2, 4):
+            cells[column] += f" ({values[:, column].min():.2f} to {values[:, column].max():.2f})"
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws: int, *, small: bool) -> None:
+    """Print the recall of the audit and the baselines, and how many mistakes it estimates."""
+    lines, seen = read_lines(work), seen_lines(work, trained_on_all)
     rows = [
         {"id": one.sample.id, "page": one.sample.page, "document": one.sample.document or "", "text": one.sample.text}
         for one in lines
     ]
-    shown = "| | n/2: precision / recall | n | 2 n | 3 n | rank of 80 % |\n|---|---|---|---|---|---|"
-    all_missed: Counter[str] = Counter()
-    all_ways: Counter[str] = Counter()
-    for seed in [0] if spoiled else range(1, draws + 1):
-        if spoiled:
-            known = json.loads((spoiled / LIST).read_text(encoding="utf-8"))
-            ways, texts = {id_: one["way"] for id_, one in known.items()}, {}
-        else:
-            drawn = spoil(rows, seed)
-            ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
-            texts = {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}
-        read = judge_lines(lines, texts, 17)
-        wrong = [line.sample.id in ways for line in read]
+    names = WAYS + SMALL_WAYS if small else WAYS
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    missed, made, held = Counter[str](), Counter[str](), 0
+    known = json.loads((spoiled / LIST).read_text(encoding="utf-8")) if spoiled else {}
+    for seed in [0] if spoiled else range(draws + 1):
+        drawn = spoil(rows, seed, names) if seed else {}
+        ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
+        ways |= {row["id"]: known[row["id"]]["way"] for row in rows if row["id"] in known}
+        read = judge_lines(lines, {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}, 17)
         judged = judge(read)
-        how = "trained on spoiled lines" if spoiled else f"draw {seed}, scored again"
-        print(f"\n{work.name}, {how}, n = {sum(wrong)}")
-        print(shown)
-        print(describe("audit", judged.scores, wrong))
-        samples = [line.sample for line in read]
-        print(describe("length ratio", length_ratios(lines, samples), wrong))
-        if trained_on_all:
-            print(describe("loss, one model", losses_under(trained_on_all, samples), wrong))
         estimate = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
-        if estimate is not None:
-            caught = estimate.found_in_first(2 * sum(wrong))
-            print(f"\nestimated {estimate.count:.0f} ({estimate.low:.0f} to {estimate.high:.0f}), {caught:.0f} in 2 n")
-        order = np.argsort(-judged.scores)
-        found = {read[place].sample.id for place in order[: 2 * sum(wrong)]}
-        all_missed.update(way for id_, way in ways.items() if id_ not in found)
-        all_ways.update(ways.values())
-    print(
-        "\nfound in the first 2 n:", {way: f"{total - all_missed[way]} of {total}" for way, total in all_ways.items()}
-    )
+        told = (
+            "no estimate"
+            if estimate is None
+            else (
+                f"estimated {estimate.count:.0f} ({estimate.low:.0f} to {estimate.high:.0f}), "
+                f"{estimate.found_in_first(50):.0f} in the first 50"
+            )
+        )
+        print(f"{work.name}, {f'draw {seed}' if seed else 'trained as it is'}, {len(ways)} spoiled: {told}", flush=True)
+        if not ways:
+            continue
+        held += estimate is not None and estimate.low <= len(ways) <= estimate.high
+        samples, wrong = [line.sample for line in read], [line.sample.id in ways for line in read]
+        losses = [-score_texts(*seen[one.id], [one.text])[0] / len(one.text) for one in samples]
+        found["audit"].append(recalls(judged.scores, wrong))
+        found["loss, trained on it"].append(recalls(np.array(losses), wrong))
+        found["length ratio"].append(recalls(length_ratios(lines, samples), wrong))
+        first = {read[place].sample.id for place in np.argsort(-judged.scores, kind="stable")[: 2 * sum(wrong)]}
+        missed.update(way for id_, way in ways.items() if id_ not in first)
+        made.update(ways.values())
+    print(f"\n| recall at | {' | '.join(f'{times:g} n' for times in RANKS)} | rank of 80 % over n |")
+    print("|---|" + "---:|" * (len(RANKS) + 1))
+    for name, values in found.items():
+        print(describe(name, values))
+    print(f"\nthe interval holds the number spoiled in {held} of {len(found['audit'])}")
+    print("found in the first 2 n:", {way: f"{total - missed[way]} of {total}" for way, total in made.items()})
 
 
 def main() -> None:
@@ -323,12 +414,13 @@ def main() -> None:
     other.add_argument("work", type=Path)
     other.add_argument("--spoiled", type=Path)
     other.add_argument("--all", type=Path)
-    other.add_argument("--draws", type=int, default=3)
+    other.add_argument("--draws", type=int, default=20)
+    other.add_argument("--small", action="store_true")
     options = parser.parse_args()
     if options.command == "spoil":
         write_spoiled(options.dataset, options.out, options.seed)
     else:
-        measure(options.work, options.spoiled, options.all, options.draws)
+        measure(options.work, options.spoiled, options.all, options.draws, small=options.small)
 
 
 if __name__ == "__main__":

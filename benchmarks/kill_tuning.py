@@ -1,10 +1,10 @@
-"""Kills `dsocr tune` with SIGKILL at random moments, and compares what it finds with a search that was left alone.
+"""Kills `dsocr tune` with SIGKILL all over a search, and compares what it finds with a search that was left alone.
 
     python benchmarks/kill_tuning.py data/copiste --kills 10
 
-Each search trains `small` on 32 lines with checkpoints and validations after each of its few steps. A process is killed
-between 8 and 40 seconds after its start, so some die while torch is loaded and most in a trial. Settings, states and
-CERs of all trials must be equal to the last digit.
+Each search trains `small` on 32 lines with checkpoints and validations after each of its few steps. The kills are drawn
+among all its steps, the repeats with other seeds included, and strike up to a second after the step was written: where,
+does not depend on how busy the machine is. Settings, states and CERs of all trials must be equal to the last digit.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +21,7 @@ SETTINGS = {
     "training.max_samples": 32,
     "training.max_steps": 4,
     "training.batch_size": 8,
+    "training.learning_rate": 2e-3,  # too much, so that another is better and both are repeated
     "validation.every_steps": 1,
     "validation.max_samples": 12,
     "checkpoints.every_steps": 1,
@@ -42,6 +44,15 @@ def found(output: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in complete]
 
 
+def steps(output: Path) -> dict[str, int]:
+    """The last step that each training has written, in their order."""
+    reached = {}
+    for path in sorted((output / "tune" / "trials").glob("*/metrics.jsonl"), key=lambda path: path.stat().st_ctime):
+        rows = path.read_text(encoding="utf-8").splitlines()
+        reached[path.parent.name] = max((json.loads(row)["step"] for row in rows if row.endswith("}")), default=0)
+    return reached
+
+
 def main() -> None:
     """Search once whole and once with kills, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -50,26 +61,26 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--seed", type=int, default=17)
     options = parser.parse_args()
-    moments = random.Random(options.seed)
+    draw = random.Random(options.seed)
     with TemporaryDirectory() as place:
         whole, killed = Path(place) / "whole", Path(place) / "killed"
         subprocess.run(command(options.dataset, whole, options.trials), check=True)
-        kills = 0
-        while True:
+        total = sum(steps(whole).values())
+        kills = sorted(draw.choices(range(1, total - 2), k=options.kills))
+        for number, moment in enumerate(kills, 1):
             process = subprocess.Popen(command(options.dataset, killed, options.trials))
-            try:
-                code = process.wait(moments.uniform(8, 40) if kills < options.kills else None)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                kills += 1
-                print(f"kill {kills}: {len(found(killed))} trainings were finished", flush=True)
-                continue
-            if code:
-                sys.exit(f"the search ended with {code}")
-            break
+            while sum(steps(killed).values()) < moment and process.poll() is None:
+                time.sleep(0.05)
+            time.sleep(draw.random())
+            if process.poll() is not None:
+                sys.exit(f"the search ended with {process.returncode} before kill {number}")
+            process.kill()
+            process.wait()
+            training, step = list(steps(killed).items())[-1]
+            print(f"kill {number}: step {moment} of {total}, training {training} at step {step}", flush=True)
+        subprocess.run(command(options.dataset, killed, options.trials), check=True)
         same = found(whole) == found(killed)
-        print(f"{kills} kills, {len(found(whole))} trainings: the result is {'the same' if same else 'ANOTHER'}")
+        print(f"{len(kills)} kills, {len(found(whole))} trainings: the result is {'the same' if same else 'ANOTHER'}")
         sys.exit(0 if same else 1)
 
 

@@ -1,6 +1,7 @@
 """Judging lines by the probabilities of their texts, with a reader that is simulated: each wrong letter costs."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,9 @@ def test_the_number_of_mistakes_is_in_its_interval(count: int) -> None:
     assert found is not None
     assert found.low - 1 <= count <= found.high
     assert count / 2 <= found.found_in_first(2 * count) <= 2 * count
+    usual, fewest, most = found.large  # all that were made are of a word or more
+    assert fewest - 1 <= count <= most < found.high
+    assert usual <= found.count
     assert found.probabilities.shape == (400,)
     assert found.probabilities.min() >= 0
     assert found.probabilities.max() <= 1
@@ -145,3 +149,18 @@ def test_planted_mistakes_are_wrong_and_always_the_same() -> None:
     assert planted == plant_mistakes(SAMPLES)
     assert all(one.text != sample.text for sample, own in zip(SAMPLES, planted, strict=True) for one in own)
     assert {one.kind for own in planted for one in own} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("matches", "what"),
+    [
+        pytest.param(lambda text, given: text.casefold() == given.casefold(), "case", id="a capital"),
+        pytest.param(lambda text, given: text.rstrip(".,") == given and text != given, "sign", id="a sign"),
+        pytest.param(lambda text, given: Levenshtein.distance(text, given) == 1, "letter", id="a letter"),
+        pytest.param(lambda text, given: 1 < Levenshtein.distance(text, given) <= 4, "ending", id="an ending"),
+    ],
+)
+def test_small_mistakes_are_planted_too(matches: Callable[[str, str], bool], what: str) -> None:
+    pairs = zip(SAMPLES, plant_mistakes(SAMPLES), strict=True)
+    spelled = [(one.text, sample.text) for sample, own in pairs for one in own if one.kind == "spelling"]
+    assert sum(matches(text, given) for text, given in spelled) > len(spelled) / 30, what

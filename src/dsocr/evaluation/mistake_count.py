@@ -4,8 +4,9 @@ The scores of all lines are a mixture: of right lines, whose upper scores fall o
 mistakes, whose scores are those of planted mistakes of the same kind. How many mistakes of each kind there are is
 drawn from its posterior: counts of scores in bins are Poisson, the numbers of the kinds are alike a priori, within a
 factor of four either way, and counts are taken to carry less than their number, because swapped and shifted lines come
-together. Mistakes that no score shows, such as an accent, are only counted by that likeness: most of the width of the
-interval is theirs. Kinds of mistakes that are planted nowhere are not counted.
+together. Mistakes that no score shows, such as an accent or a comma, are only counted by that likeness: most of the
+width of the interval is theirs, so those of a word or more are also counted alone. Kinds of mistakes that are planted
+nowhere are not counted.
 
 Draws are made by differential evolution Markov chains (ter Braak 2006).
 """
@@ -27,8 +28,8 @@ _GROUPS = {
     "spelling": 3,
 }
 """Kinds with much the same scores."""
-_SHARES = np.array([3.0, 2.0, 1.0, 1.0])
-"""Kinds in each group."""
+_SHARES = np.array([3.0, 2.0, 1.0, 4.0])
+"""Kinds in each group; the last are small: a letter's mark or number, a letter, a sign, an ending."""
 _SPREAD = 0.7
 """Standard deviation of the logarithm of a kind's number around the usual one."""
 _INFORMATION = 0.6
@@ -42,11 +43,15 @@ _QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
 @dataclass(frozen=True, slots=True)
 class MistakeCount:
-    """The number of mistakes, with its 95 % interval, and the probability that each line, by its place, is one."""
+    """The number of mistakes, with its 95 % interval, and the probability that each line, by its place, is one.
+
+    `large` are number and interval of those of a word or more, or of another script.
+    """
 
     count: float
     low: float
     high: float
+    large: tuple[float, float, float]
     probabilities: Floats
 
     def found_in_first(self, lines: int) -> float:
@@ -75,12 +80,14 @@ def count_mistakes(scores: Floats, planted: Floats, kinds: Sequence[str], *, see
     right, wrong = _expected(draws, edges - start, np.array(shapes))
     totals = np.exp(draws[:, 4:]).sum(1)
     low, middle, high = np.quantile(np.minimum(totals, len(scores)), _QUANTILES).tolist()
+    fewest, usual, most = np.quantile(np.exp(draws[:, 4:-1]).sum(1), _QUANTILES).tolist()
     share = np.maximum.accumulate((wrong / (wrong + right)).mean(0))
     # Below the modelled scores, what is left of the mistakes is spread over all lines.
     shown = share[np.searchsorted(edges, scores, side="right") - 1]
     below = scores <= start
     rest = max(0.0, float(totals.mean() - (wrong.sum(1)).mean()))
-    return MistakeCount(middle, low, high, np.where(below, min(1.0, rest / max(1, int(below.sum()))), shown))
+    probabilities = np.where(below, min(1.0, rest / max(1, int(below.sum()))), shown)
+    return MistakeCount(middle, low, high, (usual, fewest, most), probabilities)
 
 
 def _expected(draws: Floats, offsets: Floats, shapes: Floats) -> tuple[Floats, Floats]:

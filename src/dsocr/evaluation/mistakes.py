@@ -12,7 +12,7 @@ import random
 import statistics
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -52,6 +52,9 @@ _ALIKE, _UNLIKE = 0.2, 0.4
 _HARD_SWAP = 0.7
 """The share of planted neighbours whose own line has the text too, as where two lines were swapped."""
 _SHRINKAGE = 1.0
+_SIGNS = ".,;:-'’()\"«»"
+_LONG = 4
+"""Letters of a word from which its ending may be another."""
 
 
 class Planted(NamedTuple):
@@ -145,18 +148,31 @@ def _plant(
             look_alikes = {**TO_CYRILLIC, **TO_LATIN}
             changed = [_put(text, at, look_alikes[sign]) for at, sign in enumerate(text) if sign in look_alikes]
         case _:
-            changed = list(_respell(text))
+            changed = draw.choice([some for some in _respell(text, draw.choice(samples).text) if some] or [[]])
     return Planted(kind, draw.choice(changed)) if changed else None
 
 
-def _respell(text: str) -> Iterator[str]:
-    """Yield the text with one letter lost, doubled, in another case or without its mark."""
-    for at, letter in enumerate(text):
-        if letter.isalpha():
-            plain = unicodedata.normalize("NFD", letter)[0]
-            yield from {_put(text, at, new) for new in ("", letter * 2, letter.swapcase(), plain)} - {text}
-            if plain != letter:  # the likeliest: it counts several times
-                yield from [_put(text, at, plain)] * 3
+def _respell(text: str, other: str) -> list[list[str]]:
+    """Return the text with one small change, four kinds: mark or number of a letter, letter, sign, ending of a word.
+
+    Letters and endings are taken from another text.
+    """
+    places = [at for at, sign in enumerate(text) if sign.isalpha()]
+    marks = []
+    for at in places:
+        letter, plain = text[at], unicodedata.normalize("NFD", text[at])[0]
+        marks += [_put(text, at, new) for new in ("", letter * 2, letter.swapcase())]
+        if plain != letter:  # the likeliest: it counts several times
+            marks += [_put(text, at, plain)] * 4
+    letters = [_put(text, at, new) for at in places for new in sorted({sign for sign in other if sign.isalpha()})]
+    signs = [_put(text, at, new) for at, sign in enumerate(text) if sign in _SIGNS for new in ("", *_SIGNS)]
+    endings = []
+    for place, word in enumerate(words := text.split(" ")):
+        if len(word) >= _LONG and word.isalpha():
+            new = sorted({one[-2:] for one in other.split(" ") if len(one) >= _LONG and one.isalpha()} | {""})
+            changed = [word[: -cut or None] + end for cut in (0, 1, 2) for end in new]
+            endings += [" ".join([*words[:place], one, *words[place + 1 :]]) for one in changed]
+    return [marks, letters, [*signs, text + ".", text + ","], endings]
 
 
 def _put(text: str, at: int, new: str) -> str:
