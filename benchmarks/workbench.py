@@ -43,30 +43,27 @@ FIELD = "Text of the line"
 LINES = 34
 
 
-def learn(source: Path, accept: int, base: str) -> dict[str, Any]:
+def learn(source: Path, accept: int, base: str, *, doubtful_first: bool) -> dict[str, Any]:
     """CER of the lines that nobody accepted, before and after learning from the others, and the minutes."""
     with tempfile.TemporaryDirectory() as folder, closing(CorrectionStore.open(Path(folder) / "c.sqlite")) as store:
         work = Path(folder)
         with open_archive(store, source, work / "unpacked") as archive:
             import_pages(store, archive, SourceReport(strict=False))
             truth = {line.number: line.text for line in store.lines() if line.text}
-            hidden = [(line, "") for line in store.lines()]
-            store.replace_texts(hidden, who="benchmark")
             run = RunFolder.to_read_with(Path(base))
             session = Session(source.name, store, archive, work)
-            session.read_again(lambda: LocalReader.of_run(run))
-            started = time.monotonic()
-            # replace_texts left the lines read by nobody, which are not read by themselves
-            session.stop_reading()
             for line in store.lines():
                 store.review(line, "", State.UNREAD, who="benchmark")
+            started = time.monotonic()
             session.read_again(lambda: LocalReader.of_run(run))
             wait(session)
             first_reading = time.monotonic() - started
-            lines = [line for line in store.lines() if line.number in truth]
-            chosen, rest = lines[:accept], [line.number for line in lines[accept:]]
-            for line in chosen:
+            numbers = store.by_doubt() if doubtful_first else [line.number for line in store.lines()]
+            numbers = [number for number in numbers if number in truth]
+            chosen, rest = set(numbers[:accept]), numbers[accept:]
+            for line in [line for line in store.lines() if line.number in chosen]:
                 store.review(line, truth[line.number], State.ACCEPTED, who="benchmark")
+            pages = len({line.page for line in store.lines() if line.number in chosen})
             before = errors(store, rest, truth)
             config = find_training_config(Path(base), None)
             assert config is not None
@@ -90,6 +87,8 @@ def learn(source: Path, accept: int, base: str) -> dict[str, Any]:
                 raise SystemExit(f"{learner.error} {status}")
             return {
                 "accepted": accept,
+                "pages": pages,
+                "doubtful_first": doubtful_first,
                 "rest": len(rest),
                 "cer_before": before,
                 "cer_after": errors(store, rest, truth),
@@ -295,6 +294,7 @@ def main() -> None:
     learning.add_argument("source", type=Path)
     learning.add_argument("--accept", type=int, default=100)
     learning.add_argument("--base", default="small")
+    learning.add_argument("--doubtful-first", action="store_true", help="accept the most doubtful lines, of all pages")
     size = parts.add_parser("large")
     size.add_argument("--pages", type=int, default=600)
     size.add_argument("--source", type=Path, help="a source of your own instead of drawn pages")
@@ -303,7 +303,7 @@ def main() -> None:
     killing.add_argument("--seed", type=int, default=17)
     chosen = parser.parse_args()
     if chosen.part == "learn":
-        result = learn(chosen.source, chosen.accept, chosen.base)
+        result = learn(chosen.source, chosen.accept, chosen.base, doubtful_first=chosen.doubtful_first)
     else:
         result = large(chosen.pages, chosen.source) if chosen.part == "large" else kill(chosen.rounds, chosen.seed)
     print(json.dumps({"machine": machine(), **result}, indent=1, ensure_ascii=False))

@@ -12,6 +12,8 @@ from typing import Any
 import pikepdf
 import pypdfium2
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from lxml import etree
 from PIL import Image, ImageChops, ImageStat
 
@@ -264,6 +266,20 @@ def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
     assert len(ids) == len(set(ids)) == 8
     assert {reference.removeprefix("#") for reference in found(root, "//@facs")} == set(ids)
     assert [text.strip() for text in found(root, "//*[local-name()='lb']/following-sibling::text()[1]")] == TEXTS * 2
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([r"~~зачёркнуто~~ и \сверху/", "сло[?]во слово[?]", "[нрзб] и [unclear]"])
+@given(st.lists(st.text(r"~\/[?]<>& ab", max_size=12), min_size=3, max_size=3))
+def test_marks_are_elements_in_tei_and_never_break_it(tmp_path: Path, texts: list[str]) -> None:
+    page = drawn_page(tmp_path)
+    lines = [replace(line, text=text or "-") for line, text in zip(page.lines, texts, strict=True)]
+    root = etree.parse(written("tei", [replace(page, lines=tuple(lines))], tmp_path / "out.tei"))
+    marks = {"del", "add", "unclear", "gap"}
+    names = [etree.QName(element).localname for element in root.find(".//{*}body").iter() if element.text != ""]
+    if "[нрзб] и [unclear]" in texts:
+        assert [name for name in names if name in marks] == ["del", "add", "unclear", "unclear", "gap", "gap"]
+    assert set(names) <= marks | {"body", "div", "pb", "p", "lb"}
 
 
 def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:

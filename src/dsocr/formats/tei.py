@@ -1,5 +1,6 @@
 """TEI P5: a facsimile with the zones of lines, and the text with its line beginnings."""
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
@@ -22,6 +23,13 @@ _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 </teiHeader>
 <facsimile>
 """
+
+_MARKS = (
+    (re.compile(r"~~(.+?)~~"), r"<del>\1</del>"),
+    (re.compile(r"\\([^\\/<>]+)/"), r"<add>\1</add>"),
+    (re.compile(r"(\w+)\[\?\]"), r"<unclear>\1</unclear>"),
+    (re.compile(r"\[(?:unclear|нрзб\.?)\]"), '<gap reason="illegible"/>'),
+)
 
 
 def write_tei(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
@@ -66,9 +74,21 @@ def _text(page: Page, number: int) -> Iterator[str]:
         for line in lines:
             row += 1
             facs = f' facs="#p{number}l{row}"' if line.outline else ""
-            text = "<lb/>".join(map(escape, replace_forbidden(line.text).split("\n")))
+            text = "<lb/>".join(map(_mark_up, replace_forbidden(line.text).split("\n")))
             yield f"<lb{facs}/>{text}\n"
         yield "</p>\n"
+
+
+def _mark_up(text: str) -> str:
+    r"""Escape a text and write the marks of the workbench as elements.
+
+    `~~x~~` was struck out, `\\x/` inserted; `[?]` stands after a doubtful word, `[unclear]` and `[нрзб]` for illegible
+    ones.
+    """
+    text = escape(text)
+    for pattern, element in _MARKS:
+        text = pattern.sub(element, text)
+    return text
 
 
 FORMATS = (Format(name="tei", title="TEI P5", write_pages=write_tei, suffix=".tei"),)

@@ -39,7 +39,7 @@ EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
 _ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
 _SPLIT = "0.85/0.15/0"
 """Train and validation only: the next corrections will test the model."""
-_MIN_PAGES_TO_SPLIT = 10
+_MIN_PAGES_TO_SPLIT = 5
 
 
 @dataclass(slots=True)
