@@ -374,7 +374,7 @@ def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws
         read = judge_lines(lines, {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}, 17)
         judged = judge(read)
         estimate = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
-        told = (
+        said = (
             "no estimate"
             if estimate is None
             else (
@@ -382,7 +382,7 @@ def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws
                 f"{estimate.found_in_first(50):.0f} in the first 50"
             )
         )
-        print(f"{work.name}, {f'draw {seed}' if seed else 'trained as it is'}, {len(ways)} spoiled: {told}", flush=True)
+        print(f"{work.name}, {f'draw {seed}' if seed else 'trained as it is'}, {len(ways)} spoiled: {said}", flush=True)
         if not ways:
             continue
         held += estimate is not None and estimate.low <= len(ways) <= estimate.high

@@ -21,7 +21,8 @@ SETTINGS = {
     "training.max_samples": 32,
     "training.max_steps": 4,
     "training.batch_size": 8,
-    "training.learning_rate": 2e-3,  # too much, so that another is better and both are repeated
+    "training.learning_rate": 2e-3,  # too much, so that another is better, and both are repeated with another seed
+    "training.warmup_ratio": 0,
     "validation.every_steps": 1,
     "validation.max_samples": 12,
     "checkpoints.every_steps": 1,

@@ -95,7 +95,7 @@ class Audit:
             f"{_with_interval(self.count.count, self.count.low, self.count.high)} with letters, signs and endings.",
             "These numbers come from mistakes that were planted, and hold for such mistakes: words left out, added or "
             "from another line, a letter of another script, a letter, sign or ending changed. In a hand hard to "
-            "read, a wrong word is hardly told from one that is read wrongly: look at the first lines in any case.",
+            "read, a wrong word looks like one that is read wrongly: look at the first lines in any case.",
         ]
         found += [
             f"The first {rank} lines of the list hold about {self.count.found_in_first(rank):.0f} of them."
