@@ -21,6 +21,7 @@ from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.document import Split, Unit
 from dsocr.errors import ConfigError, ModelError
 from dsocr.images import open_image
+from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.runs import READING, History, RunFolder, read_history
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dsocr.inference.reader import LocalReader
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
+    from dsocr.publish import Publication
 
 StrPath = str | Path
 ExportForm = Literal["merged", "peft", "vllm"]
@@ -141,7 +143,7 @@ def _training_config(
 
 
 def load(source: StrPath, *, revision: str | None = None) -> "Reader":
-    """Load a reader: a finished run, an adapter folder such as an export's, or a base by name, folder or Hub id.
+    """Load a reader: a run, an adapter folder such as an export's, a base by name or folder, or either by its Hub id.
 
     `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
     """
@@ -151,6 +153,9 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     folder = Path(source)
     if not folder.exists():
         folder = embedded_bases().get(str(source), folder)
+    if not folder.exists() and is_hub_id(str(source)):
+        fetched, _ = fetch_model(str(source), revision)
+        folder = fetched if (fetched / READING).is_file() else folder  # a reader that was published
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)
@@ -386,6 +391,36 @@ def export(
         return export_adapter(folder, target, form, scores=scores, scale=scale, overwrite=overwrite)
     with _progress(progress, "writing", "tensors") as callback:
         return export_merged(folder, target, scores=scores, scale=scale, overwrite=overwrite, progress=callback)
+
+
+def push(
+    source: "StrPath | Run | Dataset",
+    repo: str,
+    *,
+    license: str | None = None,
+    form: ExportForm | None = None,
+    about: Mapping[str, str] | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+) -> "Publication":
+    """Publish a run or a dataset as `owner/name` on the Hugging Face Hub; nothing is sent without `license` and `yes`.
+
+    Args:
+        source: A run or a dataset, or its folder.
+        repo: Repository, which is created if need be.
+        license: The Hub's identifier of a licence, such as "cc-by-4.0".
+        form: What of a run is sent: "peft", "vllm" or "merged"; chosen if None.
+        about: For a dataset's card and HTR-United record: title, description, language, time, script_type, author.
+        private: Create a private repository.
+        dry_run: Only say which files would be sent.
+        yes: Send them.
+    """
+    from dsocr.publish import push as send
+
+    folder = source.folder if isinstance(source, Dataset) else _path(source)
+    options = {"license": license, "form": form, "about": about, "private": private, "dry_run": dry_run}
+    return send(folder, repo, confirm=lambda publication: yes, **options)  # type: ignore[arg-type]
 
 
 class Run:

@@ -143,8 +143,8 @@ LISTED = [{"width": 150, "height": 200}, {"width": 300, "height": 400}, {"width"
 def test_a_level_0_service_has_only_the_sizes_that_it_lists(
     archive: Archive, wanted: int, version: int, asked: str, embedded: bool
 ) -> None:
-    told: Json = {"sizes": LISTED} if embedded else {}
-    own = service("scan", version, 0, **told)
+    known_sizes: Json = {"sizes": LISTED} if embedded else {}
+    own = service("scan", version, 0, **known_sizes)
     body = image(archive, "scan", version=version, service=own)
     archive.add("/level0/scan/info.json", {**service("scan", version, 0), "width": 600, "height": 800, "sizes": LISTED})
     fetch(archive.add("/m", manifest3(canvas3(1, body))), size=wanted)
@@ -454,7 +454,7 @@ def test_selectors(archive: Archive, selector: Json, box: Any, corners: int, ver
         assert lines_of(root) == [("слово", box, corners)]
 
 
-def test_what_is_no_line_is_left_out_and_counted(archive: Archive) -> None:
+def test_what_is_no_line_is_omitted_and_counted(archive: Archive) -> None:
     words = texts3(("one", "1,1,50,20"), textGranularity="word")
     lines = texts3(("a line", "60,100,400,40"), textGranularity="line")
     notes = texts3(("nice", "60,100,400,40"), motivation="commenting")

@@ -130,7 +130,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[Any]:
     """Make every name resolve to these addresses, one set after the other; returns the connections."""
     connected: list[Any] = []
 
-    def refuse(address: Any, timeout: float) -> None:
+    def fail(address: Any, timeout: float) -> None:
         connected.append(address)
         raise ConnectionRefusedError
 
@@ -140,7 +140,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[Any]:
         found = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found.split()]
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "create_connection", fail)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     return connected
 

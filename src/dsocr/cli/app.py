@@ -28,8 +28,9 @@ RENAMED_COMMANDS = {
     "calibrate": "dsocr evaluate RUN --calibrate",
     "curves": "dsocr report RUN... --curves",
     "next": "dsocr suggest",
+    "push": "dsocr export RUN --push owner/name",
 }
-"""Commands of earlier versions and what replaces them."""
+"""Commands of earlier versions or other programs and what replaces them."""
 
 _AGAIN = "run the same command, without --overwrite"
 _AFTER_INTERRUPT = {

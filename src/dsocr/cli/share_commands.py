@@ -24,27 +24,52 @@ TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@command("Share", "dsocr export runs/mine --merged models/mine", "dsocr export runs/mine --adapter out --for vllm")
+@command(
+    "Share",
+    "dsocr export runs/mine --merged models/mine",
+    "dsocr export runs/mine --push owner/name --license cc-by-4.0 --dry-run",
+)
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder; with --push also a dataset folder.")],
     merged: Annotated[Path | None, typer.Option(help="Folder for the base with the adapter merged in.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder for the adapter alone.")] = None,
     for_: Annotated[
-        Literal["peft", "vllm"] | None,
-        typer.Option("--for", help="Program that loads the adapter; peft if not given."),
+        Literal["peft", "vllm", "merged"] | None,
+        typer.Option("--for", help="Program that loads the adapter, peft if not given; merged only with --push."),
     ] = None,
     scale: Annotated[float, typer.Option(min=0, max=1, help="Strength of the adapter in the export, up to 1.")] = 1.0,
+    repo: Annotated[
+        str | None, typer.Option("--push", help="Publish it as OWNER/NAME on the Hugging Face Hub instead.")
+    ] = None,
+    license: Annotated[str | None, typer.Option(help="Licence of what is published, as cc-by-4.0.")] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(help="What a published dataset is, as title=..., language=rus, time=1850/1900; repeatable."),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Publish in a private repository.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files to publish, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Publish without asking.")] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export an adapter, or the base with the adapter merged in."""
+    """Export an adapter, or the base with the adapter merged in; or publish a run or a dataset on the Hub."""
     from dsocr.api import export
 
+    if repo is not None:
+        if merged or adapter or scale != 1:
+            hint = "--for chooses what is published"
+            raise ConfigError("--push writes no folder", code="option-invalid", hint=hint)
+        quiet_libraries()
+        _push(Printer(quiet=quiet), run, repo, license, for_, about, private=private, dry_run=dry_run, yes=yes)
+        return
+    if license or about or private or dry_run or yes:
+        message = "--license, --about, --private, --dry-run and --yes go with --push"
+        raise ConfigError(message, code="option-invalid")
     out = merged or adapter
     if out is None or (merged and adapter):
         raise ConfigError("give either --merged FOLDER or --adapter FOLDER", code="option-missing")
-    if for_ is not None and adapter is None:
-        raise ConfigError("--for goes with --adapter", code="option-invalid")
+    if for_ is not None and (adapter is None or for_ == "merged"):
+        raise ConfigError("--for goes with --adapter", code="option-invalid", hint="--merged writes merged weights")
     quiet_libraries()
     printer = Printer(quiet=quiet)
     with printer.progress("writing", "tensors") as progress:
@@ -53,6 +78,42 @@ def export(
     printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
     printer.message(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
     printer.message(f"next:    {exported.serve_command(out) or 'the card says how to load it'}")
+
+
+def _push(
+    printer: Printer,
+    source: Path,
+    repo: str,
+    license: str | None,
+    form: Literal["peft", "vllm", "merged"] | None,
+    about: Sequence[str] | None,
+    *,
+    private: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    from dsocr.publish import Publication, push
+
+    def confirm(publication: Publication) -> bool:
+        show(publication)
+        return yes or (sys.stdin.isatty() and typer.confirm(f"Publish these files at {publication.url}?"))
+
+    def show(publication: Publication) -> None:
+        for name, size in publication.files.items():
+            printer.message(f"{size:>14,}  {name}")
+        printer.message(f"{sum(publication.files.values()):>14,}  bytes in {len(publication.files)} files")
+        for note in publication.notes:
+            printer.complain(f"note: {note}")
+
+    if bad := [pair for pair in about or () if not pair.partition("=")[2]]:
+        raise ConfigError(f"--about {bad[0]!r} has no =", code="option-invalid", hint="write title=...")
+    described = dict(pair.split("=", 1) for pair in about or ())
+    done = push(
+        source, repo, license=license, form=form, about=described, private=private, dry_run=dry_run, confirm=confirm
+    )
+    if dry_run:
+        show(done)
+    printer.result(f"{'published' if done.is_sent else 'nothing was sent; it would go to'}: {done.url}")
 
 
 @command("Share", "dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30")

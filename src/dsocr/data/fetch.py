@@ -253,7 +253,7 @@ class _Fetcher:
         return path, size
 
     def _image_content(self, page: ManifestPage) -> tuple[bytes, tuple[int, int] | None]:
-        """Return an image file and the size that it should have, in the way of asking that the server understands."""
+        """Return an image file and the size that it should have, asked for as the server understands it."""
         if self.local is not None and "://" not in page.image and page.service is None:
             return ImageFinder(self.local).find(page.image, near=self.local).read_bytes(), None
         service = page.service
@@ -292,8 +292,8 @@ class _Fetcher:
     def _fetch_lines(self, page: ManifestPage, image: Path, size: tuple[int, int], where: str) -> None:
         """Write the lines of a page's annotations, else of its first ALTO or PAGE file, beside its image."""
         target = image.with_suffix(".xml")
-        lines, left_out = read_lines(self._annotation_pages(page), page, size)
-        self.notes += [f"{where}: {message}" for message in left_out]
+        lines, omitted = read_lines(self._annotation_pages(page), page, size)
+        self.notes += [f"{where}: {message}" for message in omitted]
         if lines:
             document, _ = page_document(Page(image, image.stem, where, tuple(lines), size))
             _write_whole(target, serialize(document))

@@ -51,8 +51,8 @@ class OpenedSource:
         if not found:
             return page
         manifest, canvas = found[0].manifest, found[1].page
-        told = {"canvas": canvas.id, "label": plain(canvas.label), "manifest": plain(manifest.label) or manifest.id}
-        return replace(page, columns={**page.columns, **told, "rights": manifest.rights or manifest.attribution})
+        row = {"canvas": canvas.id, "label": plain(canvas.label), "manifest": plain(manifest.label) or manifest.id}
+        return replace(page, columns={**page.columns, **row, "rights": manifest.rights or manifest.attribution})
 
 
 @contextmanager

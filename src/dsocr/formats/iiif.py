@@ -137,7 +137,7 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
     whole = (0.0, 0.0, *(size or (1, 1)))
     # The first of the largest ones, as others are details, fragments or overlays.
     image, resource, region, rotation, part = max(seen, key=lambda one: _area(one[4] or whole))
-    left_out = len(seen) + len(problems) - 1
+    omitted = len(seen) + len(problems) - 1
     return ManifestPage(
         **known,
         image=image,
@@ -146,7 +146,7 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         region=region,
         rotation=rotation,
         part=part,
-        note=f"only the largest image is read, without {left_out} other contents" if left_out else "",
+        note=f"only the largest image is read, without {omitted} other contents" if omitted else "",
     )
 
 
@@ -195,8 +195,8 @@ def _region(fragment: str) -> str:
 def _image_service(resource: Mapping[str, Any], address: str) -> ImageService | None:
     """Return the first image service among services for logging in and searching."""
     for service in _dicts(resource.get("service")):
-        told = " ".join(str(service.get(key, "")) for key in ("@context", "type", "@type", "profile"))
-        is_image = re.search(r"image/\d|ImageService|image-api|level\d", told)
+        described = " ".join(str(service.get(key, "")) for key in ("@context", "type", "@type", "profile"))
+        is_image = re.search(r"image/\d|ImageService|image-api|level\d", described)
         if is_image and id_of(service) and not _type(service).startswith("Auth"):
             return parse_service(service, urljoin(address, id_of(service)).rstrip("/"))
     return None
@@ -204,10 +204,10 @@ def _image_service(resource: Mapping[str, Any], address: str) -> ImageService | 
 
 def parse_service(service: Mapping[str, Any], id_: str) -> ImageService:
     """Parse a service as a manifest embeds it, or its `info.json`."""
-    told = " ".join(str(service.get(key, "")) for key in ("@context", "type", "@type", "profile"))
-    version = re.search(r"(?:/image/|ImageService)([123])", told)
-    level = re.search(r"level([012])", told)
-    default = 1 if "image-api" in told else 2 if "@id" in service else 3
+    described = " ".join(str(service.get(key, "")) for key in ("@context", "type", "@type", "profile"))
+    version = re.search(r"(?:/image/|ImageService)([123])", described)
+    level = re.search(r"level([012])", described)
+    default = 1 if "image-api" in described else 2 if "@id" in service else 3
     sizes = [stated_size(one.get("width"), one.get("height")) for one in _dicts(service.get("sizes"))]
     listed = tuple(sorted(size for size in sizes if size))
     return ImageService(id_, int(version[1]) if version else default, int(level[1]) if level else -1, listed)
@@ -296,7 +296,7 @@ def read_lines(
     """
     part = page.shown_part(size)
     lines: list[tuple[str, Line]] = []
-    left_out: Counter[str] = Counter()
+    omitted: Counter[str] = Counter()
     for one in annotation_pages:
         for annotation in _dicts(one.get("items")) + _dicts(one.get("resources")):
             motivations = " ".join(str(motivation) for motivation in _list(annotation.get("motivation")))
@@ -307,18 +307,18 @@ def read_lines(
             canvas, selectors = _target(annotation.get("target") or annotation.get("on"))
             outline = _outline(selectors, page.size, part, size)
             if text is None:
-                left_out["annotations have their text elsewhere"] += 1
+                omitted["annotations have their text elsewhere"] += 1
             elif canvas and canvas.partition("://")[2] != page.id.partition("#")[0].partition("://")[2]:
-                left_out["annotations are of another canvas"] += 1
+                omitted["annotations are of another canvas"] += 1
             elif outline is None:
-                left_out["texts have no box on the page"] += 1
+                omitted["texts have no box on the page"] += 1
             else:
                 where = f"{page.id}#{len(lines) + 1}"
                 lines.append((str(annotation.get("textGranularity", "")), Line(text, where, outline)))
     kinds = {kind for kind, _ in lines}
     wanted = {"line"} if "line" in kinds else kinds - {"word", "glyph", "block", "paragraph", "page"}
-    left_out["texts are not of lines"] += sum(kind not in wanted for kind, _ in lines)
-    messages = [f"{count} {what}" for what, count in left_out.items() if count]
+    omitted["texts are not of lines"] += sum(kind not in wanted for kind, _ in lines)
+    messages = [f"{count} {what}" for what, count in omitted.items() if count]
     return [line for kind, line in lines if kind in wanted], messages
 
 

@@ -4,13 +4,13 @@ The huggingface_hub library is slow to import, so that happens only when a funct
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
-from dsocr.errors import DataError, ModelError
+from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 
@@ -92,6 +92,26 @@ def fetch_hub_files(
         raise NotFetchedError(_explain(error)) from error
     folder = Path(str(found))
     return folder, folder.name
+
+
+def upload(
+    name: str, kind: Literal["model", "dataset"], files: Mapping[str, Path | bytes], message: str, *, private: bool
+) -> None:
+    """Send files, by their names there, to a repository in one commit, and create it if need be.
+
+    The token is that of `hf auth login` or of the environment. Raises ConfigError if the Hub refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+
+    operations = [CommitOperationAdd(path, content) for path, content in sorted(files.items())]
+    try:
+        api = HfApi()
+        api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
+        api.create_commit(name, operations, commit_message=message, repo_type=kind)
+    except (HfHubHTTPError, HTTPError, OSError, ValueError) as error:
+        hint = "log in with `hf auth login`, with a token that may write there"
+        raise ConfigError(f"nothing was sent: {_explain(error)}", code="hub-refused", where=name, hint=hint) from error
 
 
 def _explain(error: Exception) -> str:

@@ -175,6 +175,7 @@ def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
     rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
     lines = (adapter or base or {}).get("lines")
     about = f"{lines} lines of the {scores['split']} split, read at {scores['created_at']}. {scores['definition']}"
+    about += " In brackets: 95 % intervals."
     if scale != 1:
         about = (
             f"These are the scores of the adapter at full scale, not of this export at a scale of {scale:g}. {about}"
@@ -183,7 +184,11 @@ def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
 
 
 def _rate(score: Mapping[str, Any] | None, name: str) -> str:
-    return "-" if score is None or score[name] is None else f"{score[name]:.2%}"
+    if score is None or score[name] is None:
+        return "-"
+    interval = score.get("intervals", {}).get(name) or {}
+    low, high = interval.get("low"), interval.get("high")
+    return f"{score[name]:.2%}" + ("" if low is None or high is None else f" ({low:.1%} to {high:.1%})")
 
 
 def _serving(export: Export, folder: Path) -> list[str]:

@@ -1,0 +1,292 @@
+"""Publish a run or a dataset on the Hugging Face Hub: what is sent, its card, and a record for HTR-United.
+
+Only files that others need are sent: of a run those of an export, of a dataset its samples. Checkpoints, optimizer
+states, logs and sources never are.
+"""
+
+import re
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from dsocr import __version__
+from dsocr.data.dataset import METADATA_FILE, Card, Dataset
+from dsocr.document import PackedImage
+from dsocr.errors import ConfigError, DataError
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.io.files import CARD_FILE, is_dataset
+from dsocr.io.hub import is_hub_id, upload
+from dsocr.runs import ReadingSettings, RunFolder
+
+HTR_UNITED = "htr-united.yml"
+_SCHEMA = "https://htr-united.github.io/schema/2023-06-27/schema.json"
+_README = "README.md"
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_LANGUAGE = re.compile(r"[a-z]{3}")
+_YEARS = re.compile(r"(\d{1,4}(?:-\d\d){0,2})/(\d{1,4}(?:-\d\d){0,2})")
+_TEXTS = {".json", ".jsonl", ".md", ".yml", ".yaml", ".txt", ".jinja"}
+_SCRIPTS = {
+    "LATIN": "Latn",
+    "CYRILLIC": "Cyrl",
+    "GREEK": "Grek",
+    "HEBREW": "Hebr",
+    "ARABIC": "Arab",
+    "ARMENIAN": "Armn",
+}
+_SCRIPTS |= {"GEORGIAN": "Geor", "DEVANAGARI": "Deva", "CJK": "Hani", "HIRAGANA": "Hira", "KATAKANA": "Kana"}
+_COMMON_SCRIPT = 0.01
+"""Share of letters from which a script counts as one of the dataset."""
+_SUBJECTS = ("title", "description", "language", "time", "script_type", "author")
+
+Form = Literal["peft", "vllm", "merged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is sent where: the size of each file in bytes by its name there. `notes` are what the user must know."""
+
+    repo: str
+    kind: Literal["model", "dataset"]
+    license: str | None
+    files: Mapping[str, int]
+    notes: Sequence[str] = ()
+    is_sent: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where it is on the Hub."""
+        return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.repo}"
+
+
+Files = dict[str, Path | bytes]
+"""Paths or contents of files by their names in the repository."""
+
+
+def push(
+    source: Path,
+    repo: str,
+    *,
+    license: str | None = None,
+    form: Form | None = None,
+    about: Mapping[str, str] | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    confirm: Callable[[Publication], bool] = lambda publication: False,
+) -> Publication:
+    """Send a run or a dataset to `owner/name` on the Hub, if `confirm` agrees to what is sent.
+
+    `license` is the Hub's identifier, such as "cc-by-4.0"; nothing is sent without one. `form` is that of the export;
+    by default the adapter, or all weights if all were trained. `about` describes a dataset for its card and its
+    HTR-United record: title, description, language (as "rus"), time ("1850/1900"), script_type, author. A `dry_run`
+    sends nothing. The token is that of `hf auth login` or `HF_TOKEN`.
+    """
+    about = dict(about or {})
+    if not is_hub_id(repo):
+        raise ConfigError(f"{repo!r} is no name on the Hub", code="repo-invalid", hint="give owner/name")
+    if unknown := set(about) - set(_SUBJECTS):
+        message = f"unknown: {', '.join(sorted(unknown))}"
+        raise ConfigError(message, code="option-invalid", hint=f"there are {', '.join(_SUBJECTS)}")
+    if license is not None and not _LICENSE.fullmatch(license):
+        hint = "the Hub's identifiers are in lower case, such as cc-by-4.0, cc0-1.0 or apache-2.0"
+        raise ConfigError(f"{license!r} is no identifier of a licence", code="license-invalid", hint=hint)
+    if license is None and not dry_run:
+        hint = "give --license cc-by-4.0 or another one; what the sources and the base allow is yours to find out"
+        raise ConfigError("nothing is published without a licence", code="license-missing", hint=hint)
+    with tempfile.TemporaryDirectory(prefix="dsocr-push-") as folder:
+        kind: Literal["model", "dataset"] = "dataset" if is_dataset(source) else "model"
+        if kind == "dataset":
+            files, notes = _dataset_files(source, repo, license, about)
+        else:
+            files, notes = _model_files(RunFolder.open(source), repo, license, form, Path(folder)), []
+        _require_no_paths(files, source)
+        sizes = {
+            name: len(content) if isinstance(content, bytes) else content.stat().st_size
+            for name, content in sorted(files.items())
+        }
+        publication = Publication(repo, kind, license, sizes, notes)
+        if dry_run:
+            return publication
+        if not confirm(publication):
+            hint = "give --yes, after looking at --dry-run"
+            raise ConfigError("nothing was sent", code="not-confirmed", hint=hint)
+        upload(repo, kind, files, f"Upload with dsocr {__version__}", private=private)
+    return replace(publication, is_sent=True)
+
+
+def _model_files(run: RunFolder, repo: str, license: str | None, form: Form | None, folder: Path) -> Files:
+    """Export a run into a folder, and complete its card."""
+    from dsocr.models.export import export_adapter, export_merged
+    from dsocr.models.trained import is_whole_network
+
+    scores = Scorecard.load(run.scorecard).to_dict() if run.scorecard.is_file() else None
+    out = folder / repo.rpartition("/")[2]
+    chosen = form or ("merged" if is_whole_network(run.adapter) else "peft")
+    if chosen == "merged":
+        export_merged(run, out, scores=scores)
+    else:
+        base = ReadingSettings.load(run.adapter).base
+        if Path(base).is_dir():
+            message = f"the adapter's base {base} is a folder of this machine"
+            raise ConfigError(message, code="base-not-public", hint="publish merged weights: --for merged")
+        export_adapter(run, out, chosen, scores=scores)
+    text = (out / _README).read_text(encoding="utf-8")
+    (out / _README).write_text(_complete_card(text, repo, license, scores), encoding="utf-8", newline="\n")
+    return {path.name: path for path in sorted(out.iterdir())}
+
+
+def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[str, Any] | None) -> str:
+    """Return the model card of an export with the licence, and the scores in the Hub's own form."""
+    from huggingface_hub import EvalResult, ModelCard
+
+    card = ModelCard(text)
+    card.data.license = license
+    if not is_hub_id(str(card.data.base_model or "")):
+        card.data.base_model = None  # a base that ships with dsocr; the Hub knows none of that name
+        del card.data.base_model_relation
+    read = (scores or {}).get("adapter") or {}
+    rates = [(name, read[name]) for name in ("cer", "wer") if read.get(name) is not None]
+    if scores is not None and rates:
+        card.data.model_name = repo.rpartition("/")[2]
+        card.data.eval_results = [
+            EvalResult(
+                task_type="image-to-text",
+                dataset_type="own",
+                dataset_name=f"{scores['split']} split, {read['lines']} lines",
+                metric_type=name,
+                metric_value=round(value, 6),
+                metric_name=f"{name.upper()} (fraction)",
+            )
+            for name, value in rates
+        ]
+    return f"{card}\n## License\n\n{license or 'none'}, for the weights; images and transcriptions are not included.\n"
+
+
+def _dataset_files(folder: Path, repo: str, license: str | None, about: Mapping[str, str]) -> tuple[Files, list[str]]:
+    """Return the samples of a dataset with a card and, if enough is known, a record; and notes on what is not known."""
+    dataset, files = Dataset.open(folder), Files({CARD_FILE: folder / CARD_FILE})
+    letters: Counter[str] = Counter()
+    for split in dataset.card.splits:
+        files[f"{split}/{METADATA_FILE}"] = dataset.metadata(split)
+        for sample in dataset.samples(split):
+            image = sample.image.file if isinstance(sample.image, PackedImage) else sample.image
+            files[image.relative_to(folder).as_posix()] = image
+            letters.update(_script(letter) for letter in sample.text if letter.isalpha())
+    scripts = [script for script, count in letters.most_common() if count >= _COMMON_SCRIPT * letters.total()]
+    record, notes = _record(dataset.card, repo, license, about, [script for script in scripts if script])
+    if record is not None:
+        files[HTR_UNITED] = yaml.safe_dump(record, sort_keys=False, allow_unicode=True).encode()
+    if terms := {one["rights"] for one in dataset.card.manifests if "rights" in one}:
+        notes.append(f"the sources' terms: {', '.join(sorted(terms))}")
+    files[_README] = _dataset_card(dataset.card, repo, license, about).encode()
+    return files, notes
+
+
+def _script(letter: str) -> str | None:
+    return _SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0])
+
+
+def _dataset_card(card: Card, repo: str, license: str | None, about: Mapping[str, str]) -> str:
+    """Return a dataset card as Markdown with YAML front matter."""
+    from huggingface_hub import DatasetCardData
+
+    title = about.get("title", repo.rpartition("/")[2])
+    lines = sum(part.samples for part in card.splits.values())
+    data = DatasetCardData(
+        license=license,
+        language=about.get("language"),
+        pretty_name=title,
+        task_categories=["image-to-text"],
+        size_categories=[_size_category(lines)],
+        tags=["ocr", "handwriting", "htr", "dsocr"],
+    )
+    rows = [f"| {split} | {part.samples} | {part.writers} | {part.pages} |" for split, part in card.splits.items()]
+    sources = [
+        "- " + ", ".join(f"{name}: {text}" for name, text in manifest.items()) for manifest in card.manifests
+    ] or [f"- {card.source}"]
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {title}",
+        about.get("description", f"Images of handwriting, {card.unit} by {card.unit}, with their transcriptions."),
+        "## Splits",
+        "\n".join(["| split | samples | writers | pages |", "|---|---:|---:|---:|", *rows]),
+        f"Split by {card.split_by}. Texts are in `metadata.jsonl` beside the images; dsocr reads them with "
+        f"`dsocr prepare hf:{repo} -o data/{repo.rpartition('/')[2]}`.",
+        "## Sources and license",
+        "\n".join(sources),
+        f"License: {license or 'none'}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _size_category(count: int) -> str:
+    bounds = ("1K", "10K", "100K", "1M")
+    below = next((place for place in range(len(bounds)) if count < 1000 * 10**place), None)
+    return "n>1M" if below is None else f"n<{bounds[0]}" if below == 0 else f"{bounds[below - 1]}<n<{bounds[below]}"
+
+
+def _record(
+    card: Card, repo: str, license: str | None, about: Mapping[str, str], scripts: Sequence[str]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return a record of the schema of HTR-United of 2023-06-27, or a note on what is missing for one."""
+    years = _YEARS.fullmatch(about.get("time", ""))
+    languages = [one for one in re.split(r"[\s,]+", about.get("language", "")) if one]
+    missing = [
+        *([] if languages and all(map(_LANGUAGE.fullmatch, languages)) else ["language=rus"]),
+        *([] if years else ["time=1850/1900"]),
+        *([] if scripts else ["texts in a script that is known here"]),
+    ]
+    if missing or years is None:
+        return None, [f"no {HTR_UNITED}, which needs --about {' --about '.join(missing)}"]
+    parts = card.splits.values()
+    writers = {name: part.writers for name, part in card.splits.items()}
+    # Writers of different splits may be the same ones, so their sum is an upper bound unless splits share none.
+    count = sum(writers.values())
+    hands = "unknown" if not count else "1" if count == 1 else "less-than-11" if count < 11 else "more-than-10"
+    kind = {"line": "lines", "region": "regions", "page": "pages"}[card.unit]
+    author = about.get("author", "")
+    record: dict[str, Any] = {
+        "schema": _SCHEMA,
+        "title": about.get("title", repo.rpartition("/")[2]),
+        "url": f"https://huggingface.co/datasets/{repo}",
+        **({"authors": [_author(one) for one in author.split(";")]} if author else {}),
+        "description": about.get("description", "Handwriting with transcriptions."),
+        "language": languages,
+        "production-software": f"dsocr {__version__}, from {card.source_format}",
+        "script": [{"iso": script} for script in scripts],
+        "script-type": about.get("script_type", "only-manuscript"),
+        "time": {"notBefore": years[1], "notAfter": years[2]},
+        "hands": {"count": hands, "precision": "exact" if count == 1 else "estimated"},
+        "license": {"name": license or "none"},
+        "format": "Image-Text-Pairs",
+        "volume": [
+            {"metric": kind, "count": sum(part.samples for part in parts)},
+            {"metric": "characters", "count": sum(part.characters for part in parts)},
+        ],
+    }
+    if card.manifests:
+        record["sources"] = [{"reference": one.get("label", one["id"]), "link": one["id"]} for one in card.manifests]
+    return record, []
+
+
+def _author(text: str) -> dict[str, str]:
+    """Parse `Surname, Name`."""
+    surname, _, name = (part.strip() for part in text.partition(","))
+    return {**({"name": name} if name else {}), "surname": surname}
+
+
+def _require_no_paths(files: Files, source: Path) -> None:
+    """Raise DataError if a text names a folder of this machine."""
+    folders = {Path.home(), source.resolve().parent, Path.cwd()}
+    names = [str(folder) for folder in folders if len(folder.parts) > 2]
+    for name, content in files.items():
+        if Path(name).suffix in _TEXTS:
+            text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", "replace")
+            if found := next((one for one in names if one in text), None):
+                message = f"{name} names the folder {found} of this machine"
+                raise DataError(message, code="path-published", where=source, hint="remove it from the run or dataset")

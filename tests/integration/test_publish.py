@@ -1,0 +1,232 @@
+"""Publishing a run and a dataset on a Hub that is only a folder here, and reading them back from it."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import jsonschema_rs
+import pytest
+import yaml
+from huggingface_hub import CommitOperationAdd, DatasetCard, ModelCard
+
+import dsocr
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.scorecard import make_scorecard
+from dsocr.evaluation.scores import LineScore
+from dsocr.runs import RunFolder
+from tests.conftest import draw_line
+from tests.integration.calling import Call
+from tests.raising import raises_code
+
+
+class Hub:
+    """Stands in for the Hub: each repository is a folder, named as a commit is."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.requests: list[tuple[str, str, bool]] = []
+
+    def folder(self, repo: str, kind: str) -> Path:
+        return self.root / kind / repo.replace("/", "--") / "c0ffee"
+
+    def files(self, repo: str, kind: str) -> dict[str, bytes]:
+        root = self.folder(repo, kind)
+        return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def create_repo(self, repo_id: str, *, repo_type: str, private: bool, exist_ok: bool) -> None:
+        self.requests.append((repo_id, repo_type, private))
+        self.folder(repo_id, repo_type).mkdir(parents=True, exist_ok=exist_ok)
+
+    def create_commit(
+        self, repo_id: str, operations: list[CommitOperationAdd], *, commit_message: str, repo_type: str
+    ) -> None:
+        for one in operations:
+            path = self.folder(repo_id, repo_type) / one.path_in_repo
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with one.as_file() as file:
+                path.write_bytes(file.read())
+
+    def dataset_info(self, name: str, revision: str | None = None) -> Any:
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in self.files(name, "dataset")])
+
+    def download(self, name: str, *, repo_type: str, **options: Any) -> str:
+        folder = self.folder(name, repo_type)
+        if not folder.is_dir():
+            raise OSError("no such repository")
+        return str(folder)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    one = Hub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: one)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", one.download)
+    return one
+
+
+@pytest.fixture
+def run(small_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A finished run with a scorecard, which a test may change."""
+    shutil.copytree(small_run.path, tmp_path / "run")
+    copy = RunFolder(tmp_path / "run")
+    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
+    make_scorecard("test", [line], [line]).save(copy.scorecard)
+    return copy
+
+
+def test_a_run_is_published_with_its_card_and_read_back(hub: Hub, run: RunFolder, tmp_path: Path) -> None:
+    planned = dsocr.push(run.path, "me/letters", dry_run=True)
+    assert (planned.is_sent, planned.license, hub.requests) == (False, None, [])
+    done = dsocr.push(run.path, "me/letters", license="apache-2.0", private=True, yes=True)
+    files = hub.files("me/letters", "model")
+    assert set(files) == set(done.files) == set(planned.files)
+    assert {name: len(content) for name, content in files.items()} == done.files
+    assert set(files) - {"calibration.json"} == {
+        *("README.md", "adapter_config.json", "adapter_model.safetensors", "provenance.json", "reading.json"),
+    }
+    assert (done.url, hub.requests) == ("https://huggingface.co/me/letters", [("me/letters", "model", True)])
+    assert str(tmp_path).encode() not in b"".join(files.values())
+
+    card = ModelCard(files["README.md"].decode())
+    assert (card.data.license, card.data.library_name, card.data.base_model) == ("apache-2.0", "peft", None)
+    results = {one.metric_type: one.metric_value for one in card.data.eval_results or []}
+    assert results == {"cer": 0.0, "wer": 0.0}
+    assert "apache-2.0" in card.text
+
+    image = tmp_path / "line.png"
+    draw_line(image, "Привет")
+    assert dsocr.load("me/letters").read(image).text == dsocr.load(run.path).read(image).text
+
+
+def test_nothing_is_sent_without_a_licence_and_a_yes(hub: Hub, run: RunFolder) -> None:
+    with raises_code("license-missing"):
+        dsocr.push(run.path, "me/letters", yes=True)
+    with raises_code("not-confirmed"):
+        dsocr.push(run.path, "me/letters", license="mit")
+    with raises_code("license-invalid"):
+        dsocr.push(run.path, "me/letters", license="CC BY 4.0", yes=True)
+    for name in ("letters", "a/b/c", "https://huggingface.co/a/b"):
+        with raises_code("repo-invalid"):
+            dsocr.push(run.path, name, license="mit", yes=True)
+    with raises_code("option-invalid"):
+        dsocr.push(run.path, "me/letters", license="mit", about={"colour": "red"}, yes=True)
+    assert (hub.requests, hub.root.exists()) == ([], False)
+
+
+def test_what_names_this_machine_is_not_sent(hub: Hub, run: RunFolder) -> None:
+    provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
+    run.provenance.write_text(json.dumps({**provenance, "dataset_source": str(Path.cwd() / "mine")}), encoding="utf-8")
+    with raises_code("path-published"):
+        dsocr.push(run.path, "me/letters", license="mit", yes=True)
+    assert hub.requests == []
+
+
+def test_a_refusal_of_the_hub_is_an_error(hub: Hub, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*arguments: Any, **options: Any) -> None:
+        raise OSError("403 Forbidden")
+
+    monkeypatch.setattr(hub, "create_repo", refuses)
+    with raises_code("hub-refused"):
+        dsocr.push(run.path, "me/letters", license="mit", yes=True)
+
+
+SCHEMA = {
+    "type": "object",
+    "required": [
+        *("title", "description", "url", "language", "script", "time", "format", "hands", "volume", "license"),
+        *("script-type", "schema", "production-software"),
+    ],
+    "properties": {
+        "schema": {"const": "https://htr-united.github.io/schema/2023-06-27/schema.json"},
+        "url": {"type": "string", "format": "uri"},
+        "language": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{3}$"}},
+        "script": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"required": ["iso"], "properties": {"iso": {"enum": ["Cyrl", "Latn"]}}},
+        },
+        "script-type": {"enum": ["only-manuscript", "only-typed", "mainly-manuscript", "mainly-typed", "evenly-mixed"]},
+        "time": {
+            "required": ["notBefore", "notAfter"],
+            "additionalProperties": {"type": "string", "pattern": r"^\d{1,4}(-\d{2}(-\d{2})?)?$"},
+        },
+        "format": {"enum": ["Alto-XML", "Page-XML", "Image-Text-Pairs"]},
+        "hands": {
+            "required": ["count", "precision"],
+            "properties": {
+                "count": {"enum": ["1", "1-per-file", "1-per-folder", "less-than-11", "more-than-10", "unknown"]},
+                "precision": {"enum": ["exact", "estimated"]},
+            },
+        },
+        "volume": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "required": ["count", "metric"],
+                "properties": {
+                    "count": {"type": "integer", "minimum": 0},
+                    "metric": {"enum": ["lines", "regions", "characters", "pages", "images", "files"]},
+                },
+            },
+        },
+        "authors": {"items": {"required": ["surname"]}},
+        "license": {"type": "object", "properties": {"name": {"type": "string"}}},
+    },
+}
+"""What the schema of HTR-United of 2023-06-27 asks for, in short."""
+
+ABOUT = {"language": "rus, fra", "time": "1905/1914-05", "title": "Письма", "author": "Иванова, Анна; Archive"}
+
+
+def test_a_dataset_is_published_with_a_record_and_read_back(hub: Hub, small_dataset: Path, tmp_path: Path) -> None:
+    done = dsocr.push(small_dataset, "me/data", license="cc-by-4.0", about=ABOUT, yes=True)
+    files = hub.files("me/data", "dataset")
+    images = {name for name in files if name.endswith(".png")}
+    assert len(images) == 24
+    assert set(files) - images == {
+        *("README.md", "dataset.json", "htr-united.yml"),
+        *(f"{split}/metadata.jsonl" for split in ("train", "validation", "test")),
+    }
+    assert str(tmp_path).encode() not in b"".join(content for name, content in files.items() if name not in images)
+    record = yaml.safe_load(files["htr-united.yml"])
+    jsonschema_rs.validate(SCHEMA, record)
+    assert [one["iso"] for one in record["script"]] == ["Latn", "Cyrl"]
+    assert (record["license"], record["hands"]["count"]) == ({"name": "cc-by-4.0"}, "less-than-11")
+    assert record["volume"][0] == {"metric": "lines", "count": 24}
+    assert record["authors"] == [{"name": "Анна", "surname": "Иванова"}, {"surname": "Archive"}]
+    card = DatasetCard(files["README.md"].decode())
+    assert (card.data.license, card.data.pretty_name, card.data.size_categories) == ("cc-by-4.0", "Письма", ["n<1K"])
+    assert done.notes == []
+
+    again = dsocr.prepare("hf:me/data", tmp_path / "again")
+    original = dsocr.Dataset.open(small_dataset)
+    assert sorted(one.text for one in again) == sorted(one.text for one in original)
+    assert {one.split for one in again} == {one.split for one in original}
+
+
+def test_a_record_says_what_it_lacks(hub: Hub, small_dataset: Path) -> None:
+    planned = dsocr.push(small_dataset, "me/data", about={"language": "ru"}, dry_run=True)
+    assert "htr-united.yml" not in planned.files
+    assert "--about language=rus --about time=1850/1900" in planned.notes[0]
+
+
+def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_dataset: Path, call: Call) -> None:
+    push = ("export", run.path, "--push", "me/letters")
+    code, out, err = call(*push, "--dry-run")
+    assert (code, hub.requests) == (0, [])
+    assert "adapter_model.safetensors" in out
+    code, _, err = call(*push)
+    assert (code, "--license" in err) == (2, True)
+    code, _, err = call(*push, "--license", "mit")
+    assert (code, "--yes" in err, hub.requests) == (2, True, [])
+    code, out, _ = call(*push, "--license", "mit", "--yes", "--quiet")
+    assert (code, out) == (0, "published: https://huggingface.co/me/letters\n")
+    code, out, _ = call("export", small_dataset, "--push", "me/data", "--about", "language=rus", "--dry-run")
+    assert (code, "train/metadata.jsonl" in out) == (0, True)
+    for wrong in (["--merged", "x"], ["--about", "language"]):
+        assert call(*push, "--license", "mit", "--yes", *wrong)[0] == 2
+    assert call("export", run.path, "--adapter", "x", "--license", "mit")[0] == 2
