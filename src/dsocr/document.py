@@ -127,10 +127,11 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A group of lines of a page; `id` is unique on the page."""
+    """A group of lines of a page; `id` is unique on the page, `kind` its type where it is to be written."""
 
     id: str
     outline: Outline | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

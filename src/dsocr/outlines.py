@@ -79,6 +79,18 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
     return replace(page, lines=tuple(lines)), [lines[place] for place in wrong]
 
 
+def outline_of_baseline(baseline: tuple[Point, ...], others: Sequence[Outline]) -> Outline:
+    """Outline a line by its baseline, as high as the other lines of its page."""
+    with_baseline = [one for one in others if len(set(one.baseline)) > 1]
+    matching = [one for one in with_baseline if len(one.polygon) >= 3 and not is_off_baseline(one)]
+    heights = _line_heights(matching, with_baseline)
+    if heights is None:
+        length = float(np.linalg.norm(np.subtract(baseline[-1], baseline[0])))
+        height = statistics.median([one.box[3] - one.box[1] for one in others] or [max(length / 15, 2 * _MIN_PITCH)])
+        heights = _ABOVE * height, _BELOW * height
+    return Outline.of_polygon(_band(np.array(baseline, dtype=float), *heights), baseline)
+
+
 def quarter_turns(outline: Outline) -> int:
     """Counterclockwise quarter turns (-1, 0 or 1) that make a sideways line upright, by its baseline."""
     if len(set(outline.baseline)) < 2:

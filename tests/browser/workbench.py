@@ -41,6 +41,8 @@ class Served:
                 for statement in (
                     "DELETE FROM line",
                     "INSERT INTO line SELECT * FROM initial.line",
+                    "DELETE FROM region",
+                    "INSERT INTO region SELECT * FROM initial.region",
                     "DELETE FROM change",
                     "INSERT INTO stamp DEFAULT VALUES",
                 ):

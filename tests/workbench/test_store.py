@@ -238,11 +238,20 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
 NEW_IN_3 = ["DROP TABLE person"] + [
     f"ALTER TABLE line DROP COLUMN {name}" for name in ("author", "reviewed_at", "checked_by", "note")
 ]
+NEW_IN_4 = [
+    "ALTER TABLE line DROP COLUMN region",
+    "ALTER TABLE change DROP COLUMN regions_before",
+    "ALTER TABLE change DROP COLUMN regions_after",
+    "ALTER TABLE page DROP COLUMN elements",
+    "ALTER TABLE page DROP COLUMN regions",
+    "DROP TABLE region",
+]
 NEW_IN_2 = ["ALTER TABLE page DROP COLUMN markup", "ALTER TABLE line DROP COLUMN elements"]
 
 
 @pytest.mark.parametrize(
-    ("version", "newer", "columns"), [(1, [*NEW_IN_3, *NEW_IN_2], 10), (2, NEW_IN_3, 11)], ids=["1", "2"]
+    ("version", "newer", "columns"),
+    [(1, [*NEW_IN_4, *NEW_IN_3, *NEW_IN_2], 10), (2, [*NEW_IN_4, *NEW_IN_3], 11), (3, NEW_IN_4, 15)],
 )
 def test_a_store_of_an_older_version_is_upgraded_with_its_history(
     store: CorrectionStore, tmp_path: Path, version: int, newer: list[str], columns: int

@@ -54,12 +54,12 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     page = xml.only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
-    regions = {block: xml.parse_region(block, "ID", _parse_outline) for block in blocks}
+    regions = {block: xml.parse_region(block, "ID", parse_outline) for block in blocks}
     lines = [
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            _parse_outline(line),
+            parse_outline(line),
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
             id=line.get("ID") or "",
@@ -81,7 +81,7 @@ def _parse_text(line: etree._Element) -> str:
     return text
 
 
-def _parse_outline(element: etree._Element) -> Outline | None:
+def parse_outline(element: etree._Element) -> Outline | None:
     """Return the outline of a line or a block: its polygon, else its box."""
     shape = element.find("{*}Shape/{*}Polygon")
     polygon = parse_points(None if shape is None else shape.get("POINTS"))
@@ -110,14 +110,22 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     description = add_element(root, "Description", {})
     add_element(description, "MeasurementUnit", {}, "pixel")
     add_element(add_element(description, "sourceImageInformation", {}), "fileName", {}, page.image.name)
+    regions = xml.name_elements(page.lines)
+    kinds = dict.fromkeys(lines[0][1].region.kind for _, lines in regions if lines[0][1].region)
+    tags = {kind: f"region_type_{number}" for number, kind in enumerate(filter(None, kinds))}
+    if tags:
+        listed = add_element(root, "Tags", {})
+        for kind, tag in tags.items():
+            add_element(listed, "OtherTag", {"ID": tag, "LABEL": kind})
     width, height = cast("tuple[int, int]", page.size)
     attributes = {"ID": "page", "PHYSICAL_IMG_NR": 1, "WIDTH": width, "HEIGHT": height}
     element = add_element(add_element(root, "Layout", {}), "Page", attributes)
     space = add_element(element, "PrintSpace", _box_attributes((0, 0, width, height)))
-    regions = xml.name_elements(page.lines)
     for id_, named_lines in regions:
         outline = xml.region_outline([line for _, line in named_lines], page)
         block = _add_outlined(space, "TextBlock", id_, outline, outline.box)
+        if (region := named_lines[0][1].region) and region.kind:
+            block.set("TAGREFS", tags[region.kind])
         for line_id, line in named_lines:
             box = xml.line_box(line, page)
             element = _add_outlined(block, "TextLine", line_id, line.outline, box)

@@ -41,6 +41,12 @@ _LAST = 1 << 30
 """Reading order of elements without one."""
 _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
 
+REGION_TYPES = (
+    *("paragraph", "heading", "marginalia", "page-number", "header", "footer", "caption", "footnote"),
+    *("footnote-continued", "endnote", "signature-mark", "catch-word", "drop-capital", "floating", "credit"),
+    *("TOC-entry", "list-label", "other"),
+)
+"""The types of text regions that the schema of 2019 knows."""
 _REGIONS = ("TextRegion", "TableCell")
 """Elements that contain lines and have a text of their own; table cells are Transkribus'."""
 _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
@@ -65,7 +71,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            _parse_outline(line),
+            parse_outline(line),
             region,
             indices[line],
             line.get("id") or "",
@@ -75,7 +81,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         for line in region_lines
     ]
     region_texts = [
-        Line(text, f"{where}:{xml.source_line(region)}", _parse_outline(region), _parse_region(region))
+        Line(text, f"{where}:{xml.source_line(region)}", parse_outline(region), _parse_region(region))
         for region in page.iter("{*}TextRegion")
         if region.find(".//{*}TextLine") is None and (text := _own_text(region))
     ]
@@ -98,7 +104,7 @@ def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, lis
 
 
 def _parse_region(element: etree._Element) -> Region:
-    return xml.parse_region(element, "id", _parse_outline)
+    return xml.parse_region(element, "id", parse_outline)
 
 
 def _reading_order(page: etree._Element) -> dict[str, int]:
@@ -162,7 +168,7 @@ def _parse_struck(line: etree._Element) -> tuple[tuple[int, int], ...]:
     return tuple(spans)
 
 
-def _parse_outline(element: etree._Element) -> Outline | None:
+def parse_outline(element: etree._Element) -> Outline | None:
     """Return the outline of a line or a region."""
     polygon, baseline = _parse_coords(element.find("{*}Coords")), _parse_coords(element.find("{*}Baseline"))
     if not polygon:
@@ -207,6 +213,10 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
     for index, (id_, lines) in enumerate(regions):
         outline = xml.region_outline([line for _, line in lines], page)
         region = _add_outlined(element, "TextRegion", id_, index, outline, outline.box)
+        if (known := lines[0][1].region) and known.kind in REGION_TYPES:
+            region.set("type", known.kind)
+        elif known and known.kind:
+            region.set("custom", f"{region.get('custom')} structure {{type:{known.kind};}}")
         for line_index, (line_id, line) in enumerate(lines):
             box = xml.line_box(line, page)
             child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, box)

@@ -1,7 +1,7 @@
 """The source of a workbench: where its images are, how pages get into the store, and how lines are cut from them."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns, open_source
-from dsocr.document import Line, Outline, Page, Skipped, SkipReason
+from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
@@ -23,7 +23,8 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
 from dsocr.text import comparable
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
+from dsocr.workbench.page_structure import read_regions
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, StoredRegion
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -52,11 +53,29 @@ class Archive:
         """The image of a page, upright."""
         return decode_image(self.image_bytes(page), name=page.name).image
 
-    def source_image(self, page: StoredPage, lines: list[StoredLine]) -> Page:
-        """A page with lines in the form that formats write; unreadable lines have no text."""
+    def source_image(
+        self, page: StoredPage, lines: Sequence[StoredLine], regions: Mapping[int, StoredRegion] | None = None
+    ) -> Page:
+        """A page with lines in the form that formats write; unreadable lines have no text.
+
+        With `regions`, by their numbers, lines of a region follow one another, as these formats have them.
+        """
+        grouped: dict[int | None, list[StoredLine]] = {}
+        for line in lines:
+            grouped.setdefault(line.region if regions else None, []).append(line)
+        known = {
+            number: Region(one.name or f"region_{number}", one.outline, one.kind)
+            for number, one in (regions or {}).items()
+        }
         source_lines = tuple(
-            Line("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
-            for line in lines
+            Line(
+                "" if line.state is State.UNREADABLE else line.text,
+                f"{page.name}:{line.number}",
+                line.outline,
+                known.get(line.region or 0),
+            )
+            for group in grouped.values()
+            for line in group
         )
         file, number = _split_name(page.image.as_posix())
         return Page(
@@ -144,20 +163,23 @@ def import_pages(
     """
     patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
-    known = {page.image.as_posix() for page in store.pages()}
+    known = {page.image.as_posix(): page for page in store.pages()}
     with text_encoding(encoding):
         for image, name, markup in _described_images(archive, format, notes):
             named = patterns.apply(image, notes)
+            if name in known and markup and known[name].regions is None and known[name].markup == markup:
+                page = known[name]
+                store.add_regions(page, _read_regions(archive, image, markup, (page.width, page.height)))
             if name not in known and (size := _image_size(archive, name, notes)) is not None:
                 laid_out = _assign_text_to_lines(named, archive, name, size, notes)
-                added += _add_page(store, laid_out, name, size, markup if laid_out is named else None)
-    known = {page.image.as_posix() for page in store.pages()}
+                added += _add_page(store, archive, laid_out, name, size, markup if laid_out is named else None)
+    known = {page.image.as_posix(): page for page in store.pages()}
     missing = [name for name in _image_names(archive, notes) if name not in known]
     for done, name in enumerate(missing, start=1):
         if (size := _image_size(archive, name, notes)) is not None:
             image = patterns.apply(_detect_lines(archive, name, size), notes)
             if image.lines:
-                added += _add_page(store, image, name, size, None)
+                added += _add_page(store, archive, image, name, size, None)
             else:
                 notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, "no line was found on the image"))
         progress(done, len(missing))
@@ -282,13 +304,36 @@ def _image_size(archive: Archive, name: str, notes: SourceReport) -> tuple[int, 
         return None
 
 
-def _add_page(store: CorrectionStore, image: Page, name: str, size: tuple[int, int], markup: str | None) -> bool:
-    page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup)
+def _add_page(
+    store: CorrectionStore, archive: Archive, image: Page, name: str, size: tuple[int, int], markup: str | None
+) -> bool:
+    regions = _read_regions(archive, image, markup, size) if markup else []
+    imported = tuple(region.element or 0 for region, _ in regions) if markup else None
+    region_of = {element: place for place, (_, elements) in enumerate(regions) for element in elements}
+    page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup, regions=imported)
     lines = []
     for place, line in enumerate(image.lines):
         text = line.text.strip()
         outline = scale_outline(line.outline, image, size) or Outline((0, 0, *size))
         elements = (line.index,) if markup is not None and line.index is not None else ()
         state = State.READ if text else State.UNREAD
-        lines.append(StoredLine(0, 0, place, outline, text, state, elements=elements))
-    return store.add_page(page, lines)
+        region = region_of.get(elements[0]) if elements else None
+        lines.append(StoredLine(0, 0, place, outline, text, state, elements=elements, region=region))
+    return store.add_page(page, lines, [region for region, _ in regions])
+
+
+def _read_regions(
+    archive: Archive, image: Page, markup: str, size: tuple[int, int]
+) -> list[tuple[StoredRegion, tuple[int, ...]]]:
+    """The regions of a page's file in pixels of the image, each with its lines."""
+    found = []
+    for region, lines in read_regions(inside(archive.root, markup).read_bytes()):
+        if outline := scale_outline(region.outline, image, size):
+            found.append((replace(region, outline=outline), lines))
+    return found
+
+
+def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:
+    """The outlines of the lines that are found on a page, in reading order. Raises DataError if it cannot be read."""
+    name = page.image.as_posix()
+    return [line.outline for line in _find_lines(archive.read(name), page.name) if line.outline]

@@ -68,6 +68,13 @@ class BackgroundReader:
         if self.total:
             self._thread.start()
 
+    def resume(self) -> None:
+        """Read lines that have become unread meanwhile, if nothing is being read; otherwise that goes on with them."""
+        self.total = self.done + sum(map(self._is_wanted, self._store.lines()))
+        if self.total > self.done and not self.is_running:
+            self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
+            self._thread.start()
+
     def stop(self) -> None:
         """Stop after the current page."""
         self._stopping.set()
@@ -94,11 +101,15 @@ class BackgroundReader:
         try:
             reader = self.reader()
             pages = {page.number: page for page in self._store.pages()}
-            unread = [line for line in self._store.lines() if self._is_wanted(line)]
-            for number, lines in groupby(unread, key=lambda line: line.page):
-                if self._stopping.is_set():
+            tried: set[tuple[int, int]] = set()
+            while unread := [line for line in self._store.lines() if self._is_wanted(line) and _key(line) not in tried]:
+                tried.update(map(_key, unread))
+                for number, lines in groupby(unread, key=lambda line: line.page):
+                    if self._stopping.is_set():
+                        return
+                    self._read_page(reader, pages[number], list(lines))
+                if self._again:  # lines that were read are still wanted
                     return
-                self._read_page(reader, pages[number], list(lines))
         except DsocrError as error:
             self.error = str(error)
         except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
@@ -118,6 +129,10 @@ class BackgroundReader:
             line = by_id[prediction.id]
             self._store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
         self.done += len(lines)
+
+
+def _key(line: StoredLine) -> tuple[int, int]:
+    return line.number, line.version
 
 
 @dataclass(frozen=True, slots=True)

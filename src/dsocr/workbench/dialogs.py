@@ -28,6 +28,12 @@ KEYS = (
     ("Alt+Q  G  X  I", "key_marks"),
     ("Alt+N", "key_note"),
     ("Alt+R", "key_search"),
+    ("Alt++  Alt+-  Alt+0", "key_view"),
+    ("Alt+F  L  T  C", "key_fit"),
+    ("Alt+V", "key_read"),
+    ("Alt+E", "key_shape"),
+    ("B  N  K  M  G  Del  [  ]", "key_shapes"),
+    ("Tab  ←↑→↓  Ins  Del", "key_points"),
     ("F1  Alt+H  ?", "key_help"),
 )
 """Every key of the window and what it does."""

@@ -40,12 +40,27 @@ def highlighted_html(
     return "".join(pieces)
 
 
-class LineList:
-    """The lines of a page, in a scrolling column; `on_select` gets the number of a clicked line."""
+_DRAG = "event => event.dataTransfer.setData('text/plain', event.target.dataset.line)"
+_DROP = """event => {
+    event.preventDefault();
+    const row = event.target.closest("[data-line]"), moved = Number(event.dataTransfer.getData("text/plain"));
+    if (!row || !moved) return;
+    const { top, height } = row.getBoundingClientRect();
+    emit(moved, Number(row.dataset.line), event.clientY > top + height / 2);
+}"""
 
-    def __init__(self, on_select: Callable[[int], None]) -> None:
+
+class LineList:
+    """The lines of a page, in a scrolling column; `on_select` gets the number of a clicked line.
+
+    `on_drop` gets the number of a line that was dragged, that of the one it was dropped on, and whether behind it.
+    """
+
+    def __init__(self, on_select: Callable[[int], None], on_drop: Callable[[int, int, bool], None]) -> None:
         self._on_select = on_select
         self._column = ui.column().classes("w-full gap-0").props('role="list"')
+        self._column.on("dragstart", js_handler=_DRAG).on("dragover", js_handler="event => event.preventDefault()")
+        self._column.on("drop", lambda event: on_drop(*event.args), js_handler=_DROP)
         self._rows: dict[int, _LineRow] = {}
 
     def show(self, lines: Sequence[StoredLine], selected: int) -> None:
@@ -73,7 +88,9 @@ class _LineRow:
         self._line: StoredLine | None = None
         self._selected = False
         with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {_OTHERS}") as self._row:
-            self._row.props('role="listitem"').on("click", lambda: on_select(line.number))
+            self._row.props(f'role="listitem" draggable="true" data-line="{line.number}"').on(
+                "click", lambda: on_select(line.number)
+            )
             self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
             self._text = ui.html(sanitize=False)
 

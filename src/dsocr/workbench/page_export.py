@@ -21,17 +21,18 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
-from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason, format_points
+from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
-from dsocr.formats.xml import ElementSpan, XmlEditor, parse_xml
+from dsocr.formats.xml import parse_xml
 from dsocr.io.atomic import explain_disk_errors, writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.runs import write_atomically
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, corners
+from dsocr.workbench.page_structure import PageStructure, read_regions
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, StoredRegion
 
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
 """The formats that keep lines on their pages."""
@@ -70,12 +71,13 @@ def export(
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with writing_folder(out) as folder:
-        rest: list[tuple[StoredPage, list[StoredLine]]] = []
+        rest: list[tuple[StoredPage, list[StoredLine], Mapping[int, StoredRegion]]] = []
         for page in store.pages():
             lines = store.lines(page.number)
-            filled = _fill_file(archive, page, lines, target, step, notes, accepted_only=accepted_only)
+            regions = {region.number: region for region in store.regions(page.number)}
+            filled = _fill_file(archive, page, lines, regions, target, step, notes, accepted_only=accepted_only)
             if filled is None:
-                rest.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines))
+                rest.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines, regions))
                 continue
             content, texts = filled
             _write_inside(folder, page.markup or "", content)
@@ -85,7 +87,7 @@ def export(
             report.texts += texts
 
         def read() -> Iterator[Page]:
-            return (archive.source_image(page, lines) for page, lines in rest)
+            return (archive.source_image(page, lines, regions) for page, lines, regions in rest)
 
         if rest:
             with closing(target.open_writer(folder, ())) as writer:
@@ -146,6 +148,7 @@ def _fill_file(
     archive: Archive,
     page: StoredPage,
     lines: Sequence[StoredLine],
+    regions: Mapping[int, StoredRegion],
     target: Format,
     step: ProcessingStep,
     notes: SourceReport,
@@ -154,7 +157,7 @@ def _fill_file(
 ) -> tuple[bytes, int] | None:
     """The page's own file, filled, and the number of its lines with a text; None if it needs a new file."""
     try:
-        file = _SourceFile.find(archive, page, target)
+        file = _SourceFile.find(archive, page, regions, target)
         if file is None:
             return None
         texts = file.final_texts(lines, accepted_only=accepted_only)
@@ -200,16 +203,22 @@ def _drop_unaccepted(line: StoredLine) -> StoredLine:
 
 @dataclass(frozen=True, slots=True)
 class _SourceFile:
-    """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own."""
+    """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own.
+
+    `regions` are those that the page has in the workbench.
+    """
 
     page: StoredPage
     raw: bytes
     texts: Mapping[int, str]
     outlines: Mapping[int, Outline]
+    regions: Mapping[int, StoredRegion]
     scale: tuple[float, float]
 
     @classmethod
-    def find(cls, archive: Archive, page: StoredPage, target: Format) -> "_SourceFile | None":
+    def find(
+        cls, archive: Archive, page: StoredPage, regions: Mapping[int, StoredRegion], target: Format
+    ) -> "_SourceFile | None":
         """The file of a page, if there is one of the target's format. Raises DataError if it is damaged."""
         if page.markup is None or target.name not in _ROOT_BY_FORMAT:
             return None
@@ -226,7 +235,7 @@ class _SourceFile:
             outlines[line.index or 0] = whole if is_whole else scaled
         texts = {line.index or 0: line.text.strip() for line in described.lines}
         scale = (width / page.width, height / page.height)
-        return cls(page, path.read_bytes(), texts, outlines, scale)
+        return cls(page, path.read_bytes(), texts, outlines, regions, scale)
 
     def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
         """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""
@@ -240,6 +249,14 @@ class _SourceFile:
             texts[line.number] = self.texts[line.elements[0]] if is_kept else text
         return texts
 
+    def structure(self, lines: Sequence[StoredLine]) -> PageStructure:
+        """The lines and regions that the file is to have."""
+        across, down = 1 / self.scale[0], 1 / self.scale[1]
+        found = {one.element or 0: one for one, _ in read_regions(self.raw) if one.element in (self.page.regions or ())}
+        outlines = {element: one.outline.scaled(across, down) for element, one in found.items()}
+        kinds = {element: one.kind for element, one in found.items()}
+        return PageStructure(self.page, lines, self.regions, self.outlines, outlines, kinds, self.scale)
+
     def fill(
         self,
         lines: Sequence[StoredLine],
@@ -249,7 +266,7 @@ class _SourceFile:
         notes: SourceReport,
     ) -> bytes:
         """The file with the structure of `lines` and the `texts` of these, by number."""
-        raw, places = self._restructure(lines)
+        raw, places = self.structure(lines).write(self.raw)
         fills = {}
         for line in lines:
             text = texts[line.number]
@@ -264,92 +281,3 @@ class _SourceFile:
             outline = line.outline.scaled(*self.scale)
             fills[places[line.number]] = Line(text, self.page.name, outline, prediction=confidences)
         return fill_xml(raw, fills, step)
-
-    def _restructure(self, lines: Sequence[StoredLine]) -> tuple[bytes, dict[int, int]]:
-        """The file with joined lines removed, split ones added and new outlines, and the place of each line in it."""
-        file = XmlEditor(self.raw, {"TextLine", "Shape", "Polygon"})
-        elements = file.elements("TextLine")
-        gone: set[int] = set()
-        owners: dict[int, list[int]] = {}
-        anchor = added = 0
-        for line in lines:
-            outline = line.outline.scaled(*self.scale)
-            if line.elements:
-                anchor = line.elements[0]
-                gone.update(line.elements[1:])
-                owners.setdefault(anchor, []).insert(0, line.number)
-                if line.outline != self.outlines[anchor]:
-                    _reshape(file, elements[anchor], outline)
-            else:
-                model = elements[anchor]
-                new = _new_line(file, model, outline, added)
-                file.replace(model.end, model.end, file.indent_before(model) + new)
-                added += 1
-                owners.setdefault(anchor, []).append(line.number)
-        for place in gone:
-            file.remove(elements[place])
-        places: dict[int, int] = {}
-        at = 0
-        for place in range(len(elements)):
-            for number in owners.get(place, ()):
-                places[number] = at
-                at += 1
-            at += place not in owners and place not in gone
-        return file.result(), places
-
-
-def _reshape(file: XmlEditor, line: ElementSpan, outline: Outline) -> None:
-    """Give a text line another outline; what the file does not state of it is not added."""
-    polygon = format_points(outline.polygon or corners(outline.box))
-    if file.root != "alto":
-        for child in line.all("Coords"):
-            file.set_attributes(child, {"points": polygon})
-        for child in line.all("Baseline"):
-            if outline.baseline:
-                file.set_attributes(child, {"points": format_points(outline.baseline)})
-            else:
-                file.remove(child)
-        return
-    box = _alto_box(outline)
-    file.set_attributes(line, {**box, "BASELINE": _alto_baseline(file, line, outline)})
-    for string in line.all("String"):
-        file.set_attributes(string, box)
-    for shape in line.all("Shape"):
-        for child in shape.children:
-            file.set_attributes(child, {"POINTS": polygon})
-
-
-def _new_line(file: XmlEditor, model: ElementSpan, outline: Outline, number: int) -> str:
-    """Return an empty text line of the same type as the `model`, which it follows."""
-    is_alto = file.root == "alto"
-    prefix, name = model.prefix, "ID" if is_alto else "id"
-    known = file.attributes(model)
-    id_ = f"{known.get(name, '')[1:-1] or 'line'}_{number}"
-    while id_.encode() in file.data:
-        id_ += "_"
-    polygon = format_points(outline.polygon or corners(outline.box))
-    if is_alto:
-        attributes = {**_alto_box(outline), "BASELINE": _alto_baseline(file, model, outline)}
-        inner = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
-    else:
-        attributes = {}
-        baseline = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>' if outline.baseline else ""
-        inner = f'<{prefix}Coords points="{polygon}"/>{baseline}'
-    kept = "".join(f" {key}={known[key]}" for key in ("TAGREFS", "custom") if key in known)
-    stated = kept + "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
-    return f'<{prefix}TextLine {name}="{id_}"{stated}>{inner}</{prefix}TextLine>'
-
-
-def _alto_box(outline: Outline) -> dict[str, str]:
-    left, top, right, bottom = outline.box
-    return {"HPOS": str(left), "VPOS": str(top), "WIDTH": str(right - left), "HEIGHT": str(bottom - top)}
-
-
-def _alto_baseline(file: XmlEditor, line: ElementSpan, outline: Outline) -> str:
-    """Points, or the one height that files before version 4 have; empty if neither the file nor the line has any."""
-    stated = file.attributes(line).get("BASELINE", "")[1:-1]
-    if not stated or not outline.baseline:
-        return ""
-    if len(stated.replace(",", " ").split()) == 1:
-        return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
-    return format_points(outline.baseline)

@@ -27,6 +27,8 @@ const SHAPE_COMMAND_BY_CODE = {
   KeyG: "drawRegion",
   KeyK: "knife",
   KeyM: "merge",
+  BracketLeft: "earlier",
+  BracketRight: "later",
   Delete: "remove",
   Backspace: "remove",
 };
@@ -44,6 +46,8 @@ const SHAPE_TOOLS = [
   ["lineBelow", "playlist_add"],
   ["knife", "content_cut"],
   ["merge", "call_merge"],
+  ["earlier", "arrow_upward"],
+  ["later", "arrow_downward"],
   ["drawRegion", "highlight_alt"],
   ["remove", "delete_outline"],
   ["findAgain", "document_scanner"],
@@ -369,7 +373,7 @@ export default {
     },
     possible(name) {
       if (name === "merge") return this.chosen.length > 1;
-      if (name === "lineBelow") return this.chosen.length === 1;
+      if (["lineBelow", "earlier", "later"].includes(name)) return this.chosen.length === 1;
       return name !== "remove" || this.chosen.length > 0 || this.chosenRegion !== null;
     },
     run(name) {
@@ -396,8 +400,7 @@ export default {
         this.chosenRegion = null;
         if (this.shaping) this.$refs.window.focus({ preventScroll: true });
       } else if (name === "remove" && this.chosenRegion) this.send("removeRegion", [], this.chosenRegion);
-      else if (name === "remove" || name === "merge" || name === "lineBelow") this.send(name, this.chosen);
-      else if (name === "findAgain") this.send(name, []);
+      else this.send(name, name === "findAgain" ? [] : this.chosen);
     },
     read(on) {
       this.reading = on;
@@ -576,8 +579,10 @@ export default {
       if (points.length > (part === "polygon" ? 3 : 2)) this.changePart(part, (all) => all.toSpliced(place, 1));
     },
     gaps(part, points) {
-      const pairs = points.map((point, place) => [place + 1, middle(point, points[(place + 1) % points.length])]);
-      return part === "polygon" ? pairs : pairs.slice(0, -1);
+      const following = (place) => points[(place + 1) % points.length];
+      const pairs = points.map((point, place) => [place + 1, middle(point, following(place))]);
+      const isWide = ([place]) => distance(points[place - 1], following(place - 1)) * this.at.scale > 24;
+      return (part === "polygon" ? pairs : pairs.slice(0, -1)).filter(isWide);
     },
     finishSketch() {
       // a double click ends with two points at one place

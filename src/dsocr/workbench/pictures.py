@@ -13,7 +13,8 @@ from dsocr.images import decode_image
 from dsocr.io.cropping import crop_box, paper_colour
 from dsocr.outlines import quarter_turns
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.store import StoredLine, StoredPage, corners
+from dsocr.workbench.outline_editing import corners
+from dsocr.workbench.store import StoredLine, StoredPage
 
 _CACHED_IMAGES = 24
 _DECODED_PAGES = 2

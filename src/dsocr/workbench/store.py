@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from dsocr.document import Box, Outline, Point
+from dsocr.document import Outline
 from dsocr.errors import DataError
+from dsocr.workbench.outline_editing import clip_outline, dump_outline, load_outline, outline_around
+from dsocr.workbench.store_schema import FROM_VERSION, TABLES, VERSION
 
 
 class State(StrEnum):
@@ -27,7 +29,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """A page image. `name` is its path in the source without suffix, `markup` the path of its ALTO or PAGE file."""
+    """A page image. `name` is its path in the source without suffix, `markup` the path of its ALTO or PAGE file.
+
+    `elements` and `regions` are the lines and regions of that file that were imported, counted from 0; `regions` is
+    None where regions were not.
+    """
 
     number: int
     name: str
@@ -37,6 +43,24 @@ class StoredPage:
     writer: str | None = None
     document: str | None = None
     markup: str | None = None
+    elements: tuple[int, ...] = ()
+    regions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegion:
+    """A region of a page. `kind` is its type (PAGE) or label (ALTO), empty if none; `element` is that of the file.
+
+    `name` is its id in the file.
+    """
+
+    number: int
+    page: int
+    outline: Outline
+    kind: str = ""
+    name: str = ""
+    element: int | None = None
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +71,8 @@ class StoredLine:
     its characters and `confidence` the share of it that is estimated to be right. `elements` are the lines of the
     page's ALTO or PAGE file that it stands for, counted from 0: one, several where lines were joined, none where a
     line was split off. `author` and `reviewed_at` (ISO 8601) say who accepted it or found it unreadable and when,
-    `checked_by` who looked at that again. `note` is a remark on the line, which is not part of its text.
+    `checked_by` who looked at that again. `note` is a remark on the line, which is not part of its text, `region`
+    the number of its region.
     """
 
     number: int
@@ -65,6 +90,7 @@ class StoredLine:
     reviewed_at: str = ""
     checked_by: str = ""
     note: str = ""
+    region: int | None = None
 
     @property
     def is_reviewed(self) -> bool:
@@ -84,19 +110,19 @@ def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
         hint = "put the cursor where the second line begins"
         raise DataError("a line can only be split inside its text", code="split-outside-text", hint=hint)
     halves = [
-        _clip_outline(line.outline, (left, top, cut, bottom)),
-        _clip_outline(line.outline, (cut, top, right, bottom)),
+        clip_outline(line.outline, (left, top, cut, bottom)),
+        clip_outline(line.outline, (cut, top, right, bottom)),
     ]
     return (
-        _changed(line, first, halves[0]),
-        replace(_changed(line, second, halves[1]), number=0, elements=()),
+        redrawn(line, first, halves[0]),
+        replace(redrawn(line, second, halves[1]), number=0, elements=()),
     )
 
 
 def join_lines(first: StoredLine, second: StoredLine) -> StoredLine:
     """One line: both texts with a space between, and an outline around both."""
     text = " ".join(filter(None, (first.text, second.text)))
-    joined = _changed(first, text, _around(first.outline, second.outline))
+    joined = redrawn(first, text, outline_around([first.outline, second.outline]))
     return replace(joined, elements=(*first.elements, *second.elements))
 
 
@@ -112,105 +138,13 @@ def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | Non
     return min(hit, key=area, default=None)
 
 
-def _changed(line: StoredLine, text: str, outline: Outline) -> StoredLine:
+def redrawn(line: StoredLine, text: str, outline: Outline) -> StoredLine:
     """The line with another outline; what a model read in the old one no longer applies."""
     unread = replace(line, text=text, outline=outline, state=State.READ, machine=None, characters=())
     return replace(unread, author="", reviewed_at="", checked_by="")
 
 
-def _clip_outline(outline: Outline, box: Box) -> Outline:
-    left, _, right, _ = box
-    polygon = _clip_side(_clip_side(outline.polygon, left, keep_right=True), right, keep_right=False)
-    baseline: tuple[Point, ...] = ()
-    if len(outline.baseline) >= 2:
-        between = [point for point in outline.baseline if left < point[0] < right]
-        ends = [(x, _height_at(outline.baseline, x)) for x in (left, right)]
-        baseline = (ends[0], *between, ends[1])
-    return Outline(box, tuple(polygon) if len(polygon) >= 3 else (), baseline)
-
-
-def _clip_side(polygon: Sequence[Point], column: int, *, keep_right: bool) -> list[Point]:
-    """The polygon on one side of a column: Sutherland-Hodgman clipping (1974)."""
-    kept: list[Point] = []
-    for (x1, y1), (x2, y2) in zip(polygon, [*polygon[1:], *polygon[:1]], strict=True):
-        inside, next_inside = (x1 >= column, x2 >= column) if keep_right else (x1 <= column, x2 <= column)
-        if inside:
-            kept.append((x1, y1))
-        if inside != next_inside:
-            kept.append((column, round(y1 + (y2 - y1) * (column - x1) / (x2 - x1))))
-    return kept
-
-
-def _height_at(baseline: Sequence[Point], x: int) -> int:
-    """The y coordinate of a baseline at a column; beyond its ends it is level."""
-    ordered = sorted(baseline)
-    for (x1, y1), (x2, y2) in pairwise(ordered):
-        if x1 <= x <= x2:
-            return y1 if x1 == x2 else round(y1 + (y2 - y1) * (x - x1) / (x2 - x1))
-    return ordered[0][1] if x < ordered[0][0] else ordered[-1][1]
-
-
-def _around(first: Outline, second: Outline) -> Outline:
-    boxes = list(zip(first.box, second.box, strict=True))
-    box = (min(boxes[0]), min(boxes[1]), max(boxes[2]), max(boxes[3]))
-    points = [*(first.polygon or corners(first.box)), *(second.polygon or corners(second.box))]
-    return Outline(box, _hull(points), tuple(sorted({*first.baseline, *second.baseline})))
-
-
-def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The convex hull, by Andrew's monotone chain (1979)."""
-    ordered = sorted(set(points))
-
-    def chain(run: Sequence[Point]) -> list[Point]:
-        kept: list[Point] = []
-        for x, y in run:
-            while len(kept) > 1:
-                (x1, y1), (x2, y2) = kept[-2:]
-                if (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1) > 0:  # it turns left
-                    break
-                kept.pop()
-            kept.append((x, y))
-        return kept[:-1]
-
-    return tuple(chain(ordered) + chain(ordered[::-1]))
-
-
-def corners(box: Box) -> tuple[Point, ...]:
-    """The polygon of a box."""
-    left, top, right, bottom = box
-    return (left, top), (right, top), (right, bottom), (left, bottom)
-
-
-_VERSION = 3
-_TABLES = """
-CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
-    height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT);
-CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
-    outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
-    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]',
-    author TEXT NOT NULL DEFAULT '', reviewed_at TEXT NOT NULL DEFAULT '', checked_by TEXT NOT NULL DEFAULT '',
-    note TEXT NOT NULL DEFAULT '');
-CREATE INDEX line_of_page ON line (page, place);
-CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
-    before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
-CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
-"""
-_FROM_VERSION = {
-    1: """
-ALTER TABLE page ADD COLUMN markup TEXT;
-ALTER TABLE line ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
-""",
-    2: """
-ALTER TABLE line ADD COLUMN author TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN reviewed_at TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN checked_by TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN note TEXT NOT NULL DEFAULT '';
-CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
-""",
-}
-"""What brings the tables of an older version to those of the next."""
+_CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
 
 
 class StaleError(DataError):
@@ -224,7 +158,7 @@ class StaleError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An entry of the history: the lines before and after it."""
+    """An entry of the history: the lines and regions before and after it."""
 
     number: int
     at: str
@@ -232,6 +166,8 @@ class Change:
     what: str
     before: tuple[StoredLine, ...]
     after: tuple[StoredLine, ...]
+    regions_before: tuple[StoredRegion, ...] = ()
+    regions_after: tuple[StoredRegion, ...] = ()
 
 
 class CorrectionStore:
@@ -258,11 +194,11 @@ class CorrectionStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            steps = [_TABLES] if version == 0 else [_FROM_VERSION[step] for step in range(version, _VERSION)]
+            steps = [TABLES] if version == 0 else [FROM_VERSION[step] for step in range(version, VERSION)]
             for statement in "".join(steps).split(";"):
                 connection.execute(statement)
-            if version < _VERSION:
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            if version < VERSION:
+                connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             connection.close()
@@ -270,9 +206,9 @@ class CorrectionStore:
         except sqlite3.DatabaseError as error:
             connection.close()
             raise DataError(f"not a corrections file: {error}", code="not-corrections", where=path) from error
-        if version > _VERSION:
+        if version > VERSION:
             connection.close()
-            message = f"written by a newer release (format {version}; this one reads 1-{_VERSION})"
+            message = f"written by a newer release (format {version}; this one reads 1-{VERSION})"
             raise DataError(message, code="corrections-too-new", where=path)
         return cls(connection, path)
 
@@ -281,22 +217,49 @@ class CorrectionStore:
         with self._lock:
             self._connection.close()
 
-    def add_page(self, page: StoredPage, lines: Iterable[StoredLine]) -> bool:
-        """Add a page with its lines, which get new numbers; False if there is a page of that name already."""
+    def add_page(self, page: StoredPage, lines: Iterable[StoredLine], regions: Sequence[StoredRegion] = ()) -> bool:
+        """Add a page with its lines and regions, which get new numbers; False if there is a page of that name already.
+
+        The `region` of a line is its place in `regions`.
+        """
         with self._transaction() as run:
             if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
                 return False
-            size = (page.width, page.height)
-            values = (None, page.name, str(page.image), *size, page.writer, page.document, page.markup)
-            added = run("INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            lines = list(lines)
+            elements = sorted(element for line in lines for element in line.elements)
+            imported = None if page.regions is None else json.dumps(page.regions)
+            values: tuple[object, ...] = (page.name, str(page.image), page.width, page.height, page.writer)
+            values += (page.document, page.markup, json.dumps(elements), imported)
+            number = int(run(f"INSERT INTO page VALUES (NULL{', ?' * len(values)})", values).lastrowid or 0)  # noqa: S608
+            added = [self._write_region(run, replace(region, number=0, page=number)) for region in regions]
             for line in lines:
-                self._write(run, replace(line, number=0, page=int(added.lastrowid or 0)))
+                region = None if line.region is None else added[line.region].number
+                self._write(run, replace(line, number=0, page=number, region=region))
         return True
+
+    def add_regions(self, page: StoredPage, regions: Sequence[tuple[StoredRegion, Sequence[int]]]) -> None:
+        """Add the regions of a page that was imported without them, each with the elements of its lines."""
+        with self._transaction() as run:
+            by_element = {element: line for line in self.lines(page.number) for element in line.elements}
+            for region, elements in regions:
+                added = self._write_region(run, replace(region, number=0, page=page.number))
+                for line in {by_element[element].number for element in elements if element in by_element}:
+                    run("UPDATE line SET region = ? WHERE number = ?", (added.number, line))
+            imported = json.dumps([region.element for region, _ in regions])
+            run("UPDATE page SET regions = ? WHERE number = ?", (imported, page.number))
 
     def pages(self) -> list[StoredPage]:
         """All pages in the order they were added."""
-        rows = self._select("* FROM page ORDER BY number")
-        return [StoredPage(number, name, Path(image), *rest) for number, name, image, *rest in rows]
+        return [_load_page(row) for row in self._select("* FROM page ORDER BY number")]
+
+    def regions(self, page: int | None = None) -> list[StoredRegion]:
+        """The regions of a page, or of all pages, in the order they were added."""
+        where, values = ("", ()) if page is None else ("WHERE page = ?", (page,))
+        return [_load_region(row) for row in self._select(f"* FROM region {where} ORDER BY page, number", *values)]
+
+    def region(self, number: int) -> StoredRegion | None:
+        """The region with that number; None if it was removed."""
+        return next(map(_load_region, self._select("* FROM region WHERE number = ?", number)), None)
 
     def lines(self, page: int | None = None) -> list[StoredLine]:
         """The lines of a page, or of all pages, in order."""
@@ -458,8 +421,7 @@ class CorrectionStore:
         """
         with self._transaction() as run:
             row = run(
-                "SELECT number, at, who, what, before, after FROM change WHERE who = ? AND NOT undone"
-                " ORDER BY number DESC LIMIT 1",
+                f"SELECT {_CHANGE} FROM change WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1",  # noqa: S608
                 (who,),
             ).fetchone()
             if row is None:
@@ -468,6 +430,19 @@ class CorrectionStore:
             for line in change.after:
                 if (now := self.line(line.number)) is None or now.version != line.version:
                     raise StaleError(now)
+            for region in change.regions_after:
+                if (found := self.region(region.number)) is None or found.version != region.version:
+                    raise StaleError(None)
+            kept_regions = {region.number for region in change.regions_before}
+            changed = {line.number for line in change.after}
+            for region in change.regions_after:
+                if region.number not in kept_regions:
+                    held = run("SELECT number FROM line WHERE region = ?", (region.number,)).fetchall()
+                    if not {number for (number,) in held} <= changed:  # somebody put lines into it
+                        raise StaleError(None)
+                    run("DELETE FROM region WHERE number = ?", (region.number,))
+            for region in change.regions_before:
+                self._write_region(run, region)
             kept = {line.number for line in change.before}
             for line in change.after:
                 if line.number not in kept:
@@ -480,7 +455,7 @@ class CorrectionStore:
 
     def history(self, number: int | None = None, limit: int = 100) -> list[Change]:
         """The latest changes that are not undone, of all lines or of one, the newest first."""
-        rows = self._select("number, at, who, what, before, after FROM change WHERE NOT undone ORDER BY number DESC")
+        rows = self._select(f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number DESC")
         changes = map(_load_change, rows)
         wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
         return list(islice(wanted, limit))
@@ -513,21 +488,52 @@ class CorrectionStore:
         transform: Callable[[Sequence[StoredLine]], Sequence[StoredLine]],
     ) -> list[StoredLine]:
         """Replace lines and record both states. Raises StaleError if a line has another version than the one given."""
+        return self.change(what, who, lines, lambda old, _: transform(old))[0]
+
+    def change(
+        self,
+        what: str,
+        who: str,
+        lines: Sequence[StoredLine],
+        edit_lines: Callable[[Sequence[StoredLine], Sequence[StoredRegion]], Sequence[StoredLine]],
+        regions: Sequence[StoredRegion] = (),
+        edit_regions: Callable[[Sequence[StoredRegion]], Sequence[StoredRegion]] = lambda old: old,
+    ) -> tuple[list[StoredLine], list[StoredRegion]]:
+        """Replace lines and regions by what is made of them, new and removed ones included, as one change.
+
+        `edit_lines` also gets the new regions, with their numbers. Raises StaleError, and changes nothing, if one of
+        those given has another version by now.
+        """
         with self._transaction() as run:
             before = []
             for line in lines:
                 if (now := self.line(line.number)) is None or now.version != line.version:
                     raise StaleError(now)
                 before.append(now)
+            regions_before = []
+            for region in regions:
+                if (found := self.region(region.number)) is None or found.version != region.version:
+                    raise StaleError(None)
+                regions_before.append(found)
             stamp = _new_stamp(run)
-            after = [self._write(run, replace(line, version=stamp)) for line in transform(before)]
+            edited = edit_regions(regions_before)
+            regions_after = [self._write_region(run, replace(region, version=stamp)) for region in edited]
+            for number in {one.number for one in regions_before} - {one.number for one in regions_after}:
+                run("DELETE FROM region WHERE number = ?", (number,))
+            after = [self._write(run, replace(line, version=stamp)) for line in edit_lines(before, regions_after)]
             for number in {line.number for line in before} - {line.number for line in after}:
                 run("DELETE FROM line WHERE number = ?", (number,))
+            sides = [_dump_lines(before), _dump_lines(after), _dump_regions(regions_before)]
             run(
-                "INSERT INTO change (at, who, what, before, after) VALUES (?, ?, ?, ?, ?)",
-                (_now(), who, what, _dump_lines(before), _dump_lines(after)),
+                f"INSERT INTO change ({_CHANGE.removeprefix('number, ')}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (_now(), who, what, *sides, _dump_regions(regions_after)),
             )
-        return after
+        return after, regions_after
+
+    def _write_region(self, run: Callable[..., sqlite3.Cursor], region: StoredRegion) -> StoredRegion:
+        values = (region.number or None, *_dump_region(region)[1:])
+        added = run("INSERT OR REPLACE INTO region VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        return replace(region, number=region.number or int(added.lastrowid or 0))
 
     def _write(self, run: Callable[..., sqlite3.Cursor], line: StoredLine) -> StoredLine:
         """Insert a line or replace the one with its number; one without a number gets one that was never used."""
@@ -585,24 +591,21 @@ def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
 
 
 def _dump_line(line: StoredLine) -> tuple[Any, ...]:
-    outline = json.dumps([line.outline.box, line.outline.polygon, line.outline.baseline])
     characters = json.dumps([round(one, 4) for one in line.characters])
     texts = (line.text, line.state.value, line.machine, characters)
     numbers = (line.confidence, line.version, json.dumps(line.elements))
     people = (line.author, line.reviewed_at, line.checked_by, line.note)
-    return (line.number, line.page, line.place, outline, *texts, *numbers, *people)
+    return (line.number, line.page, line.place, dump_outline(line.outline), *texts, *numbers, *people, line.region)
 
 
 def _load_line(row: Sequence[Any]) -> StoredLine:
     number, page, place, outline, text, state, machine, characters, confidence, version, *rest = row
-    elements, *people = rest or ["[]"]  # changes recorded by version 1 have none, nor people those by version 2
-    (left, top, right, bottom), *point_lists = json.loads(outline)
-    polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
+    elements, *people = rest or ["[]"]  # changes recorded by older versions have fewer
     return StoredLine(
         number,
         page,
         place,
-        Outline((left, top, right, bottom), polygon, baseline),
+        load_outline(outline),
         text,
         State(state),
         machine,
@@ -618,7 +621,29 @@ def _dump_lines(lines: Sequence[StoredLine]) -> str:
     return json.dumps([_dump_line(line) for line in lines], ensure_ascii=False)
 
 
+def _load_page(row: Sequence[Any]) -> StoredPage:
+    number, name, image, width, height, writer, document, markup, elements, regions = row
+    imported = None if regions is None else tuple(json.loads(regions))
+    lines = tuple(json.loads(elements))
+    return StoredPage(number, name, Path(image), width, height, writer, document, markup, lines, imported)
+
+
+def _dump_region(region: StoredRegion) -> tuple[Any, ...]:
+    outline = dump_outline(region.outline)
+    return (region.number, region.page, outline, region.kind, region.name, region.element, region.version)
+
+
+def _load_region(row: Sequence[Any]) -> StoredRegion:
+    number, page, outline, *rest = row
+    return StoredRegion(number, page, load_outline(outline), *rest)
+
+
+def _dump_regions(regions: Sequence[StoredRegion]) -> str:
+    return json.dumps([_dump_region(region) for region in regions], ensure_ascii=False)
+
+
 def _load_change(row: Sequence[Any]) -> Change:
-    number, at, who, what, before, after = row
-    sides = [tuple(_load_line(line) for line in json.loads(lines)) for lines in (before, after)]
-    return Change(number, at, who, what, *sides)
+    number, at, who, what, before, after, *regions = row
+    old, new = (tuple(_load_line(line) for line in json.loads(side)) for side in (before, after))
+    old_regions, new_regions = (tuple(_load_region(region) for region in json.loads(side)) for side in regions)
+    return Change(number, at, who, what, old, new, old_regions, new_regions)

@@ -1,12 +1,14 @@
 """The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from nicegui import background_tasks, events, run, ui
 
 from dsocr.errors import DsocrError
+from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.background import Learner
 from dsocr.workbench.dialogs import (
     disabled,
@@ -25,6 +27,8 @@ from dsocr.workbench.outlook import Outlook, seconds_a_line
 from dsocr.workbench.page_view import PageOverview, PageView
 from dsocr.workbench.search import Found, replace_all
 from dsocr.workbench.session import Session
+from dsocr.workbench.shape_actions import FIND_AGAIN, carry_out, move_beside
+from dsocr.workbench.shape_changes import replace_unreviewed
 from dsocr.workbench.spelling import word_at
 from dsocr.workbench.store import StaleError, State, StoredLine, line_at
 
@@ -77,10 +81,10 @@ class Window:
         self._build_editor()
         with ui.row().classes("w-full gap-3 items-stretch flex-nowrap max-lg:flex-col lg:grow lg:min-h-0"):
             self._overview = PageOverview(self._t, self._show_page).classes("not-reading")
-            self._page_view = PageView(self._t, self._page_clicked)
+            self._page_view = PageView(self._t, self._page_clicked, self._select, self._edit_shapes)
             self._page_view.classes("w-full lg:w-0 grow lg:basis-0 max-lg:h-[55vh]")
             with ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto"):
-                self._list = LineList(self._select)
+                self._list = LineList(self._select, self._reorder)
         ui.timer(_POLL_SECONDS, self._poll)
         self._field.client.on_disconnect(lambda: self._session.presence.leave(self._field.client.id))
         self._show()
@@ -104,7 +108,7 @@ class Window:
                 train.on_click(lambda: self._train(train))
             self._build_menu()
             ui.link(*(("English", "/en") if self._language == "ru" else ("Русский", "/ru")))
-        with ui.row().classes("w-full items-center gap-x-6 gap-y-1 text-sm"):
+        with ui.row().classes("not-reading w-full items-center gap-x-6 gap-y-1 text-sm"):
             self._counts = ui.label()
             self._cer = ui.label()
             self._outlook = ui.label()
@@ -183,7 +187,7 @@ class Window:
             return
         lines = self._store.lines(line.page)
         self._pages.set_value(line.page)
-        self._page_view.show(self._session.pages[line.page], lines, line.number)
+        self._page_view.show(self._session.pages[line.page], lines, self._store.regions(line.page), line.number)
         self._overview.show(line.page, self._stamp)
         if self._line_image.source != (source := f"/picture/line/{line.number}?{line.version}"):
             self._image_error.set_text("")
@@ -411,8 +415,45 @@ class Window:
             ui.notify(self._t("nothing_to_undo"))
             return ()
         ui.notify(self._t("undone"))
-        self._select(change.before[0].number)
+        self._line = next((now for line in change.before if (now := self._store.line(line.number))), self._line)
+        if self._line is not None and self._store.line(self._line.number) is None:  # it was drawn
+            self._line = self._store.neighbour(self._line) or self._store.first()
+        self._show(notified=True)
         return {line.number for line in (*change.before, *change.after)}
+
+    async def _edit_shapes(self, edit: Mapping[str, Any]) -> None:
+        page = self._session.pages[int(edit["page"])]
+        with self._showing_errors():
+            if edit["what"] == FIND_AGAIN:
+                ui.notify(self._t("finding"))
+                found = await run.io_bound(detect_outlines, self._session.archive, page)
+                removed, added = replace_unreviewed(self._store, page.number, found or [], who=self._user)
+                ui.notify(self._t("found_lines", removed=removed, added=added), type="positive")
+                self._line = self._store.lines(page.number)[0]
+            else:
+                select = carry_out(self._store, page, edit, who=self._user)
+                number = select or (self._line.number if self._line else 0)
+                self._line = self._store.line(number) or self._line
+            if self._session.reader is not None:
+                self._session.reader.resume()
+        self._show(notified=True)
+
+    def _reorder(self, number: int, target: int, after: bool) -> None:
+        with self._showing_errors():
+            move_beside(self._store, number, target, after=after, who=self._user)
+        if self._line is not None:
+            self._line = self._store.line(self._line.number) or self._line
+        self._show(notified=True)
+
+    @contextmanager
+    def _showing_errors(self) -> Iterator[None]:
+        """Show errors of changing shapes; the page is shown as it is afterwards."""
+        try:
+            yield
+        except StaleError:
+            ui.notify(self._t("stale_shape"), type="warning")
+        except DsocrError as error:
+            notify_error(error)
 
     def _show_alternatives(self, action: Action) -> None:
         """Offer what the word at the cursor could be instead, as soon as the model has judged it."""

@@ -1,0 +1,479 @@
+"""Regions and lines of ALTO and PAGE files: read them, and write what was drawn, moved or removed into a file.
+
+Every element that nobody changed keeps its bytes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lxml import etree
+
+from dsocr.document import Outline, bounds_of_boxes, format_points
+from dsocr.formats.alto import parse_outline as parse_alto_outline
+from dsocr.formats.page import REGION_TYPES, parse_page
+from dsocr.formats.page import parse_outline as parse_page_outline
+from dsocr.formats.xml import (
+    UNGROUPED_BLOCK,
+    ElementSpan,
+    XmlEditor,
+    custom_value,
+    escape_attribute,
+    only_page,
+    parse_region,
+    parse_xml_bytes,
+)
+from dsocr.workbench.outline_editing import corners
+from dsocr.workbench.store import StoredLine, StoredPage, StoredRegion
+
+_CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
+_LINE, _REGION = "dsocr-line", "dsocr-region"
+"""Attributes that say, while a file is being edited, which stored line or region an element is."""
+_GONE = "gone"
+_LOOSE = 0
+"""The region of lines that are in none."""
+_RANK = re.compile(r"\s*readingOrder\s*\{[^}]*\}")
+_TAG = re.compile(r"""<[^\s>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+
+
+def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
+    """The text regions of an ALTO or PAGE file, in its own pixels, each with its lines, counted from 0.
+
+    Cells of tables, the block of lines without a region, and regions without an outline are left out.
+    """
+    root = parse_xml_bytes(raw)
+    page = only_page(root)
+    is_alto = etree.QName(root).localname == "alto"
+    labels = {tag.get("ID"): tag.get("LABEL") or "" for tag in root.iterfind("{*}Tags/{*}*")}
+    places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
+    found = []
+    for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
+        id_ = container.get("ID" if is_alto else "id") or ""
+        parse = parse_alto_outline if is_alto else parse_page_outline
+        outline = parse_region(container, "ID" if is_alto else "id", parse).outline
+        if outline is None or id_ == UNGROUPED_BLOCK or etree.QName(container).localname == "TableCell":
+            continue
+        if is_alto:
+            kind = next((labels[tag] for tag in (container.get("TAGREFS") or "").split() if labels.get(tag)), "")
+        else:
+            kind = container.get("type") or custom_value(container, "structure", "type")
+        lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
+        found.append((StoredRegion(0, 0, outline, kind, id_, element), lines))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PageStructure:
+    """A page as it is to be in its file: lines in reading order and regions, in pixels of the image.
+
+    `line_outlines` are those that the file has by element, `scale` leads from the image's pixels to the file's.
+    """
+
+    page: StoredPage
+    lines: Sequence[StoredLine]
+    regions: Mapping[int, StoredRegion]
+    line_outlines: Mapping[int, Outline]
+    region_outlines: Mapping[int, Outline]
+    region_kinds: Mapping[int, str]
+    scale: tuple[float, float]
+
+    def write(self, raw: bytes) -> tuple[bytes, dict[int, int]]:
+        """The file with this structure, and the place of each line in it by the line's number."""
+        raw = self._change_in_place(raw)
+        raw = self._place_lines(raw)
+        raw = _remove_regions(raw)
+        raw = self._order_alto(raw) if _is_alto(raw) else self._order_page(raw)
+        file = XmlEditor(raw, {"TextLine", *_CONTAINERS})
+        places = {}
+        for place, line in enumerate(file.elements("TextLine")):
+            if number := _mark(file, line, _LINE):
+                places[int(number)] = place
+                file.set_attributes(line, {_LINE: None})
+        for region in file.elements(*_CONTAINERS):
+            file.set_attributes(region, {_REGION: None})
+        return file.result(), places
+
+    def _change_in_place(self, raw: bytes) -> bytes:
+        """Mark every stored line and region, and give those that were changed their outlines and types."""
+        raw, tags = self._add_tags(raw)
+        file = XmlEditor(raw, {"TextLine", "Shape", "Polygon", *_CONTAINERS})
+        elements, containers = file.elements("TextLine"), file.elements(*_CONTAINERS)
+        for line in self.lines:
+            if line.elements:
+                element = elements[line.elements[0]]
+                _add_attribute(file, element, _LINE, line.number)
+                if line.outline != self.line_outlines[line.elements[0]]:
+                    _reshape(file, element, line.outline.scaled(*self.scale))
+        for container in containers:
+            if file.attributes(container).get("ID", "")[1:-1] == UNGROUPED_BLOCK:
+                _add_attribute(file, container, _REGION, _LOOSE)
+        kept = {region.element: region for region in self.regions.values()}
+        for place in self.page.regions or ():
+            region = kept.get(place)
+            _add_attribute(file, containers[place], _REGION, region.number if region else _GONE)
+            if region and region.outline != self.region_outlines[place]:
+                _reshape(file, containers[place], region.outline.scaled(*self.scale))
+            if region and region.kind != self.region_kinds[place]:
+                _retype(file, containers[place], region.kind, tags)
+        return file.result()
+
+    def _add_tags(self, raw: bytes) -> tuple[bytes, dict[str, str]]:
+        """An ALTO file with a tag for each type of region that needs one; ids of tags by their labels."""
+        if not _is_alto(raw):
+            return raw, {}
+        root = parse_xml_bytes(raw)
+        ids = {tag.get("LABEL") or "": tag.get("ID") or "" for tag in root.iterfind("{*}Tags/{*}*")}
+        file = XmlEditor(raw, {"Tags", "Layout"})
+        wanted = {one.kind for one in self.regions.values() if one.kind != self.region_kinds.get(one.element or -1, "")}
+        (layout,), new = file.elements("Layout"), []
+        for number, kind in enumerate(sorted(wanted - ids.keys() - {""})):
+            ids[kind] = _free_id(file, "region_type", number)
+            new.append(f'<{layout.prefix}OtherTag ID="{ids[kind]}" LABEL="{escape_attribute(kind)}"/>')
+        if new and (tags := file.elements("Tags")):
+            file.insert(tags[0], tags[0].children, "".join(new))
+        elif new:
+            whole = f"<{layout.prefix}Tags>{''.join(new)}</{layout.prefix}Tags>"
+            file.replace(layout.start, layout.start, whole + file.indent_before(layout))
+        return file.result(), ids
+
+    def _place_lines(self, raw: bytes) -> bytes:
+        """Put each line into its region, in reading order; remove those that are gone, write those that are new."""
+        file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", *_CONTAINERS})
+        elements, containers = file.elements("TextLine"), file.elements(*_CONTAINERS)
+        homes = [_home(element, containers) for element in elements]
+        wanted: dict[int | None, list[StoredLine | int]] = {}
+        added: dict[int, list[StoredLine | int]] = {
+            number: [] for number, region in self.regions.items() if region.element is None
+        }
+        before: StoredLine | None = None
+        at: int | None = None
+        for line in self.lines:
+            region = self.regions.get(line.region or _LOOSE)
+            if region is not None and region.element is None:
+                added[region.number].append(line)
+                at = None
+            else:
+                at = region.element if region else self._home_without_region(file, line, before, at, homes, containers)
+                (added.setdefault(_LOOSE, []) if at is None else wanted.setdefault(at, [])).append(line)
+            before = line
+        unknown = [place for place in range(len(elements)) if place not in self.page.elements]
+        ranks = [_rank(file.attributes(element).get("custom", "")) for element in elements]
+        for home, container in enumerate(containers):
+            items = wanted.get(home, [])
+            slots = [place for place in range(len(elements)) if homes[place] == home]
+            for place in unknown:  # it stays behind the line that it was behind
+                if homes[place] == home:
+                    former = slots[: slots.index(place)]
+                    items.insert(next((at + 1 for at, item in enumerate(items) if _element(item) in former), 0), place)
+            if [_element(item) for item in items] != sorted(slots, key=lambda place: ranks[place]):
+                self._write_items(file, container, items, [elements[place] for place in slots])
+        for number, items in added.items():
+            if items or number != _LOOSE:
+                self._write_region(file, self.regions.get(number), items)
+        return file.result()
+
+    def _home_without_region(
+        self,
+        file: XmlEditor,
+        line: StoredLine,
+        before: StoredLine | None,
+        home_before: int | None,
+        homes: Sequence[int | None],
+        containers: Sequence[ElementSpan],
+    ) -> int | None:
+        """The container of a line that is in no region: the one it has, unless that is a region; else a new one."""
+        if line.elements:
+            home = homes[line.elements[0]]
+            if self.page.regions is None or home not in self.page.regions:
+                return home
+        elif home_before is not None and before is not None and self.regions.get(before.region or _LOOSE) is None:
+            return home_before
+        if self.page.regions is None:
+            return 0 if containers else None
+        ids = [file.attributes(container).get("ID", "")[1:-1] for container in containers]
+        return ids.index(UNGROUPED_BLOCK) if UNGROUPED_BLOCK in ids else None
+
+    def _write_items(
+        self, file: XmlEditor, container: ElementSpan, items: Sequence[StoredLine | int], slots: Sequence[ElementSpan]
+    ) -> None:
+        elements = file.elements("TextLine")
+        texts = self._texts(file, items, [*slots, *elements, container][0])
+        for slot, text in zip(slots, texts, strict=False):
+            if file.data[slot.start : slot.end] != text.encode():
+                file.replace(slot.start, slot.end, text)
+        for slot in slots[len(items) :]:
+            file.remove(slot)
+        if len(items) <= len(slots):
+            return
+        if slots:
+            indent = file.indent_before(slots[-1])
+            file.replace(slots[-1].end, slots[-1].end, "".join(indent + text for text in texts[len(slots) :]))
+        else:
+            last = {"TextEquiv", "TextStyle"}
+            file.insert(container, [one for one in container.children if one.name not in last], "".join(texts))
+
+    def _texts(self, file: XmlEditor, items: Sequence[StoredLine | int], model: ElementSpan) -> list[str]:
+        """The elements of lines that follow one another in a container; ranks only if one of them has a rank."""
+        elements, texts = file.elements("TextLine"), []
+        for item in items:
+            place = _element(item)
+            if place is not None:
+                model = elements[place]
+                texts.append(file.data[model.start : model.end].decode())
+            else:
+                assert isinstance(item, StoredLine)
+                texts.append(_new_line(file, model, item, item.outline.scaled(*self.scale)))
+        if any(_rank(_TAG.match(text)[0]) < _NO_RANK for text in texts if _TAG.match(text)):  # type: ignore[index]
+            texts = [_set_rank(text, rank) for rank, text in enumerate(texts)]
+        return texts
+
+    def _write_region(self, file: XmlEditor, region: StoredRegion | None, items: Sequence[StoredLine | int]) -> None:
+        """Append a region with its lines to the page; without `region` that of the lines which are in none."""
+        is_alto = file.root == "alto"
+        parents = file.elements("PrintSpace") or file.elements("Page")
+        parent, prefix = parents[0], parents[0].prefix
+        boxes = [item.outline.box for item in items if isinstance(item, StoredLine)]
+        outline = (region.outline if region else Outline(bounds_of_boxes(boxes))).scaled(*self.scale)
+        points = format_points(outline.polygon or corners(outline.box))
+        id_ = (
+            UNGROUPED_BLOCK if is_alto and region is None else _free_id(file, "region", region.number if region else 0)
+        )
+        lines = "".join(self._texts(file, items, parent))
+        mark = f' {_REGION}="{region.number if region else _LOOSE}"'
+        kind = region.kind if region else ""
+        if is_alto:
+            root = parse_xml_bytes(file.data) if kind else None
+            tags = {} if root is None else {tag.get("LABEL"): tag.get("ID") for tag in root.iterfind("{*}Tags/{*}*")}
+            stated = "".join(f' {name}="{value}"' for name, value in _alto_box(outline).items())
+            refs = f' TAGREFS="{tags[kind]}"' if kind in tags else ""
+            shape = f'<{prefix}Shape><{prefix}Polygon POINTS="{points}"/></{prefix}Shape>'
+            new = f'<{prefix}TextBlock ID="{id_}"{mark}{refs}{stated}>{shape}{lines}</{prefix}TextBlock>'
+            file.insert(parent, parent.children, new)
+            return
+        stated = "".join(f' {name}="{value}"' for name, value in _page_type(kind, "").items())
+        coords = f'<{prefix}Coords points="{points}"/>'
+        new = f'<{prefix}TextRegion id="{id_}"{mark}{stated}>{coords}{lines}</{prefix}TextRegion>'
+        after = [child for child in parent.children if child.name not in {"Relations", "UserDefined", "Labels"}]
+        file.insert(parent, after, new)
+
+    def _regions_in_order(self) -> list[str]:
+        """The marks of regions with lines, in the order of their first lines."""
+        numbers = (line.region if line.region in self.regions else _LOOSE for line in self.lines)
+        return list(dict.fromkeys(map(str, numbers)))
+
+    def _order_alto(self, raw: bytes) -> bytes:
+        file = XmlEditor(raw, {"TextBlock"})
+        blocks = {_mark(file, block, _REGION): block for block in file.elements("TextBlock") if block.all("TextLine")}
+        order = [mark for mark in self._regions_in_order() if mark in blocks]
+        present = [mark for mark in blocks if mark in set(order)]
+        for slot, mark in zip(present, order, strict=True):
+            if slot != mark:
+                moved = blocks[mark]
+                file.replace(blocks[slot].start, blocks[slot].end, file.data[moved.start : moved.end].decode())
+        return file.result()
+
+    def _order_page(self, raw: bytes) -> bytes:
+        """The file with a reading order of its regions, if it reads them in another one."""
+        file = XmlEditor(raw, {"Page", "ReadingOrder", "OrderedGroup", *_CONTAINERS})
+        ids = {
+            _mark(file, one, _REGION): file.attributes(one).get("id", "")[1:-1] for one in file.elements("TextRegion")
+        }
+        root = parse_xml_bytes(raw)
+        read = list(dict.fromkeys(line.region.id for line in parse_page(root).lines if line.region))
+        wanted = [ids[mark] for mark in self._regions_in_order() if mark in ids]
+        orders = root.iterfind(".//{*}ReadingOrder//{*}*")
+        refs = [ref for one in orders if (ref := one.get("regionRef"))]
+        present = {one.get("id") for one in only_page(root).iter("{*}*")}
+        if [id_ for id_ in read if id_ in set(wanted)] == wanted and present.issuperset(refs):
+            return raw
+        rest = iter([*wanted, *([] if refs else [id_ for id_ in read if id_ not in set(wanted)])])
+        order = [next(rest) if ref in set(wanted) else ref for ref in refs if ref in present]
+        (page,), former = file.elements("Page"), file.elements("ReadingOrder")
+        groups = file.elements("OrderedGroup")
+        group = file.attributes(groups[0]).get("id", '""')[1:-1] if groups else _free_id(file, "order", 0)
+        prefix = page.prefix
+        listed = "".join(
+            f'<{prefix}RegionRefIndexed index="{index}" regionRef="{escape_attribute(ref)}"/>'
+            for index, ref in enumerate([*order, *rest])
+        )
+        ordered = f'<{prefix}OrderedGroup id="{group}">{listed}</{prefix}OrderedGroup>'
+        new = f"<{prefix}ReadingOrder>{ordered}</{prefix}ReadingOrder>"
+        if former:
+            file.replace(former[0].start, former[0].end, new)
+        else:
+            first = [child for child in page.children if child.name in {"AlternativeImage", "Border", "PrintSpace"}]
+            file.insert(page, first, new)
+        return file.result()
+
+
+_NO_RANK = 1 << 30
+
+
+def _is_alto(raw: bytes) -> bool:
+    return etree.QName(parse_xml_bytes(raw)).localname == "alto"
+
+
+def _element(item: StoredLine | int) -> int | None:
+    """The place in the file of a line that is in it."""
+    if isinstance(item, int):
+        return item
+    return item.elements[0] if item.elements else None
+
+
+def _home(line: ElementSpan, containers: Sequence[ElementSpan]) -> int | None:
+    around = [place for place, one in enumerate(containers) if one.start < line.start and line.end <= one.end]
+    return around[-1] if around else None
+
+
+def _mark(file: XmlEditor, element: ElementSpan, name: str) -> str:
+    return file.attributes(element).get(name, "")[1:-1]
+
+
+def _add_attribute(file: XmlEditor, element: ElementSpan, name: str, value: object) -> None:
+    file.replace(element.name_end, element.name_end, f' {name}="{value}"')
+
+
+def _set_or_add(file: XmlEditor, element: ElementSpan, values: Mapping[str, str]) -> None:
+    known = file.attributes(element)
+    file.set_attributes(element, {name: value for name, value in values.items() if name in known})
+    for name, value in values.items():
+        if name not in known and value:
+            _add_attribute(file, element, name, value)
+
+
+def _free_id(file: XmlEditor, stem: str, number: int) -> str:
+    id_ = f"{stem}_{number}"
+    while f'"{id_}"'.encode() in file.data:
+        id_ += "_"
+    return id_
+
+
+def _rank(custom: str) -> int:
+    found = re.search(r"readingOrder\s*\{\s*index\s*:\s*(\d{1,11})", custom)
+    return int(found[1]) if found else _NO_RANK
+
+
+def _set_rank(line: str, rank: int) -> str:
+    """The element of a line with its place in the reading order of its region."""
+    tag = _TAG.match(line)
+    assert tag is not None
+    new = f"readingOrder {{index:{rank};}}"
+    custom = re.search(r"""\scustom\s*=\s*(["'])(.*?)\1""", tag[0], re.DOTALL)
+    if custom is None:
+        name = re.match(r"<[^\s/>]+", line)
+        assert name is not None
+        return f'{name[0]} custom="{new}"{line[name.end() :]}'
+    kept = _RANK.sub("", custom[2]).strip()
+    start, end = custom.span(2)
+    return line[:start] + f"{new} {kept}".strip() + line[end:]
+
+
+def _remove_regions(raw: bytes) -> bytes:
+    """The file without the regions marked as gone, unless lines that nobody knows are in them; nested ones stay."""
+    while True:
+        file = XmlEditor(raw, {"TextLine", *_CONTAINERS})
+        gone = [one for one in file.elements(*_CONTAINERS) if _mark(file, one, _REGION) == _GONE]
+        gone = [one for one in gone if not one.all("TextLine")]
+        if not gone:
+            return raw
+        nested = [child for child in gone[-1].children if child.name in _CONTAINERS]
+        if nested:
+            kept = b"".join(file.data[child.start : child.end] for child in nested).decode()
+            file.replace(gone[-1].start, gone[-1].end, kept)
+        else:
+            file.remove(gone[-1])
+        raw = file.result()
+
+
+def _page_type(kind: str, custom: str) -> dict[str, str]:
+    """The attributes of a PAGE region of a type: its own, or for other types Transkribus' `structure`."""
+    rest = re.sub(r"\s*structure\s*\{[^}]*\}", "", custom).strip()
+    if kind in REGION_TYPES:
+        structure = f"structure {{type:{kind};}}" if rest != custom.strip() else ""
+        return {"type": kind, "custom": f"{rest} {structure}".strip()}
+    structure = f"structure {{type:{escape_attribute(kind)};}}" if kind else ""
+    return {"type": "", "custom": f"{rest} {structure}".strip()}
+
+
+def _retype(file: XmlEditor, region: ElementSpan, kind: str, tags: Mapping[str, str]) -> None:
+    known = file.attributes(region)
+    if file.root != "alto":
+        _set_or_add(file, region, _page_type(kind, known.get("custom", '""')[1:-1]))
+        return
+    others = [ref for ref in known.get("TAGREFS", '""')[1:-1].split() if ref not in tags.values()]
+    _set_or_add(file, region, {"TAGREFS": " ".join([*others, *([tags[kind]] if kind else [])])})
+
+
+def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
+    """Give a line or a region another outline."""
+    polygon, prefix = format_points(outline.polygon or corners(outline.box)), element.prefix
+    if file.root != "alto":
+        coords, baselines = element.all("Coords"), element.all("Baseline")
+        for child in coords:
+            if "points" in file.attributes(child):
+                file.set_attributes(child, {"points": polygon})
+            else:
+                file.replace(child.start, child.end, f'<{prefix}Coords points="{polygon}"/>')
+        stated = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>'
+        for child in baselines:
+            if outline.baseline and "points" in file.attributes(child):
+                file.set_attributes(child, {"points": format_points(outline.baseline)})
+            elif outline.baseline:
+                file.replace(child.start, child.end, stated)
+            else:
+                file.remove(child)
+        if outline.baseline and not baselines and element.name == "TextLine":
+            file.insert(
+                element, [one for one in element.children if one.name in {"AlternativeImage", "Coords"}], stated
+            )
+        return
+    box = _alto_box(outline)
+    file.set_attributes(element, box)
+    if element.name == "TextLine":
+        _set_or_add(file, element, {"BASELINE": _alto_baseline(file, element, outline)})
+    for string in element.all("String"):
+        file.set_attributes(string, box)
+    shape = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
+    shapes = element.all("Shape")
+    for child in shapes:
+        if [one.name for one in child.children] == ["Polygon"]:
+            file.set_attributes(child.children[0], {"POINTS": polygon})
+        else:
+            file.replace(child.start, child.end, shape)
+    if not shapes and outline.polygon:
+        file.insert(element, [], shape)
+
+
+def _new_line(file: XmlEditor, model: ElementSpan, line: StoredLine, outline: Outline) -> str:
+    """An empty text line of the type of the `model`, a line before it."""
+    is_alto, prefix = file.root == "alto", model.prefix
+    known = file.attributes(model) if model.name == "TextLine" else {}
+    id_ = _free_id(file, "line", line.number)
+    polygon = format_points(outline.polygon or corners(outline.box))
+    name = "ID" if is_alto else "id"
+    if is_alto:
+        attributes = {**_alto_box(outline), "BASELINE": _alto_baseline(file, model, outline)}
+        inner = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
+    else:
+        attributes = {}
+        baseline = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>' if outline.baseline else ""
+        inner = f'<{prefix}Coords points="{polygon}"/>{baseline}'
+    kept = "".join(f" {key}={known[key]}" for key in ("TAGREFS", "custom") if key in known)
+    stated = kept + "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
+    return f'<{prefix}TextLine {name}="{id_}" {_LINE}="{line.number}"{stated}>{inner}</{prefix}TextLine>'
+
+
+def _alto_box(outline: Outline) -> dict[str, str]:
+    left, top, right, bottom = outline.box
+    return {"HPOS": str(left), "VPOS": str(top), "WIDTH": str(right - left), "HEIGHT": str(bottom - top)}
+
+
+def _alto_baseline(file: XmlEditor, line: ElementSpan, outline: Outline) -> str:
+    """Points, or the one height that files before version 4 have; empty if the line has none."""
+    stated = file.attributes(line).get("BASELINE", "")[1:-1] if line.name == "TextLine" else ""
+    is_height = len(stated.replace(",", " ").split()) == 1 if stated else "ns-v4" not in file.namespace
+    if not outline.baseline:
+        return ""
+    if is_height:
+        return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
+    return format_points(outline.baseline)

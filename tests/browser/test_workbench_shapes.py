@@ -1,0 +1,131 @@
+"""Zooming a page, and drawing, moving, cutting and ordering its lines and regions, in a real browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dsocr.workbench.store import CorrectionStore, State
+from tests.browser.workbench import FIELD, choose, texts
+from tests.workbench.fakes import TEXTS
+
+
+def point(window: Page, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the page, which has 700 times 400 pixels, is in the window."""
+    box = window.get_by_role("img", name="Page").bounding_box()
+    assert box is not None
+    return box["x"] + x * box["width"] / 700, box["y"] + y * box["height"] / 400
+
+
+def drag(window: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    window.mouse.move(*point(window, *start))
+    window.mouse.down()
+    window.mouse.move(*point(window, *end), steps=4)
+    window.mouse.up()
+
+
+@pytest.fixture
+def shaping(window: Page) -> Page:
+    """A window in which shapes are changed, the whole page visible."""
+    window.keyboard.press("Alt+e")
+    window.keyboard.press("Alt+f")
+    expect(window.get_by_role("toolbar", name="Change shapes (Alt+E)")).to_be_visible()
+    window.wait_for_timeout(200)  # the page glides to its place
+    return window
+
+
+def test_zoom_pan_and_turn(window: Page) -> None:
+    picture = window.get_by_role("img", name="Page")
+    window.keyboard.press("Alt+f")
+    window.wait_for_timeout(200)
+    whole = picture.bounding_box()
+    view = window.locator(".page-view-window").bounding_box()
+    assert whole is not None
+    assert view is not None
+    assert whole["width"] <= view["width"] + 1
+    assert whole["height"] <= view["height"] + 1
+    window.mouse.move(view["x"] + 50, view["y"] + 50)
+    window.mouse.wheel(0, -400)
+    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
+    window.wait_for_function(
+        f"document.querySelector('.page-view-layer').getBoundingClientRect().width > {whole['width'] * 1.5}"
+    )
+    window.keyboard.press("Alt+f")
+    window.keyboard.press("Alt+t")
+    window.wait_for_timeout(200)
+    turned = picture.bounding_box()
+    assert turned is not None
+    assert turned["height"] > turned["width"], "the page lies on its side"
+    window.keyboard.press("Alt+c")
+    expect(picture).to_have_css("filter", "invert(1)")
+    window.keyboard.press("Alt+c")
+
+
+def test_pages_are_shown_small_with_their_progress(window: Page, store: CorrectionStore) -> None:
+    window.get_by_role("button", name="All pages").click()
+    pages = window.get_by_role("navigation", name="All pages").get_by_role("button")
+    expect(pages).to_have_count(2)
+    expect(pages.nth(0)).to_contain_text("0 of 3")
+    window.get_by_label(FIELD).press("Enter")
+    expect(pages.nth(0)).to_contain_text("1 of 3")
+    pages.nth(1).click()
+    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[1][0])
+
+
+def test_lines_are_drawn_reshaped_cut_merged_and_deleted(shaping: Page, store: CorrectionStore) -> None:
+    field = shaping.get_by_label(FIELD)
+    shaping.keyboard.press("b")
+    for x in (300, 500):
+        shaping.mouse.click(*point(shaping, x, 385))
+    shaping.keyboard.press("Enter")
+    expect(field).to_have_value("")
+    shaping.wait_for_timeout(100)
+    assert len(store.lines(1)) == 4
+    drawn = store.lines(1)[3]
+    (left, height), (right, _) = drawn.outline.baseline
+    assert (left, height, right) == pytest.approx((300, 385, 500), abs=3)
+    assert drawn.state is State.UNREAD
+
+    choose(shaping, TEXTS[0][0])
+    shaping.mouse.click(*point(shaping, 300, 80))  # now it is chosen, and its handles are shown
+    drag(shaping, (40, 40), (20, 30))
+    expect(shaping.locator(".handle.polygon")).to_have_count(4)
+    shaping.wait_for_function("document.querySelector('.line.selected').points[0].x < 30")
+    assert store.lines(1)[0].outline.polygon[0] == pytest.approx((20, 30), abs=3)
+
+    shaping.locator(".page-view-window").focus()
+    shaping.keyboard.press("k")
+    drag(shaping, (300, 20), (300, 140))
+    expect(field).to_have_value("первая")
+    assert texts(store)[:3] == ["первая", "строка", "вторая строка"]
+
+    shaping.mouse.click(*point(shaping, 100, 80))
+    shaping.keyboard.down("Shift")
+    shaping.mouse.click(*point(shaping, 400, 80))
+    shaping.keyboard.up("Shift")
+    shaping.locator(".page-view-window").focus()
+    shaping.keyboard.press("m")
+    expect(field).to_have_value("первая строка")
+
+    shaping.locator(".page-view-window").focus()
+    shaping.keyboard.press("Delete")
+    expect(field).to_have_value("вторая строка")
+    for _ in range(5):
+        shaping.keyboard.press("Alt+z")
+    expect(shaping.get_by_role("listitem")).to_have_count(3)
+    shaping.wait_for_timeout(200)
+    assert texts(store) == [text for page in TEXTS for text in page]
+
+
+def test_regions_and_reading_order(shaping: Page, store: CorrectionStore) -> None:
+    shaping.keyboard.press("g")
+    drag(shaping, (20, 140), (680, 250))
+    expect(shaping.locator(".region")).to_have_count(2)
+    second = store.regions(1)[1]
+    assert [line.region == second.number for line in store.lines(1)] == [False, True, False]
+    shaping.locator("g[data-region] text").nth(1).click()
+    shaping.get_by_label("Type of region").select_option("marginalia")
+    expect(shaping.locator("g[data-region] text").nth(1)).to_contain_text("marginalia")
+    rows = shaping.get_by_role("listitem")
+    rows.nth(1).drag_to(rows.nth(0), target_position={"x": 50, "y": 3})
+    expect(rows.nth(0)).to_contain_text(TEXTS[0][1])
+    assert texts(store)[:2] == [TEXTS[0][1], TEXTS[0][0]]
+    assert store.regions(1)[1].kind == "marginalia"

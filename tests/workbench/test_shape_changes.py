@@ -1,0 +1,221 @@
+"""Lines and regions are drawn, cut, merged and ordered; undo restores them exactly, and exports read back equal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dsocr.data.source_report import SourceReport
+from dsocr.errors import DataError
+from dsocr.workbench.archive import Archive, detect_outlines, import_pages, open_archive
+from dsocr.workbench.page_export import export
+from dsocr.workbench.shape_actions import carry_out, move_beside
+from dsocr.workbench.shape_changes import replace_unreviewed
+from dsocr.workbench.store import CorrectionStore, StaleError, State, StoredLine, open_store
+from tests.raising import raises_code
+from tests.workbench.fakes import make_pages
+from tests.workbench.test_page_export import MARKUP
+
+
+def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = None, **details: object) -> None:
+    page = store.pages()[0]
+    message = {"what": what, "lines": [(one.number, one.version) for one in lines or []], "region": None, **details}
+    if isinstance(number := details.get("region"), int):
+        region = store.region(number)
+        message["region"] = [number, region.version if region else 0]
+    carry_out(store, page, message, who="anna")
+
+
+@contextmanager
+def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
+    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
+        store._connection.execute("PRAGMA synchronous = OFF")  # no power fails in these many short transactions
+        import_pages(store, archive, SourceReport(strict=True))
+        yield store, archive
+
+
+def snapshot(store: CorrectionStore) -> tuple[object, ...]:
+    return store.lines(), store.regions()
+
+
+def in_groups(store: CorrectionStore) -> list[tuple[Any, list[tuple[str, list[int]]]]]:
+    """The regions with lines, in the order of their first lines: type, outline, and its lines as files have them."""
+    regions = {region.number: region for region in store.regions()}
+    groups: dict[int | None, list[tuple[str, list[int]]]] = {}
+    for line in store.lines():
+        points = [*line.outline.polygon, *line.outline.baseline]
+        groups.setdefault(line.region, []).append((line.text, [number for point in points for number in point]))
+    known = {number: (regions[number].kind, regions[number].outline.polygon) for number in groups if number}
+    return [(known.get(number or 0), lines) for number, lines in groups.items()]
+
+
+points = st.tuples(st.integers(0, 285), st.integers(0, 139)).map(lambda point: (2 * point[0], 2 * point[1]))
+boxes = st.tuples(points, st.integers(10, 60), st.integers(10, 60)).map(
+    lambda box: [
+        (x, y)
+        for x, y in (
+            box[0],
+            (box[0][0] + 2 * box[1], box[0][1]),
+            (box[0][0] + 2 * box[1], box[0][1] + 2 * box[2]),
+            (box[0][0], box[0][1] + 2 * box[2]),
+        )
+    ]
+)
+KINDS = ["paragraph", "heading", "marginalia", ""]
+edits = st.tuples(
+    st.sampled_from(
+        [
+            "addBox",
+            "addRegion",
+            "reshape",
+            "remove",
+            "merge",
+            "cut",
+            "assign",
+            "move",
+            "retype",
+            "removeRegion",
+            "shift",
+        ]
+    ),
+    boxes,
+    st.integers(0, 7),
+    st.integers(0, 7),
+    st.sampled_from(KINDS),
+)
+
+
+def perform(store: CorrectionStore, what: str, box: list[tuple[int, int]], one: int, other: int, kind: str) -> None:
+    """Carry out a random edit; what does not make sense on the page as it is does nothing."""
+    lines, regions = store.lines(1), store.regions(1)
+    line, second = lines[one % len(lines)], lines[other % len(lines)]
+    region = regions[one % len(regions)].number if regions else None
+    try:
+        if what in {"addBox", "addRegion"}:
+            edit(store, what, polygon=box, kind=kind)
+        elif what == "reshape":
+            edit(store, what, [line], shapes=[{"number": line.number, "polygon": box, "baseline": box[2:]}])
+        elif what == "remove" or (what == "merge" and line != second):
+            edit(store, what, [line] if what == "remove" else [line, second])
+        elif what == "cut":
+            edit(store, what, **{"from": (box[0][0], 0), "to": (box[0][0], 398)})
+        elif what == "move":
+            move_beside(store, line.number, second.number, after=bool(one % 2), who="anna")
+        elif what == "assign":
+            edit(store, what, [line], region=region)
+        elif region and what in {"retype", "removeRegion"}:
+            edit(store, what, region=region, kind=kind)
+        elif region and what == "shift":
+            edit(store, "reshapeRegion", region=region, polygon=box)
+    except DataError:
+        pass
+
+
+@pytest.fixture(scope="module", params=["alto", "page", "own"])
+def described(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    folder = make_pages(tmp_path_factory.mktemp("shapes") / "box")
+    (folder / "scan-2.png").unlink()
+    (folder / "page" / "scan-2.xml").unlink()
+    if request.param in MARKUP:
+        (folder / "page" / "scan-1.xml").write_text(MARKUP[request.param], encoding="utf-8", newline="\n")
+    return request.param, folder
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(edits, max_size=8))
+def test_random_edits_are_undone_exactly_and_exports_read_back_equal(
+    described: tuple[str, Path], steps: list[tuple[str, list[tuple[int, int]], int, int, str]]
+) -> None:
+    format_, folder = described
+    with TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        with opened(folder, work / "work") as (store, archive):
+            initial = snapshot(store)
+            for step in steps:
+                perform(store, *step)
+            for to in ("page", "alto"):
+                export(store, archive, work / to, to=to, accepted_only=False)
+            expected = in_groups(store)
+            while store.undo("anna"):
+                pass
+            assert snapshot(store) == initial
+            export(store, archive, work / "undone", to="alto" if format_ == "alto" else "page", accepted_only=True)
+            file = Path("page") / "scan-1.xml"
+            assert (work / "undone" / file).read_bytes() == (folder / file).read_bytes()
+        for to in ("page", "alto"):
+            with opened(work / to, work / f"again-{to}") as (again, _):
+                found = in_groups(again)
+            assert len(found) == len(expected)
+            for (_, was_lines), (_, now_lines) in zip(expected, found, strict=True):
+                assert [text for text, _ in now_lines] == [text for text, _ in was_lines], to
+                for (_, was), (_, now) in zip(was_lines, now_lines, strict=True):
+                    assert now == pytest.approx(was, abs=1), f"{to}: the files have half of the image's size"
+            named = [(was, now) for (was, _), (now, _) in zip(expected, found, strict=True) if was]
+            assert [now for _, now in named] == [was for was, _ in named], to
+
+
+def test_two_people_do_not_overwrite_each_other(empty_store: CorrectionStore, archive: Archive) -> None:
+    seen = empty_store.lines(1)
+    edit(empty_store, "addRegion", polygon=[(0, 0), (600, 0), (600, 150), (0, 150)], kind="heading")
+    added = empty_store.regions(1)[-1]
+    with pytest.raises(StaleError):
+        edit(empty_store, "remove", seen[:1])
+    edit(empty_store, "assign", [empty_store.lines(1)[2]], region=added.number)
+    page = empty_store.pages()[0]
+    old = {"what": "retype", "lines": [], "region": [added.number, 0], "kind": "other"}
+    with pytest.raises(StaleError):
+        carry_out(empty_store, page, old, who="boris")
+    assert empty_store.undo("boris") is None
+
+
+def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, archive: Archive) -> None:
+    edit(empty_store, "addLine", baseline=[(100, 380), (600, 390)])
+    drawn = empty_store.lines(1)[3]
+    assert drawn.outline.baseline == ((100, 380), (600, 390))
+    assert 60 <= drawn.outline.box[3] - drawn.outline.box[1] <= 110, "the others have 81 pixels"
+    assert drawn.region == empty_store.lines(1)[0].region, "it is in the region around it"
+    assert drawn.state is State.UNREAD
+
+
+def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archive) -> None:
+    first = empty_store.lines(1)[0]
+    with raises_code("cut-outside-line"):
+        edit(empty_store, "cut", **{"from": (690, 0), "to": (690, 30)})
+    edit(empty_store, "cut", **{"from": (340, 30), "to": (350, 130)})
+    left, right = empty_store.lines(1)[:2]
+    assert (left.text, right.text) == ("первая", "строка")
+    assert left.outline.box[2] - 1 <= 350
+    assert right.outline.box[0] >= 340
+    assert (left.elements, right.elements) == (first.elements, ())
+
+
+def test_lines_are_found_again_and_reviewed_ones_stay(empty_store: CorrectionStore, archive: Archive) -> None:
+    page = empty_store.pages()[0]
+    kept = empty_store.review(empty_store.lines(1)[1], "проверено", State.ACCEPTED, who="anna")
+    before = snapshot(empty_store)
+    assert replace_unreviewed(empty_store, 1, detect_outlines(archive, page), who="anna") == (2, 2)
+    lines = empty_store.lines(1)
+    assert [line.text for line in lines] == ["", "проверено", ""]
+    assert lines[1].number == kept.number
+    empty_store.undo("anna")
+    assert snapshot(empty_store) == before
+    with raises_code("last-line"):
+        edit(empty_store, "remove", empty_store.lines(1))
+
+
+def test_regions_are_imported_into_a_store_that_has_none(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+) -> None:
+    regions = empty_store.regions()
+    assert [(region.kind, region.name, region.outline.box) for region in regions] == [("", "r", (30, 30, 661, 381))] * 2
+    assert {line.region for line in empty_store.lines()} == {region.number for region in regions}
+    for statement in ("DELETE FROM region", "UPDATE page SET regions = NULL", "UPDATE line SET region = NULL"):
+        empty_store._connection.execute(statement)  # as a store of an earlier release is
+    assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
+    assert [region.outline for region in empty_store.regions()] == [region.outline for region in regions]
+    assert all(line.region for line in empty_store.lines())
