@@ -145,15 +145,16 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
     from huggingface_hub import EvalResult, ModelCard
 
     card = ModelCard(text)
-    card.data.license = license
-    if not is_hub_id(str(card.data.base_model or "")):
-        card.data.base_model = None  # a base that ships with dsocr; the Hub knows none of that name
-        del card.data.base_model_relation
+    data: Any = card.data
+    data.license = license
+    if not is_hub_id(str(data.base_model or "")):
+        data.base_model = None  # a base that ships with dsocr; the Hub knows none of that name
+        del data.base_model_relation
     read = (scores or {}).get("adapter") or {}
     rates = [(name, read[name]) for name in ("cer", "wer") if read.get(name) is not None]
     if scores is not None and rates:
-        card.data.model_name = repo.rpartition("/")[2]
-        card.data.eval_results = [
+        data.model_name = repo.rpartition("/")[2]
+        data.eval_results = [
             EvalResult(
                 task_type="image-to-text",
                 dataset_type="own",
@@ -170,7 +171,7 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
 def _dataset_files(folder: Path, repo: str, license: str | None, about: Mapping[str, str]) -> tuple[Files, list[str]]:
     """Return the samples of a dataset with a card and, if enough is known, a record; and notes on what is not known."""
     dataset, files = Dataset.open(folder), Files({CARD_FILE: folder / CARD_FILE})
-    letters: Counter[str] = Counter()
+    letters: Counter[str | None] = Counter()
     for split in dataset.card.splits:
         files[f"{split}/{METADATA_FILE}"] = dataset.metadata(split)
         for sample in dataset.samples(split):

@@ -253,17 +253,17 @@ def test_mets_is_read_by_its_physical_pages() -> None:
         parse_mets(b'<mets xmlns="http://www.loc.gov/METS/"/>', "x")
 
 
-@pytest.mark.parametrize("place", ["file", "address"])
+@pytest.mark.parametrize("place", ["file", "address", "relative"])
 @pytest.mark.parametrize("format_", ["mets", "mets-page"])
 def test_texts_go_into_mets_and_come_back(
     archive: Archive, mets_folder: Path, tmp_path: Path, place: str, format_: str
 ) -> None:
     source: str | Path = mets_folder / "mets.xml"
-    if place == "address":
+    if place != "file":
         for path in mets_folder.rglob("*.*"):
             archive.add(f"/a/{path.relative_to(mets_folder).as_posix()}", path.read_bytes())
         source = archive.url + "/a/mets.xml"
-        archive.documents["/a/mets.xml"] = mets(archive.url + "/a/")
+        archive.documents["/a/mets.xml"] = mets(archive.url + "/a/" if place == "address" else "")
     original = archive.documents.get("/a/mets.xml", mets())
     report = read(source, tmp_path / "out", format_)
     assert (report.images, report.kept) == (2, 1)
@@ -287,6 +287,8 @@ def test_texts_go_into_mets_and_come_back(
     root, index = fetch_source(mets_folder / "mets.xml", tmp_path / "again", replace(LOCAL, texts=group))
     assert [page.page.label for page in index.manifests[0].pages] == [{"none": ["1r"]}, {"none": ["1v"]}]
     assert found_lines(root) == written
+    if place == "file":
+        assert root == tmp_path / "again", "files beside a METS file may change, so nothing of them is kept"
 
 
 def test_a_local_mets_file_leads_nowhere_else(mets_folder: Path, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_run_is_published_with_its_card_and_read_back(hub: Hub, run: RunFolder
     assert (done.url, hub.requests) == ("https://huggingface.co/me/letters", [("me/letters", "model", True)])
     assert str(tmp_path).encode() not in b"".join(files.values())
 
-    card = ModelCard(files["README.md"].decode())
+    card: Any = ModelCard(files["README.md"].decode())
     assert (card.data.license, card.data.library_name, card.data.base_model) == ("apache-2.0", "peft", None)
     results = {one.metric_type: one.metric_value for one in card.data.eval_results or []}
     assert results == {"cer": 0.0, "wer": 0.0}
@@ -198,7 +198,7 @@ def test_a_dataset_is_published_with_a_record_and_read_back(hub: Hub, small_data
     assert (record["license"], record["hands"]["count"]) == ({"name": "cc-by-4.0"}, "less-than-11")
     assert record["volume"][0] == {"metric": "lines", "count": 24}
     assert record["authors"] == [{"name": "Анна", "surname": "Иванова"}, {"surname": "Archive"}]
-    card = DatasetCard(files["README.md"].decode())
+    card: Any = DatasetCard(files["README.md"].decode())
     assert (card.data.license, card.data.pretty_name, card.data.size_categories) == ("cc-by-4.0", "Письма", ["n<1K"])
     assert done.notes == []
 

@@ -92,8 +92,10 @@ def fetch_source(
     raw = None if address else source.read_bytes()
     key = f"{address or hashlib.sha256(raw or b'').hexdigest()}\n{options.size}\n{options.group}\n{options.texts}"
     root = cache_path("sources") / hashlib.sha256(key.encode()).hexdigest()[:20]
-    if raw is not None and _METS.search(raw[:65536]) and not re.search(rb"""=\s*["']https?://[^"']+\.\w""", raw):
-        root = folder
+    if raw is not None and _METS.search(raw[:65536]):
+        pages = parse_mets(raw, str(source)).pages
+        if not any("://" in place for page in pages for place in (page.image, *page.texts)):
+            root = folder  # the files beside it may change
     if options.fresh:
         shutil.rmtree(root, ignore_errors=True)
     known = read_index(root)
@@ -106,7 +108,8 @@ def fetch_source(
         is_mets = _METS.search(content[:65536]) is not None
         where = address or source.resolve().as_uri()
         if is_mets:
-            manifests = [parse_mets(content, where, images=options.group, texts=options.texts)]
+            manifest = parse_mets(content, where, images=options.group, texts=options.texts)
+            manifests = [_with_whole_addresses(manifest, address) if address else manifest]
             _write_whole(root / ORIGINAL, content)
         else:
             manifests = list(fetcher.manifests(_parse_json(content, where), where))
@@ -121,6 +124,19 @@ def fetch_source(
         )
         _write_whole(root / INDEX, index.to_json().encode())
     return root, index
+
+
+def _with_whole_addresses(manifest: Manifest, address: str) -> Manifest:
+    """Return a manifest whose files are relative to an address with their whole addresses."""
+    pages = (
+        replace(
+            page,
+            image=page.image and urljoin(address, page.image),
+            texts=tuple(urljoin(address, text) for text in page.texts),
+        )
+        for page in manifest.pages
+    )
+    return replace(manifest, pages=tuple(pages))
 
 
 def _parse_json(content: bytes, where: str) -> Any:
