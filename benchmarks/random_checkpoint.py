@@ -189,8 +189,12 @@ def checkpoint_bytes(numbers: Numbers) -> int:
 def original_config_json(numbers: Numbers) -> dict[str, Any]:
     """A `config.json` as published, with code in `auto_map` that lies nowhere and must not be looked for."""
     language = {
+        "bos_token_id": 0,
+        "eos_token_id": 1,
         "hidden_size": _WIDTH,
         "intermediate_size": numbers.dense_width,
+        "kv_lora_rank": None,
+        "lm_head": True,
         "max_position_embeddings": 8192,
         "moe_intermediate_size": numbers.expert_width,
         "n_group": 1,
@@ -200,10 +204,14 @@ def original_config_json(numbers: Numbers) -> dict[str, Any]:
         "num_experts_per_tok": numbers.experts_per_token,
         "num_hidden_layers": numbers.layers,
         "num_key_value_heads": 10,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 0,
+        "qk_rope_head_dim": 0,
         "topk_group": 1,
         "topk_method": "greedy",
         "first_k_dense_replace": 1,
         "use_mla": False,
+        "v_head_dim": 0,
         "vocab_size": numbers.vocabulary,
     }
     clip = {"heads": 16, "image_size": 224, "layers": numbers.clip_layers, "patch_size": 14, "width": _CLIP_WIDTH}
@@ -219,6 +227,9 @@ def original_config_json(numbers: Numbers) -> dict[str, Any]:
         "model_type": "deepseek_vl_v2",
         "architectures": ["DeepseekOCRForCausalLM"],
         "auto_map": {"AutoConfig": f"{code}Config", "AutoModel": f"{code}ForCausalLM"},
+        "candidate_resolutions": [[1024, 1024]],
+        "global_view_pos": "head",
+        "tile_tag": "2D",
         "torch_dtype": "bfloat16",
         "language_config": language,
         "projector_config": {"input_dim": 2 * _CLIP_WIDTH, "n_embed": _WIDTH, "projector_type": "linear"},

@@ -68,10 +68,16 @@ BASES = (
 _GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 
 
+_BASE_NOTE = (
+    "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
+    "`dsocr export RUN --merged FOLDER --scale 0` writes the base without it: serve that folder instead."
+)
+
+
 def _serving(*, second: bool) -> Serving:
     """Return how vLLM serves a network: with the whole view and up to six tiles."""
     options = ("--logits-processors", _GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0")
-    return Serving(options, "gundam" if second else "gundam_vllm")
+    return Serving(options, "gundam") if second else Serving(options, "gundam_vllm", _BASE_NOTE)
 
 
 def serving_of(base: str) -> Serving:

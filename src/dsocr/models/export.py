@@ -111,12 +111,16 @@ def original_tensors(network: PreTrainedModel, types: Mapping[str, torch.dtype])
 
 
 def _unused_tensors(folder: Path, unused: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a base that no code uses, so that its files keep the same names."""
+    """Yield the weights of a base that no code uses, so that its files keep the same names.
+
+    Buffers of indices are left out: they say nothing, and vLLM 0.32 refuses DeepSeek-OCR's `position_ids`.
+    """
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
             for name in unused:
-                if name in tensors.keys():  # noqa: SIM118  (not a mapping)
-                    yield name, tensors.get_tensor(name)
+                # Not a mapping, so its names are asked for.
+                if name in tensors.keys() and (tensor := tensors.get_tensor(name)).is_floating_point():  # noqa: SIM118
+                    yield name, tensor
 
 
 def _layer(name: str) -> str:

@@ -336,10 +336,11 @@ class PublishedBase(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """How vLLM serves a family: arguments of its command, and the resolution at which it shows images."""
+    """How vLLM serves a family: arguments, the resolution at which it shows images, what to know of serving a base."""
 
     options: tuple[str, ...]
     resolution: str
+    base_note: str = ""
 
 
 def published_serving(base: str) -> Serving | None:

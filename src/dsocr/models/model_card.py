@@ -62,13 +62,19 @@ class Export:
 
     @classmethod
     def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, scale: float = 1.0) -> Self:
-        """Collect what the run's files say. Raises ConfigError for a scale that its adapter cannot have."""
+        """Collect what the run's files say. Raises ConfigError for a scale that its adapter cannot have.
+
+        Merged weights may have a scale of 0: the base in the form in which vLLM serves adapters on it.
+        """
         settings = ReadingSettings.load(run.adapter)
+        adapter: Mapping[str, Any] = {} if is_whole_network(run.adapter) else read_adapter_config(run.adapter)
+        if adapter and (scale or form != "merged"):
+            adapter = scaled_config(adapter, scale)
         return cls(
             form=form,
             name=run.path.resolve().name,
             settings=settings,
-            adapter={} if is_whole_network(run.adapter) else scaled_config(read_adapter_config(run.adapter), scale),
+            adapter=adapter,
             provenance=_provenance(run),
             scores=scores,
             revision=settings.base_revision,
@@ -205,6 +211,8 @@ def _serving(export: Export, folder: Path) -> list[str]:
         f"`{served}`. {'The adapter was trained at this resolution.' if trained == served else other}",
         "No server was run with this export when this card was written.",
     ]
+    if export.form == "vllm" and export.serving.base_note:
+        blocks.insert(1, export.serving.base_note)
     if export.form == "merged":
         blocks.append(
             "Tensor names, number formats and `config.json` are the base's, as SGLang, llama.cpp's converter and the "
