@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow check format docs clean
+.PHONY: setup demo test test-slow engines test-wheel newest check format docs clean
 
 setup: .venv/.installed
 
@@ -17,11 +17,23 @@ demo: setup
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 test: setup
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not engines and not wheel"
 
 # Other processes that are killed, parity of whole networks: what takes longest.
 test-slow: setup
 	$(PYTEST) -m slow
+
+# vLLM on a CPU against what we export. Its environment takes 4 GB, the tests twenty minutes of a core.
+engines: setup
+	$(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install --disable-pip-version-check --quiet --requirement tests/engines/requirements.txt
+	# For sound, and not made for every torch: vLLM does without them.
+	.venv-engines/bin/python -m pip uninstall --yes --quiet torchaudio torchcodec
+	DSOCR_VLLM_PYTHON=$(CURDIR)/.venv-engines/bin/python $(BIN)/python -m pytest -m engines tests/engines
+
+# The built wheel, in an environment that knows nothing of this folder.
+test-wheel: setup
+	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
 # The newest transformers and PEFT, whatever pyproject.toml admits, against the tests that would notice.
 newest: BIN := .venv-newest/bin
@@ -48,4 +60,4 @@ docs: setup
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf .venv .venv-newest site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-newest .venv-engines site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

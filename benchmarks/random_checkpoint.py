@@ -283,7 +283,7 @@ def write_checkpoint(folder: Path, numbers: Numbers) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(original_config_json(numbers), indent=2) + "\n", encoding="utf-8")
-    _write_tokenizer(folder, numbers)
+    write_tokenizer(folder, numbers)
     tensors = original_tensors(numbers)
     shards = _shards(tensors)
     generator = torch.Generator().manual_seed(SEED)
@@ -296,7 +296,8 @@ def write_checkpoint(folder: Path, numbers: Numbers) -> list[Path]:
     return files
 
 
-def _write_tokenizer(folder: Path, numbers: Numbers) -> None:
+def write_tokenizer(folder: Path, numbers: Numbers) -> None:
+    """Write the tokenizer's two files."""
     make_tokenizer(numbers).save(str(folder / "tokenizer.json"), pretty=False)
     config = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
     (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False), encoding="utf-8")
