@@ -19,7 +19,8 @@ CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
 
 _MAX_STEM_BYTES = 60
-_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
+_RESERVED = {"con", "conin$", "conout$", "prn", "aux", "nul"}
+_RESERVED |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), Split.TRAIN),
     **dict.fromkeys(("validation", "val", "valid", "dev"), Split.VALIDATION),
