@@ -57,9 +57,13 @@ def disabled(button: ui.button) -> Iterator[None]:
         button.enable()
 
 
+def _dialog(name: str) -> ui.dialog:
+    return ui.dialog().props(f'aria-label="{name}"')
+
+
 def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
-    with ui.dialog() as dialog, ui.card().classes("w-96"):
+    with _dialog(translate("export")) as dialog, ui.card().classes("w-96"):
         kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: translate("dataset"), _LOG: translate("log")}
         kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
         only = ui.checkbox(translate("accepted_only"), value=True)
@@ -99,7 +103,7 @@ def _write_files(session: Session, translate: Translate, kind: str, out: Path, *
 
 def open_help_dialog(translate: Translate) -> None:
     """Show all keys."""
-    with ui.dialog() as dialog, ui.card().classes("w-[40rem] max-w-full"):
+    with _dialog(translate("keys")) as dialog, ui.card().classes("w-[40rem] max-w-full"):
         ui.label(translate("keys")).classes("text-lg font-semibold")
         with ui.grid(columns="auto 1fr").classes("gap-x-6 gap-y-2 items-baseline"):
             for keys, name in KEYS:
@@ -111,7 +115,7 @@ def open_help_dialog(translate: Translate) -> None:
 
 def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for a remark on a line."""
-    with ui.dialog() as dialog, ui.card().classes("w-[32rem] max-w-full"):
+    with _dialog(translate("note_of")) as dialog, ui.card().classes("w-[32rem] max-w-full"):
         note = ui.textarea(translate("note_of"), value=line.note).classes("w-full").props("outlined autofocus")
 
         def close() -> None:
@@ -126,7 +130,7 @@ def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str
 
 def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for the name of whoever works in this window."""
-    with ui.dialog() as dialog, ui.card().classes("w-96 max-w-full"):
+    with _dialog(translate("your_name")) as dialog, ui.card().classes("w-96 max-w-full"):
         field = ui.input(translate("your_name"), value=name).classes("w-full").props("outlined autofocus maxlength=60")
         ui.label(translate("why_name")).classes("text-sm text-slate-600 dark:text-slate-300")
 
@@ -148,7 +152,7 @@ def open_search_dialog(
     replace: Callable[[Sequence[Found], str], None],
 ) -> None:
     """Find a text on all pages, show where, and replace it."""
-    with ui.dialog() as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
+    with _dialog(translate("search")) as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
         ui.label(translate("search")).classes("text-lg font-semibold")
         with ui.row().classes("w-full gap-3 items-center"):
             wanted = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")

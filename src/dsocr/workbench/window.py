@@ -72,6 +72,7 @@ class Window:
     def show(self) -> None:
         """Add the content to the page."""
         ui.colors(primary="#1d4ed8")  # white text on it is legible, unlike on the default
+        ui.add_css(".body--light .nicegui-link { color: #1d4ed8; }")
         # but as text on a dark background it is not
         ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
@@ -83,7 +84,8 @@ class Window:
             self._overview = PageOverview(self._t, self._show_page).classes("not-reading")
             self._page_view = PageView(self._t, self._page_clicked, self._select, self._edit_shapes)
             self._page_view.classes("w-full lg:w-0 grow lg:basis-0 max-lg:h-[55vh]")
-            with ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto"):
+            lines = ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto")
+            with lines.props('tabindex="0"'):  # the arrow keys scroll it
                 self._list = LineList(self._select, self._reorder)
         ui.timer(_POLL_SECONDS, self._poll)
         self._field.client.on_disconnect(lambda: self._session.presence.leave(self._field.client.id))
@@ -93,7 +95,7 @@ class Window:
         with ui.row().classes("not-reading w-full items-center gap-x-4 gap-y-1"):
             pages = ui.button(icon="menu_book").props(f'flat dense aria-label="{self._t("view_pages")}"')
             pages.on("click", lambda: self._overview.run_method("toggle"))
-            ui.label(self._session.name).classes("text-lg font-semibold")
+            ui.label(self._session.name).classes("text-lg font-semibold").props('role="heading" aria-level="1"')
             names = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
             self._pages = ui.select(names, on_change=lambda event: self._show_page(event.value))
             self._pages.classes("w-64 max-w-full").props(f'dense outlined aria-label="{self._t("page")}"')
