@@ -37,7 +37,7 @@ from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.session import BackgroundReader, BackgroundTraining
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 from measuring import PROJECT, append_json, describe, machine
 

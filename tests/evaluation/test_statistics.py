@@ -160,7 +160,8 @@ def test_intervals_over_folds_know_that_trainings_differ() -> None:
     """Five models read the folds of thirty writers; the chance of a training is shared by all writers of its fold."""
     random, truth = np.random.default_rng(5), 0.1
     clusters, lengths = Clusters("writer", np.repeat(np.arange(30), 10)), np.full(300, 40.0)
-    folds, covered = clusters.of_line % 5, {0.0: [], 0.35: []}
+    folds = clusters.of_line % 5
+    covered: dict[float, list[bool]] = {0.0: [], 0.35: []}
     unaware = []
     for chance, found in covered.items():
         for _ in range(400):

@@ -31,6 +31,11 @@ def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = Non
     carry_out(store, page, message, who="anna")
 
 
+def cut(store: CorrectionStore, start: tuple[int, int], end: tuple[int, int]) -> None:
+    ends: dict[str, object] = {"from": start, "to": end}
+    edit(store, "cut", None, **ends)
+
+
 @contextmanager
 def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
     with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
@@ -103,7 +108,7 @@ def perform(store: CorrectionStore, what: str, box: list[tuple[int, int]], one: 
         elif what == "remove" or (what == "merge" and line != second):
             edit(store, what, [line] if what == "remove" else [line, second])
         elif what == "cut":
-            edit(store, what, **{"from": (box[0][0], 0), "to": (box[0][0], 398)})
+            cut(store, (box[0][0], 0), (box[0][0], 398))
         elif what == "move":
             move_beside(store, line.number, second.number, after=bool(one % 2), who="anna")
         elif what == "assign":
@@ -185,8 +190,8 @@ def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, arc
 def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archive) -> None:
     first = empty_store.lines(1)[0]
     with raises_code("cut-outside-line"):
-        edit(empty_store, "cut", **{"from": (690, 0), "to": (690, 30)})
-    edit(empty_store, "cut", **{"from": (340, 30), "to": (350, 130)})
+        cut(empty_store, (690, 0), (690, 30))
+    cut(empty_store, (340, 30), (350, 130))
     left, right = empty_store.lines(1)[:2]
     assert (left.text, right.text) == ("первая", "строка")
     assert left.outline.box[2] - 1 <= 350

@@ -240,7 +240,7 @@ Load = Callable[[Path], ImageReader]
 class Lesson:
     """What a training on accepted lines brought: the CER of both readers on the lines kept for validation.
 
-    `before` is None where nothing read before.
+    `before` is None if there was no reader before.
     """
 
     accepted: int

@@ -49,9 +49,9 @@ def estimate_outlook(
     (1 - confidence) times its characters, times what that estimate was off by on the judged lines, if they are at least
     20. Lines without a confidence, whose texts came with the source, count only once they are reviewed.
     """
-    foretold = sum((1 - confidence) * rate.length for confidence, rate in judged if confidence is not None)
+    expected_errors = sum((1 - confidence) * rate.length for confidence, rate in judged if confidence is not None)
     found = sum(rate.errors for confidence, rate in judged if confidence is not None)
-    factor = found / foretold if len(judged) >= _MIN_JUDGED and foretold > 0 else 1.0
+    factor = found / expected_errors if len(judged) >= _MIN_JUDGED and expected_errors > 0 else 1.0
     left = [(1 - sure, length) for is_reviewed, sure, length in waiting if not is_reviewed and sure is not None]
     if not left:
         return Outlook()
