@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 from PIL import Image, ImageDraw
 from playwright.sync_api import Error, Page, sync_playwright
 
@@ -272,7 +273,10 @@ def kill(rounds: int, seed: int) -> dict[str, Any]:
                 except Error as error:
                     print(f"round {number}: {error}", file=sys.stderr)
                 if victim == "browser":
-                    subprocess.run(["pkill", "-KILL", "-f", "chromium.*playwright"], check=False)
+                    for process in psutil.Process().children(recursive=True):
+                        if "chrom" in process.name():
+                            with suppress(psutil.NoSuchProcess):
+                                process.kill()
                 else:
                     os.kill(server.pid, signal.SIGKILL)
                     server.wait()
