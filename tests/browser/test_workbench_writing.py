@@ -59,7 +59,7 @@ def test_find_and_replace_on_all_pages(window: Page, store: CorrectionStore) -> 
 
 def test_remarks(window: Page, store: CorrectionStore) -> None:
     window.get_by_label(FIELD).press("Alt+n")
-    window.get_by_label("Remark on this line").fill("чернила выцвели")
+    window.get_by_role("textbox", name="Remark on this line").fill("чернила выцвели")
     window.get_by_role("button", name="Save").click()
     expect(window.get_by_text("чернила выцвели")).to_be_visible()
     assert store.lines()[0].note == "чернила выцвели"

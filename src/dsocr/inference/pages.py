@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from PIL import Image
 from pydantic import TypeAdapter
@@ -171,6 +171,15 @@ class ImageReader(Protocol):
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
+        ...
+
+
+@runtime_checkable
+class JudgingReader(ImageReader, Protocol):
+    """Reads images, and says how likely given texts are."""
+
+    def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
+        """The natural log probability of each text of one image."""
         ...
 
 

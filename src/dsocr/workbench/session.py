@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.inference.pages import ImageReader
-from dsocr.inference.reader import LocalReader
+from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
@@ -181,7 +180,7 @@ class Session:
         others = variants(read.text[begin:stop], read.characters[begin:stop], words, letters)
         found = dict.fromkeys([read.text[begin:stop], *variants(word, (), words, ()), *others])
         candidates = [other for other in found if other and other != word][:_MAX_CANDIDATES]
-        if candidates and isinstance(reader, LocalReader):
+        if candidates and isinstance(reader, JudgingReader):
             likely = reader.log_likelihoods(image, [text[:start] + other + text[end:] for other in candidates])
             candidates = [other for _, other in sorted(zip(likely, candidates, strict=True), reverse=True)]
         return candidates[:limit]
