@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from dsocr.io.files import shipped_path
+from measuring import write_reading
 
 TRIES = 3
 COMMANDS = [
@@ -27,22 +28,15 @@ COMMANDS = [
     "transcribe moved data/test -o new.txt",
     "evaluate run --split train --dataset tested",
     "evaluate moved",
-    "calibrate moved",
-    "next run data -o queue",
+    "evaluate moved --calibrate",
+    "suggest run data -o queue",
     "export run --merged data",
     "demo -o data",
-    "preflight config.yaml --set dataset=nowhere",
+    "train config.yaml --dry-run --set dataset=nowhere",
     "train config.yaml --set input.resolution=gundam",
     "forecast config.yaml --split test --set base=./gone/base",
     "workbench there.txt --no-show",
 ]
-READING: dict[str, object] = {
-    "base_revision": None,
-    "prompt": "<image>\nFree OCR.",
-    "resolution": "fold",
-    "text_policy": {},
-    "generation": {},
-}
 
 
 def make(place: Path) -> None:
@@ -57,10 +51,8 @@ def make(place: Path) -> None:
     (place / "tested" / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
     (place / "there.txt").touch()
     for name, base in (("run", "nano"), ("moved", "./gone/base")):
-        (place / name / "adapter").mkdir(parents=True)
+        write_reading(place / name, base)
         (place / name / "config.yaml").write_text(f"dataset: {data.as_posix()}\noutput: {name}\n", encoding="utf-8")
-        settings = json.dumps(READING | {"base": base})
-        (place / name / "adapter" / "reading.json").write_text(settings, encoding="utf-8")
 
 
 def processors() -> float:

@@ -23,10 +23,9 @@ import numpy as np
 import psutil
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr import __version__
-from dsocr.data.dataset import METADATA_FILE, Card, SplitCard, split_hash
+from dsocr.data.dataset import METADATA_FILE, SplitCard, split_hash
 from dsocr.document import Split
-from measuring import append_json, processor, watch
+from measuring import append_json, processor, watch, write_card
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = 3000
@@ -82,23 +81,7 @@ def make_dataset(folder: Path, lines: int) -> None:
         count = round(lines * share)
         cards[split] = _make_split(folder / split, range(made, made + count), words, rng)
         made += count
-    card = Card(
-        dsocr_version=__version__,
-        created="2026-11-20T00:00:00+00:00",
-        source="benchmark",
-        source_format="jsonl",
-        writer=None,
-        page=None,
-        split_by="writer",
-        fractions=SHARES,
-        seed=17,
-        text_policy={},
-        splits=cards,
-        crossing={},
-        skipped={},
-        unmatched={},
-    )
-    card.write(folder)
+    write_card(folder, cards, SHARES)
 
 
 def _word(rng: random.Random) -> tuple[str, Image.Image]:

@@ -9,7 +9,6 @@ counted.
 """
 
 import argparse
-import os
 import re
 import shutil
 import sys
@@ -38,10 +37,10 @@ from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
-from measuring import PROJECT, append_json, describe, machine
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage
+from measuring import COPISTE, PROJECT, append_json, describe, machine, require_copiste
 
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
 EVERY = 5
 
@@ -179,8 +178,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if not (COPISTE / "alto").is_dir():
-        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+    require_copiste()
     settings = [f"training.epochs={options.epochs}", "validation.every_steps=1000000"]
     recipe = load_config(PROJECT / "configs" / "copiste_nano.yaml", settings)
     with tempfile.TemporaryDirectory() as temporary:

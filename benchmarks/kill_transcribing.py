@@ -27,6 +27,7 @@ from PIL import Image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
+from measuring import write_reading
 
 LINES = 4
 FORMATS = ("alto", "jsonl", "pdf")
@@ -83,11 +84,7 @@ def prepare(root: Path, pages: int, run: Path) -> None:
 <Layout><Page ID="p" PHYSICAL_IMG_NR="1" WIDTH="400" HEIGHT="300"><PrintSpace><TextBlock ID="b">
 {lines}</TextBlock></PrintSpace></Page></Layout></alto>"""
         (root / "in" / f"p{number:04d}.xml").write_text(text, encoding="utf-8")
-    run.mkdir()
-    (run / "adapter").mkdir()
-    settings = '{"base": "nano", "base_revision": null, "prompt": "", "resolution": "fold", '
-    settings += '"text_policy": {}, "generation": {}}'
-    (run / "adapter" / "reading.json").write_text(settings, encoding="utf-8")
+    write_reading(run)
 
 
 def finish(folder: Path, seconds: float) -> bool:

@@ -25,12 +25,9 @@ from dsocr.inference.engines import Cluster
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.atomic import work_path
 from dsocr.runs import RunFolder
-from measuring import describe, machine
+from measuring import describe, machine, write_reading
 
 FORMATS = ("jsonl", "alto")
-SETTINGS = (
-    '{"base": "nano", "base_revision": null, "prompt": "", "resolution": "fold", "text_policy": {}, "generation": {}}'
-)
 
 
 class StandIn:
@@ -94,8 +91,7 @@ def job(root: Path, pages: int, run: Path | None, engine: Cluster | None) -> Non
 
     if run is None:
         finished = RunFolder(root / "run")
-        finished.adapter.mkdir(parents=True)
-        (finished.adapter / "reading.json").write_text(SETTINGS, encoding="utf-8")
+        write_reading(finished.path)
     else:
         finished = RunFolder.to_read_with(run)
     reader = StandIn() if run is None else None

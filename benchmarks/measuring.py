@@ -10,11 +10,56 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+if TYPE_CHECKING:
+    from dsocr.data.dataset import SplitCard
+    from dsocr.document import Split
+
 PROJECT = Path(__file__).resolve().parents[1]
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
+"""The pages of Copiste d'un jour: those that ship, or the full-size export that DSOCR_REAL_DATA names."""
+
+
+def require_copiste() -> None:
+    """Exit unless the pages are there."""
+    if not (COPISTE / "alto").is_dir():
+        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+
+
+def write_card(folder: Path, splits: "dict[Split, SplitCard]", fractions: "dict[Split, float]") -> None:
+    """Write the card of a dataset that was made for a benchmark."""
+    from dsocr import __version__
+    from dsocr.data.dataset import Card
+
+    Card(
+        dsocr_version=__version__,
+        created="2026-11-20T00:00:00+00:00",
+        source="benchmark",
+        source_format="jsonl",
+        writer=None,
+        page=None,
+        split_by="writer",
+        fractions=fractions,
+        seed=17,
+        text_policy={},
+        splits=splits,
+        crossing={},
+        skipped={},
+        unmatched={},
+    ).write(folder)
+
+
+def write_reading(run: Path, base: str = "nano") -> None:
+    """Make a run folder that has all to read with but the weights."""
+    from dsocr.runs import READING, ReadingSettings
+    from dsocr.text import TextPolicy
+
+    settings = ReadingSettings(base, None, "<image>\nFree OCR.", "wrap", TextPolicy(), {})
+    (run / "adapter").mkdir(parents=True)
+    (run / "adapter" / READING).write_text(settings.to_json(), encoding="utf-8")
 
 
 def peak_resident() -> int | None:

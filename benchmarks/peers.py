@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,18 +25,10 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.scores import Score, score_lines
+from dsocr.inference.prediction_files import MatchedText
 from measuring import table_line, watch
 
 WIDTHS = [28, 34, 8, 10, 8]
-
-
-@dataclass(frozen=True)
-class Text:
-    """What a program read of a line."""
-
-    text: str
-    truncated: bool = False
-    looping: bool = False
 
 
 def read_with_dsocr(name: str, dataset: Path, split: str, output: Path) -> None:
@@ -173,7 +164,7 @@ def main() -> None:
     print(table_line(["reader", "CER (95 % interval)", "WER", "seconds", "GB"], WIDTHS))
 
     def show(name: str, texts: Mapping[str, str], used: Mapping[str, float]) -> None:
-        lines = score_lines(samples, {one.id: Text(texts.get(one.id, "")) for one in samples})
+        lines = score_lines(samples, {one.id: MatchedText(texts.get(one.id, "")) for one in samples})
         score = Score.compute(lines, intervals=True)
         cells = [name, f"{score.cer.rate:.2%} {score.interval}", f"{score.wer.rate:.1%}"]
         print(table_line([*cells, f"{used['seconds']:.1f}", f"{used['uss'] / 1e9:.2f}"], WIDTHS), flush=True)

@@ -23,9 +23,8 @@ from dsocr.document import Page
 from dsocr.formats.alto import read_alto
 from dsocr.images import open_image
 from dsocr.io.cropping import crop_line, encode_image, paper_colour
-from measuring import PROJECT, append_json, describe, machine, table_line, watch
+from measuring import COPISTE, append_json, describe, machine, require_copiste, table_line, watch
 
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
 WIDTHS = (32, 8, 9, 9, 9, 10, 10)
 
@@ -82,8 +81,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=5000)
     parser.add_argument("--json", type=Path, help="add the results to this file of JSON lines")
     options = parser.parse_args()
-    if not (COPISTE / "alto").is_dir():
-        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+    require_copiste()
     print(table_line(["", "lines", "seconds", "lines/s", "per cpu s", "own MB", "res. MB"], WIDTHS))
     rows = []
     with tempfile.TemporaryDirectory(prefix="prepare-") as name:

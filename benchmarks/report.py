@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr import __version__
-from dsocr.data.dataset import METADATA_FILE, Card, SplitCard, split_hash
+from dsocr.data.dataset import METADATA_FILE, SplitCard, split_hash
 from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
 from dsocr.evaluation.scores import score_lines, write_lines
 from dsocr.runs import RunFolder
-from measuring import append_json, watch
+from measuring import append_json, watch, write_card
 from scorecard import made_up, misread
 
 DRAWN = 300
@@ -51,22 +50,7 @@ def make_dataset(folder: Path, samples: list[Sample]) -> None:
     split = SplitCard(
         samples=len(samples), writers=200, pages=4000, characters=characters, sha256=split_hash(metadata, [])
     )
-    Card(
-        dsocr_version=__version__,
-        created="2026-11-20T00:00:00+00:00",
-        source="benchmark",
-        source_format="jsonl",
-        writer=None,
-        page=None,
-        split_by="writer",
-        fractions={Split.TEST: 1.0},
-        seed=17,
-        text_policy={},
-        splits={Split.TEST: split},
-        crossing={},
-        skipped={},
-        unmatched={},
-    ).write(folder)
+    write_card(folder, {Split.TEST: split}, {Split.TEST: 1.0})
 
 
 def make_run(run: RunFolder, dataset: Path, samples: list[Sample]) -> None:

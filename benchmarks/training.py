@@ -13,7 +13,6 @@ cache, which is printed apart.
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -42,10 +41,8 @@ from dsocr.models.loading import load_base
 from dsocr.training.features import cache_features
 from dsocr.training.samples import EncodedSamples
 from dsocr.training.train import Setup, fresh_adapter, make_sampler
-from measuring import describe, machine, table_line, versions
+from measuring import COPISTE, describe, machine, require_copiste, table_line, versions
 
-PROJECT = Path(__file__).resolve().parents[1]
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 STEP = 32
 HEAD = ["recipe", "lines/s", "CPU ms/line", "clock ratio", "CPU ratio", "first loss", "last loss", "CER %"]
 WIDTHS = [34, 8, 11, 11, 9, 10, 9, 7]
@@ -240,8 +237,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads that torch computes in")
     parser.add_argument("--reference", action="store_true", help="only the reference recipe")
     options = parser.parse_args()
-    if not (COPISTE / "alto").is_dir():
-        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+    require_copiste()
     # PEFT asks transformers for a property under its old name.
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
     torch.set_num_threads(options.threads)

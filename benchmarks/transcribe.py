@@ -39,10 +39,9 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from measuring import append_json, describe, machine, table_line, versions
+from measuring import PROJECT, append_json, describe, machine, table_line, versions
 from random_checkpoint import SMALL, Numbers
 
-PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "examples" / "handwriting"
 HEAD = ["way", "lines/s", "tokens/s", "CPU ms/line", "clock ratio", "CPU ratio", "share"]
 WIDTHS = [34, 8, 9, 11, 11, 9, 6]

@@ -37,7 +37,8 @@ from dsocr.runs import RunFolder
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.background import BackgroundTraining, Learner, find_training_config
 from dsocr.workbench.session import Session
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from measuring import machine
 
 FIELD = "Text of the line"
@@ -143,13 +144,19 @@ def draw_pages(folder: Path, pages: int) -> Path:
 
 
 @contextmanager
-def serving(source: Path, work: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]", float]]:
-    """A workbench in another process: its address, the process, and the seconds until it answers."""
+def serving(
+    source: Path, work: Path, *options: str, output: Path | None = None
+) -> Iterator[tuple[str, "subprocess.Popen[bytes]", float]]:
+    """A workbench in another process: its address, the process, and the seconds until it answers.
+
+    `output` is a file for what it prints.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--work", str(work), "--port", str(port)]
     started = time.monotonic()
-    server = subprocess.Popen([*command, "--no-show", "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with Path(output or os.devnull).open("wb") as log:
+        server = subprocess.Popen([*command, *options, "--no-show", "--quiet"], stdout=log, stderr=subprocess.STDOUT)
     try:
         while True:
             try:

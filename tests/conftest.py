@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,14 @@ def draw_line(path: Path, text: str) -> None:
     image = Image.new("L", (26 * len(text) + 20, 60), 240)
     ImageDraw.Draw(image).text((10, 8), text, fill=30, font=ImageFont.load_default(36))
     image.save(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced_files() -> Iterator[None]:
+    """Do not wait for the disk, which takes milliseconds a file; test_atomic.py shows that files are synced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -154,6 +154,11 @@ def test_a_base_reads_lines_but_transcribes_no_documents(small_dataset: Path, tm
     assert caught.value.code == "adapter-missing"
 
 
+def test_a_page_that_is_read_as_a_line_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="transcribe"):
+        dsocr.load("small").read(Image.new("L", (900, 1200), 255))
+
+
 def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:
     report = dsocr.transcribe("small", [small_dataset.parent / "source" / "test-0.png"], tmp_path / "texts.txt")
     assert (report.images, report.failed) == (1, [])

@@ -3,6 +3,7 @@
 Networks are imported only when a function needs one.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -24,7 +25,7 @@ from dsocr.images import open_image
 from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
-from dsocr.runs import READING, History, RunFolder, read_history
+from dsocr.runs import READING, History, ReadingSettings, RunFolder, read_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -495,6 +496,7 @@ class Reader:
 
     def __init__(self, local: "LocalReader", run: RunFolder | None = None) -> None:
         self._local, self._run = local, run
+        self._reads_lines = run is not None and ReadingSettings.load(run.adapter).unit == "line"
 
     @overload
     def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]
@@ -503,11 +505,26 @@ class Reader:
     def read(
         self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]"
     ) -> "Prediction | list[Prediction]":
-        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines."""
+        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
+
+        Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
+        """
         single = isinstance(images, (str, Path, Image.Image))
         several: Sequence[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
-        predictions = list(self._local.read(_named(image, place) for place, image in enumerate(several)))
+        predictions = list(self._local.read(self._open(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
+
+    def _open(self, image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
+        """Return an image with its path, or its place if it has none."""
+        from dsocr.inference.inputs import guess_shows
+
+        name, opened = str(place), image
+        if not isinstance(opened, Image.Image):
+            name, opened = str(opened), open_image(Path(opened))
+        if self._reads_lines and guess_shows(opened.size) == "page":
+            message = f"{name} looks like a page and is read as one line; Reader.transcribe finds the lines of pages"
+            warnings.warn(message, stacklevel=2)
+        return name, opened.convert("RGB")
 
     def transcribe(
         self,
@@ -544,12 +561,6 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"Reader({'base' if self._run is None else str(self._run.path)!r})"
-
-
-def _named(image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
-    if isinstance(image, Image.Image):
-        return str(place), image.convert("RGB")
-    return str(image), open_image(Path(image))
 
 
 def _places(second: "StrPath | Sequence[StrPath]") -> list[str]:

@@ -115,6 +115,12 @@ class Outline:
         """Return the outline of a polygon with its bounding box; fewer than three points are just a box."""
         return cls(bounds(polygon), polygon if len(polygon) >= 3 else (), baseline)
 
+    @property
+    def border(self) -> tuple[Point, ...]:
+        """The polygon, or the corners of the box where only that is known."""
+        left, top, right, bottom = self.box
+        return self.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
+
     def scaled(self, across: float, down: float) -> "Outline":
         """Return the same outline on the image at another size."""
         left, top, right, bottom = self.box

@@ -23,6 +23,7 @@ from PIL import Image
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.images import open_image
+from dsocr.io.files import rename
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -156,7 +157,7 @@ def plots_png(paints: "Sequence[Paint]", path: Path) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     size = (6.2 * columns, 2.8 * -(-len(paints) // 2))
     _draw(paints, temporary, size, format="png", dpi=160, facecolor="white", columns=columns)
-    temporary.replace(path)
+    rename(temporary, path)
 
 
 def _draw(

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dsocr.config import migrate_section, problems_in
 from dsocr.errors import RunError, typed
 from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
+from dsocr.io.files import rename
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
@@ -214,7 +215,7 @@ def writing_whole(path: Path) -> Iterator[TextIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        rename(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

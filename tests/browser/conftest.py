@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from dsocr.workbench.store import CorrectionStore
 from tests.browser.workbench import FIELD, OpenWindow, Served, serving
@@ -16,6 +16,7 @@ from tests.workbench.fakes import TEXTS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 expect.set_options(timeout=60_000)  # the most that is waited for, on a machine that has much else to do
+SIZE: ViewportSize = {"width": 1500, "height": 900}
 MISSING = "there is no Chromium on PATH: install it (Debian: apt-get install chromium)"
 
 
@@ -100,28 +101,53 @@ def store(served: Served) -> Iterator[CorrectionStore]:
     store.close()
 
 
+def open_tab(browser: Browser, served: Served, complaints: list[str]) -> Page:
+    """A tab of a new visitor, without a page yet; script errors are added to the complaints."""
+    context = browser.new_context(viewport=SIZE, base_url=served.address, reduced_motion="reduce")
+    context.set_default_timeout(60_000)
+    tab = context.new_page()
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    return tab
+
+
 @pytest.fixture
 def new_window(browser: Browser, served: Served, store: CorrectionStore) -> Iterator[OpenWindow]:
     """A function that makes a window of a new visitor, without a page yet; a script error fails the test."""
-    contexts: list[BrowserContext] = []
+    tabs: list[Page] = []
     complaints: list[str] = []
 
     def new() -> Page:
-        contexts.append(browser.new_context(viewport={"width": 1500, "height": 900}, base_url=served.address))
-        contexts[-1].set_default_timeout(60_000)
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        return page
+        tabs.append(open_tab(browser, served, complaints))
+        return tabs[-1]
 
     yield new
-    for context in contexts:
-        context.close()
+    for tab in tabs:
+        tab.context.close()
     assert complaints == []
 
 
+@pytest.fixture(scope="session")
+def shared_tab(browser: Browser, served: Served) -> Iterator[Opened]:
+    """A tab for all tests: in a new one the same page takes three times as long."""
+    complaints: list[str] = []
+    tab = open_tab(browser, served, complaints)
+    yield Opened(tab, complaints)
+    tab.context.close()
+
+
 @pytest.fixture
-def window(new_window: OpenWindow) -> Page:
-    page = new_window()
+def window(shared_tab: Opened, store: CorrectionStore) -> Iterator[Page]:
+    """A window as a new visitor sees it first; a script error fails the test."""
+    page, complaints = shared_tab.page, shared_tab.complaints
     page.goto("/")
     expect(page.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
-    return page
+    yield page
+    for key in ("Enter", "Shift"):
+        page.keyboard.up(key)
+    page.goto("/picture/line/0")  # there is none; a workbench that is still open would store again what is cleared
+    page.evaluate("localStorage.clear(); sessionStorage.clear()")
+    page.goto("about:blank")
+    page.context.clear_cookies()
+    page.set_viewport_size(SIZE)
+    page.emulate_media(color_scheme="light")
+    assert complaints == []

@@ -8,7 +8,8 @@ from playwright.sync_api import Page, expect
 
 from dsocr import document
 from dsocr.formats.page import read_page
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, Served, texts
 from tests.workbench.fakes import TEXTS
 
@@ -107,7 +108,7 @@ def test_ctrl_alt_types_letters(window: Page, store: CorrectionStore) -> None:
 
 
 def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
-    window.get_by_text("most doubtful first").click()
+    window.get_by_text("Most doubtful first").click()
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
     window.get_by_label(FIELD).fill("выгруженная строка")
     window.get_by_label(FIELD).press("Enter")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, OpenWindow, choose, texts
 from tests.workbench.fakes import TEXTS
 

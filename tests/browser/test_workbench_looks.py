@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, OpenWindow, Served
 from tests.workbench.fakes import TEXTS
 

@@ -1,10 +1,16 @@
 """Zooming a page, and drawing, moving, cutting and ordering its lines and regions, in a real browser."""
 
+import re
+from functools import partial
+
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.store import CorrectionStore, State
-from tests.browser.workbench import FIELD, choose, texts
+from dsocr.document import Outline
+from dsocr.workbench.shape_changes import reshape
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
+from tests.browser.workbench import FIELD, choose, eventually, texts
 from tests.workbench.fakes import TEXTS
 
 
@@ -13,6 +19,11 @@ def point(window: Page, x: float, y: float) -> tuple[float, float]:
     box = window.get_by_role("img", name="Page").bounding_box()
     assert box is not None
     return box["x"] + x * box["width"] / 700, box["y"] + y * box["height"] / 400
+
+
+def wait_for_frames(window: Page) -> None:
+    """Wait until the page has its place, to which it does not glide where less motion is asked for."""
+    window.evaluate("new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))")
 
 
 def drag(window: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -28,14 +39,14 @@ def shaping(window: Page) -> Page:
     window.keyboard.press("Alt+e")
     window.keyboard.press("Alt+f")
     expect(window.get_by_role("toolbar", name="Change shapes (Alt+E)")).to_be_visible()
-    window.wait_for_timeout(200)  # the page glides to its place
+    wait_for_frames(window)
     return window
 
 
 def test_zoom_pan_and_turn(window: Page) -> None:
     picture = window.get_by_role("img", name="Page")
     window.keyboard.press("Alt+f")
-    window.wait_for_timeout(200)
+    wait_for_frames(window)
     whole = picture.bounding_box()
     view = window.locator(".page-view-window").bounding_box()
     assert whole is not None
@@ -50,7 +61,7 @@ def test_zoom_pan_and_turn(window: Page) -> None:
     )
     window.keyboard.press("Alt+f")
     window.keyboard.press("Alt+t")
-    window.wait_for_timeout(200)
+    wait_for_frames(window)
     turned = picture.bounding_box()
     assert turned is not None
     assert turned["height"] > turned["width"], "the page lies on its side"
@@ -77,20 +88,26 @@ def test_lines_are_drawn_reshaped_cut_merged_and_deleted(shaping: Page, store: C
         shaping.mouse.click(*point(shaping, x, 385))
     shaping.keyboard.press("Enter")
     expect(field).to_have_value("")
-    shaping.wait_for_timeout(100)
-    assert len(store.lines(1)) == 4
+    eventually(shaping, lambda: len(store.lines(1)) == 4)
     drawn = store.lines(1)[3]
     (left, height), (right, _) = drawn.outline.baseline
     assert (left, height, right) == pytest.approx((300, 385, 500), abs=3)
     assert drawn.state is State.UNREAD
 
     choose(shaping, TEXTS[0][0])
-    shaping.mouse.click(*point(shaping, 300, 80))  # now it is chosen, and its handles are shown
-    drag(shaping, (40, 40), (20, 30))
     expect(shaping.locator(".handle.polygon")).to_have_count(4)
-    shaping.wait_for_function("document.querySelector('.line.selected').points[0].x < 30")
-    assert store.lines(1)[0].outline.polygon[0] == pytest.approx((20, 30), abs=3)
+    drag(shaping, (40, 40), (20, 30))
+    eventually(shaping, lambda: store.lines(1)[0].outline.polygon[0] == pytest.approx((20, 30), abs=3))
 
+    shaping.locator(".page-view-window").focus()
+    box = store.lines(1)[0].outline.box
+    for _ in range(12):  # faster than they are answered
+        shaping.keyboard.press("ArrowDown")
+    eventually(shaping, lambda: store.lines(1)[0].outline.box[1] == box[1] + 12)
+    expect(shaping.get_by_text("changed this meanwhile")).to_have_count(0)
+    for _ in range(12):
+        shaping.keyboard.press("Alt+z")
+    eventually(shaping, lambda: store.lines(1)[0].outline.box == box)
     shaping.locator(".page-view-window").focus()
     shaping.keyboard.press("k")
     drag(shaping, (300, 20), (300, 140))
@@ -112,11 +129,26 @@ def test_lines_are_drawn_reshaped_cut_merged_and_deleted(shaping: Page, store: C
         shaping.keyboard.press("Alt+z")
     expect(shaping.get_by_role("listitem")).to_have_count(3)
     everything = [text for page in TEXTS for text in page]
-    for _ in range(100):  # the last answer may be on its way
-        if texts(store) == everything:
+    eventually(shaping, lambda: texts(store) == everything)
+
+
+def test_two_people_are_warned_of_changes_to_one_shape(shaping: Page, store: CorrectionStore) -> None:
+    shaping.mouse.click(*point(shaping, 300, 80))
+    expect(shaping.locator(".line.selected.chosen")).to_have_count(1)
+    view, warning = shaping.locator(".page-view-window"), shaping.get_by_text("changed this meanwhile")
+    for right in range(3):  # unless the window has just asked what is new
+        line = store.lines(1)[0]
+        left, top, _, bottom = line.outline.box
+        theirs = ((left, top), (600 + right, top), (600 + right, bottom), (left, bottom))
+        reshape(store, [(line, Outline(line.outline.box, theirs))], who="anna")
+        view.press("ArrowDown")
+        is_answered = partial(lambda top: bool(warning.count()) or store.lines(1)[0].outline.box[1] != top, top)
+        eventually(shaping, is_answered)
+        if warning.count():
             break
-        shaping.wait_for_timeout(100)
-    assert texts(store) == everything
+    expect(warning.first).to_be_visible()
+    assert store.lines(1)[0].outline.polygon == theirs
+    expect(shaping.locator(".line.selected")).to_have_attribute("points", re.compile(rf"\b{theirs[1][0]},{top}\b"))
 
 
 def test_regions_and_reading_order(shaping: Page, store: CorrectionStore) -> None:
@@ -129,6 +161,10 @@ def test_regions_and_reading_order(shaping: Page, store: CorrectionStore) -> Non
     shaping.get_by_label("Type of region").select_option("marginalia")
     expect(shaping.locator("g[data-region] text").nth(1)).to_contain_text("marginalia")
     rows = shaping.get_by_role("listitem")
+    expect(shaping.locator(".region.chosen")).to_have_count(1)
+    rows.nth(0).click()  # the line that is selected already, which Delete would now delete
+    expect(shaping.locator(".line.selected.chosen")).to_have_count(1)
+    expect(shaping.locator(".region.chosen")).to_have_count(0)
     rows.nth(1).drag_to(rows.nth(0), target_position={"x": 50, "y": 3})
     expect(rows.nth(0)).to_contain_text(TEXTS[0][1])
     assert texts(store)[:2] == [TEXTS[0][1], TEXTS[0][0]]

@@ -3,7 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, OpenWindow, texts
 from tests.workbench.fakes import TEXTS
 
@@ -44,9 +45,10 @@ def test_find_and_replace_on_all_pages(window: Page, store: CorrectionStore) -> 
     field.press("Alt+r")
     window.get_by_role("textbox", name="Find", exact=True).fill("СТРОКА")
     expect(window.get_by_text("2 in 2 lines")).to_be_visible()
-    window.get_by_text("match case").click()
+    expect(window.get_by_role("button", name="Replace in 2 lines")).to_be_enabled()
+    window.get_by_text("Match case").click()
     expect(window.get_by_text("0 in 0 lines")).to_be_visible()
-    window.get_by_text("match case").click()
+    window.get_by_text("Match case").click()
     window.get_by_label("Replace with").fill("линия")
     window.get_by_role("button", name="Replace in 2 lines").click()
     expect(field).to_have_value("первая линия")
@@ -83,7 +85,7 @@ def test_a_second_person_looks_at_what_the_first_accepted(
     other = new_window()
     other.goto("/")
     name_oneself(other, "Борис")
-    other.get_by_text("second look").click()
+    other.get_by_text("Second look").click()
     seen = other.get_by_label(FIELD)
     expect(seen).to_have_value(TEXTS[0][0])
     expect(other.get_by_text("Анна, 20")).to_be_visible()
@@ -101,7 +103,7 @@ def test_two_people_are_not_sent_to_the_same_line(window: Page, new_window: Open
     other = new_window()
     other.goto("/")
     expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
-    other.get_by_text("most doubtful first").click()
+    other.get_by_text("Most doubtful first").click()
     other.get_by_label(FIELD).press("Enter")
     expect(other.get_by_label(FIELD)).to_have_value(TEXTS[1][0])  # the second line is Anna's
     other.get_by_label(FIELD).press("Alt+ArrowUp")

@@ -93,3 +93,11 @@ def choose(window: Page, text: str) -> None:
     """Click the line with this text in the list."""
     window.get_by_role("list").get_by_text(text, exact=True).click()
     expect(window.get_by_label(FIELD)).to_have_value(text)
+
+
+def eventually(window: Page, holds: Callable[[], bool]) -> None:
+    """Wait until something holds that the server does after the browser has shown it."""
+    until = time.monotonic() + 30
+    while not holds() and time.monotonic() < until:
+        window.wait_for_timeout(50)
+    assert holds()

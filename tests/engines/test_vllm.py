@@ -117,6 +117,7 @@ def serve(model: Path, *options: str) -> Iterator[str]:
         **os.environ,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600",  # a busy machine needs minutes for an image
         "VLLM_NO_USAGE_STATS": "1",
     }
     environment["PYTHONPATH"] = str(Path(__file__).parent / "on_cpu")
@@ -195,8 +196,12 @@ def test_vllm_reads_an_export_as_dsocr_does(form: str, folder: Path) -> None:
             spread.append(ours[0])
         assert (spread[0] - spread[1]).abs().max() > 50 * NEAR, "the image must matter"
         engine = RemoteEngine(address, "mine", concurrency=2)
-        dsocr.transcribe(folder / "run", folder / "in", folder / form, format="text", shows="line", engine=engine)
-    here, there = ({path.name: path.read_bytes() for path in (folder / out).glob("*.txt")} for out in ("here", form))
+        dsocr.transcribe(
+            folder / "run", folder / "in", folder / f"texts-{form}", format="text", shows="line", engine=engine
+        )
+    here, there = (
+        {path.name: path.read_bytes() for path in (folder / out).glob("*.txt")} for out in ("here", f"texts-{form}")
+    )
     assert len(here) == IMAGES
     assert len(set(here.values())) > IMAGES / 4, "the texts must differ"
     assert there == here

@@ -39,8 +39,14 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
             "dataset": small_dataset,
             "output": tmp_path_factory.mktemp("evaluated") / "run",
             "adapter": {"target_modules": "decoder+vision"},
-            "training": {"max_steps": 4, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 3e-2},
-            "validation": {"every_steps": 2, "max_samples": 1},
+            "training": {
+                "max_steps": 2,
+                "batch_size": 4,
+                "micro_batch_size": 4,
+                "learning_rate": 3e-2,
+                "warmup_ratio": 0.0,
+            },
+            "validation": {"every_steps": 1, "max_samples": 1},
             "guard": {"lines": 2},
             "generation": {"max_new_tokens": 24, "batch_size": 3},
         }

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, PowerLaw, ScoredLine, fit_learning_curve
@@ -87,6 +87,7 @@ def test_no_errors_count_as_half_an_error() -> None:
     assert curve.expect(400).low >= 0
 
 
+@settings(max_examples=50)
 @given(
     rates=st.lists(st.floats(0, 3), min_size=3, max_size=7),
     clusters=st.integers(1, 9),

@@ -1,4 +1,4 @@
-"""The report of a run holds what was measured, and nothing in a text can become part of its code."""
+"""The report of a run holds what was measured, first in plain words, and no text can become part of its code."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ from dsocr.evaluation.compare import read_lines
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report import lines as lines_module
-from dsocr.evaluation.report.contents import commands, gather_contents, unbroken
+from dsocr.evaluation.report.contents import commands, describe_in_words, gather_contents, one_in, unbroken
 from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines
 from dsocr.evaluation.report.report import (
     Axis,
@@ -33,7 +33,7 @@ from dsocr.evaluation.report.report import (
     score_changes,
     write_report,
 )
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.models.decoded import ScoredText
@@ -45,6 +45,7 @@ from tests.evaluation.making_runs import (
     misread,
     other_test_split,
     read_better,
+    scored,
 )
 from tests.html_pages import Page
 from tests.raising import raises_code
@@ -305,3 +306,55 @@ def test_a_page_that_cannot_be_removed_is_reported(run: RunFolder, monkeypatch: 
     monkeypatch.setattr(Path, "unlink", fail)
     (message,) = drop_reports(run, drawn=False)
     assert message.endswith("cannot be removed: it is open in another program")
+
+
+TEXT = "съешь ещё этих мягких булок"
+
+
+def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
+    """A card of sixty lines; in every second one some letters are wrong."""
+    pairs = ((TEXT, "x" * wrong * (n % 2) + TEXT[wrong * (n % 2) :]) for n in range(60))
+    lines = scored(*pairs, writers=[f"w{n % writers}" for n in range(60)])
+    return make_scorecard("test", None, [replace(line, writer_status="new" if new else "known") for line in lines])
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        pytest.param(1 / 16, "1 letter in 16", id="some"),
+        pytest.param(0.62, "62 of 100 letters", id="most"),
+        pytest.param(1 / 4321, "1 letter in 4,300", id="few"),
+    ],
+)
+def test_a_rate_is_one_in_so_many(rate: float, words: str) -> None:
+    assert one_in(rate, "letter") == words
+
+
+def test_the_result_names_its_writers_and_lines() -> None:
+    curve = [{"share": n / 60, "rest": 0.05 - n / 2000, "found": n / 90} for n in range(61)]
+    words = describe_in_words(card(7), {"budget": curve})
+    text = " ".join(words)
+    for part in ("1 letter in 18", "30 of 60 lines", "7 new writers, 60 lines", "least certain 10 %"):
+        assert part in text
+    assert "between" in text
+
+
+@pytest.mark.parametrize(("writers", "new"), [(1, True), (4, True), (7, False)])
+def test_nothing_is_promised_for_new_writers_without_five_of_them(writers: int, new: bool) -> None:
+    assert not any("between" in sentence for sentence in describe_in_words(card(writers, new=new), None))
+
+
+def test_no_errors_are_no_promise_of_none() -> None:
+    """Of eight writers without an error, 5 % of such sets come from a population in which 31 % have some."""
+    perfect = card(8, wrong=0)
+    assert perfect.interval is None
+    (sentence,) = perfect.uncertainty
+    assert "31 % of all writers" in sentence
+    assert describe_in_words(perfect, None)[0].startswith("All 60 lines")
+
+
+def test_numbers_stay_with_their_units() -> None:
+    assert unbroken("8.3 points, 95 % CI 5 to 6, p = 0.1, 6% of 3 lines").split(" ") == [
+        *("8.3\u00a0points,", "95\u00a0%\u00a0CI", "5", "to", "6,", "p\u00a0=\u00a00.1,"),
+        *("6\u00a0%", "of", "3", "lines"),
+    ]

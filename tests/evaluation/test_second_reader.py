@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import dsocr
+from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.errors import DataError
@@ -19,6 +20,8 @@ from dsocr.evaluation.statistics import Clusters
 from dsocr.inference.combine import combine
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
+from dsocr.training.train import train
+from tests.models import toy_family
 from tests.raising import raises_code
 
 LETTERS = "абвгдежзик"
@@ -122,9 +125,23 @@ def test_nothing_to_fit_on_is_an_error() -> None:
         fit_vote(["a", "b"], [], [], Clusters("line", np.arange(0)))
 
 
+@pytest.fixture(scope="module")
+def toy_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run of a network that reads in no time."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = {
+        "base": str(toy_family.write_base(folder / "base")),
+        "dataset": small_dataset,
+        "output": folder / "run",
+        "guard": {"lines": 0},
+        "training": {"max_steps": 1},
+    }
+    return train(RunConfig.model_validate(config)).run
+
+
 @pytest.fixture
-def run(small_run: RunFolder, tmp_path: Path) -> RunFolder:
-    return RunFolder(Path(shutil.copytree(small_run.path, tmp_path / "run")))
+def run(toy_run: RunFolder, tmp_path: Path) -> RunFolder:
+    return RunFolder(Path(shutil.copytree(toy_run.path, tmp_path / "run")))
 
 
 def predictions(dataset: Path, path: Path, splits: tuple[Split, ...]) -> Path:

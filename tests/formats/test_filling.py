@@ -128,6 +128,13 @@ def test_confidences_are_written(document: str, index: int, line: Line, expected
     assert texts(filled, tmp_path)[index] == line.text
 
 
+def test_a_text_that_is_taken_out_leaves_the_content_that_is_required() -> None:
+    filled = etree.fromstring(fill_alto(fill(ALTO, {1: "old"}).encode(), {place: read("") for place in range(4)}))
+    strings = list(filled.iter("{*}String"))
+    assert len(strings) == 4
+    assert all(string.get("CONTENT") == "" and string.get("CC") is None for string in strings)
+
+
 @pytest.mark.parametrize("text", ["да  нет", " да", "да\u00a0нет"])
 def test_white_space_that_words_would_lose_stays(text: str) -> None:
     filled = fill_alto(ALTO.encode(), {2: read(text)}, words=True)

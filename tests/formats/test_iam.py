@@ -69,9 +69,6 @@ def four_lines(folder: Path) -> str:
 TRAIN, VALIDATION, TEST = Split
 
 
-TRAIN, VALIDATION, TEST = Split
-
-
 @pytest.mark.parametrize(
     ("lists", "kind", "splits"),
     [

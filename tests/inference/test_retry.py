@@ -27,8 +27,14 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
     return list(LocalReader(network, encoder, generation, TextPolicy()).read(images))
 
 
-@pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
-@pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="guard")])
+@pytest.mark.parametrize(
+    ("unit", "guard"),
+    [
+        pytest.param("а", 0, id="a letter, no guard"),
+        pytest.param("да ", 20, id="a word, guard"),
+        pytest.param("слон, ", 0, id="a phrase, no guard"),
+    ],
+)
 def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: int, nano: BaseModel) -> None:
     for prediction in read(bent(unit, deepseek_processor(nano, None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)

@@ -179,10 +179,14 @@ def test_shards_can_be_combined_and_do_not_overwrite_each_other(run: RunFolder, 
 
 
 def test_write_failures_are_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    with raises_code("xml-missing"):  # before anything is read
+        transcribe(run, [scans], tmp_path / "out", formats=["text", "filled"], reader=None)
+    (scans / "p0.xml").write_text(page_xml(page_line(""), image="p0.png", size=(600, 800)), encoding="utf-8")
     report = transcribe(run, [scans], tmp_path / "out", formats=["filled", "text"], reader=Hashes())
     card = json.loads((tmp_path / "out" / "transcription.json").read_text(encoding="utf-8"))
-    assert len(report.failed) == card["failed"] == 5
-    with pytest.raises(DataError, match="could be filled"):
+    assert [message.partition(":")[0] for message in report.unwritten] == [f"p{number}.xml" for number in range(1, 5)]
+    assert (report.failed, card["failed"]) == ([], 4)
+    with raises_code("output-incomplete"):
         transcribe(run, [scans], tmp_path / "strict", formats=["filled"], strict=True, reader=Hashes())
 
 

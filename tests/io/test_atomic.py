@@ -100,17 +100,43 @@ def test_a_failed_write_leaves_the_old_folder_and_nothing_else(
 
 
 def test_a_failed_rename_puts_the_old_folder_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename = Path.rename
+    replace = Path.replace
 
     def fail_for_drafts(path: Path, target: Path) -> Path:
         if target == folder and (path / "a.json").read_bytes() == b"new":
             raise OSError(errno.EACCES, "in use", str(path))
-        return rename(path, target)
+        return replace(path, target)
 
-    monkeypatch.setattr(Path, "rename", fail_for_drafts)
+    monkeypatch.setattr(Path, "replace", fail_for_drafts)
     with raises_code("not-writable"):
         write_folder(folder, [("a.json", b"new")])
     assert_unchanged(folder)
+
+
+@pytest.mark.parametrize("attempts", [3, 99], ids=["for a moment", "for long"])
+def test_a_folder_that_another_program_has_open_is_renamed_once_it_is_closed(
+    folder: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Windows does while a virus scanner looks at a file that was just written."""
+    replace, failures, pauses = Path.replace, iter(range(attempts)), list[float]()
+
+    def in_use(path: Path, target: Path) -> Path:
+        if path == folder and next(failures, None) is not None:
+            error = PermissionError(errno.EACCES, "used by another process", str(path))
+            error.winerror = 32  # type: ignore[attr-defined, unused-ignore]
+            raise error
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", in_use)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    if attempts == 99:
+        with raises_code("not-writable"):
+            write_folder(folder, [("a.json", b"new")])
+        assert_unchanged(folder)
+    else:
+        write_folder(folder, [("a.json", b"new")])
+        assert (folder / "a.json").read_bytes() == b"new"
+    assert 0 < sum(pauses) < 4
 
 
 def test_files_that_do_not_read_back_do_not_replace_the_old_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,10 +163,12 @@ def test_trainable_parameters_are_float32_for_any_base_dtype(dtype: torch.dtype)
     assert (trainable, frozen) == ({torch.float32}, {dtype})
 
 
-def stepped(scope: str, variant: Variant = "lora", folder: str = "nano") -> tuple[PeftModel, dict[str, bool]]:
+def stepped(
+    scope: str, variant: Variant = "lora", folder: str = "nano", resolution: str | None = None
+) -> tuple[PeftModel, dict[str, bool]]:
     """An adapter after two steps on one batch, and for each of its parameters whether it ever had a gradient."""
     base = load_base(folder)
-    encoder = deepseek_processor(base, None, "free_ocr")
+    encoder = deepseek_processor(base, resolution, "free_ocr")
     page = Image.effect_noise((400, 50), 90)
     texts = ["Съешь ещё этих", "мягких булок 25"]
     batch = collate([encoder.encode(page, text) for text in texts], encoder.pad_id, padding="right")
@@ -197,9 +199,11 @@ def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Varian
     assert layers_without_gradient(model) == []
 
 
-@pytest.mark.parametrize("write", [write_first, write_second])
-def test_gradients_reach_both_published_kinds_of_vision_towers(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    model, reached = stepped("decoder+vision", folder=str(write(tmp_path / "base")))
+@pytest.mark.parametrize(("write", "resolution"), [(write_first, "tiny"), (write_second, "small")])
+def test_gradients_reach_both_published_kinds_of_vision_towers(
+    write: Callable[[Path], Path], resolution: str, tmp_path: Path
+) -> None:
+    model, reached = stepped("decoder+vision", folder=str(write(tmp_path / "base")), resolution=resolution)
     assert [name for name in sorted(reached) if not reached[name]] == []
     vision, _ = vision_parameters(model)
     assert len(vision) > 10

@@ -261,7 +261,7 @@ def test_language_model_is_used_where_it_helps(
 def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_base(str(base))
     former = LanguageModel.fit(["a bad cat sat"] * 9)
-    processor: Any = replace(loaded.processor(None, ""), language_model=former)  # type: ignore[type-var]
+    processor: Any = replace(loaded.processor(None, ""), language_model_source=former)  # type: ignore[type-var]
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
     fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Real handwriting, an eScriptorium export: 72 pages by 52 volunteers of "Copiste d'un jour" (BAnQ, CC-BY 4.0)."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,20 @@ def test_pages_round_trip_through_other_formats(tmp_path: Path) -> None:
         images = [image for image in detect_format(folder, None, {}).read(folder, {}) if isinstance(image, Page)]
         return {image.image.name: [(line.text.strip(), line.outline) for line in image.lines] for image in images}
 
-    place, wanted = COPISTE, lines(COPISTE)
+    place = tmp_path / "copiste"
+    for folder in ("alto", "jpg"):
+        (place / folder).mkdir(parents=True)
+        for file in sorted((COPISTE / folder).iterdir())[::6]:
+            shutil.copy(file, place / folder)
+    wanted = lines(place)
+    assert sum(map(len, wanted.values())) > 12 * 15
     for target in ("page", "tsv", "alto"):
         report = convert(place, tmp_path / target, to=target, strict=True)
-        assert (report.conversion.images, report.conversion.lines, report.skipped) == (72, 1317, [])
+        assert (report.conversion.images, report.conversion.lines, report.skipped) == (
+            12,
+            sum(map(len, wanted.values())),
+            [],
+        )
         place = report.output
         assert lines(place) == wanted
 

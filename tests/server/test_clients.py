@@ -1,4 +1,7 @@
-"""A listening server and clients that others wrote: OpenAI's, a fuzzer, and some that are slow or hostile."""
+"""A listening server and clients that others wrote: OpenAI's, a fuzzer, and some that are slow or hostile.
+
+Two of them are imported where they are used, for they take a second that every process would wait.
+"""
 
 import socket
 import time
@@ -7,11 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import openai
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
@@ -28,6 +28,8 @@ def address() -> Iterator[str]:
 
 
 def test_openai_client(address: str) -> None:
+    import openai
+
     with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         assert [model.id for model in client.models.list()] == ["mine", "other", "base"]
         messages: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data_uri(png())}}]}]
@@ -57,12 +59,15 @@ OPERATIONS = [
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_answers_match_the_openapi_description(address: str, operation: str) -> None:
+    import schemathesis
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
     schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
     method, path = operation.split()
 
     @given(case=schema[path][method].as_strategy())
     @settings(max_examples=25, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    def send(case: schemathesis.Case[Any]) -> None:
+    def send(case: "schemathesis.Case[Any]") -> None:
         # A schema cannot say that bytes are an image, so data that matches it may still be rejected.
         case.call_and_validate(excluded_checks=[positive_data_acceptance])
 

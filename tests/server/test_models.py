@@ -14,7 +14,7 @@ from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
-from dsocr.server import adapter_folder, adapter_name
+from dsocr.server import adapter_folder, adapter_name, check_adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
@@ -137,11 +137,13 @@ def test_a_failed_change_leaves_the_models_as_they_were(adapter: Adapter, image:
     assert [prediction.text for prediction in served.read("first", [("line", image)])] == before
 
 
-def test_an_adapter_has_the_name_of_its_run(tmp_path: Path) -> None:
-    folder = tmp_path / "letters" / "adapter"
+@pytest.mark.parametrize("name", ["letters", "мои письма 2"])
+def test_an_adapter_has_the_name_of_its_run(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / "adapter"
     folder.mkdir(parents=True)
     SETTINGS.save(folder)
-    assert adapter_name(tmp_path / "letters") == adapter_name(folder) == "letters"
+    assert adapter_name(tmp_path / name) == adapter_name(folder) == name
+    check_adapter_name(name)
     assert adapter_folder(folder) == folder
     with pytest.raises(RunError):
         adapter_folder(tmp_path)

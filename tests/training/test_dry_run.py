@@ -238,7 +238,8 @@ def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:
     config = changed(
         small_config,
         adapter={"target_modules": "decoder+vision"},
-        training={"max_steps": 4},
+        training={"max_steps": 3, "batch_size": 2},
+        validation={"max_samples": 1},
         checkpoints={"every_steps": 2},
     )
 

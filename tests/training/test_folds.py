@@ -1,5 +1,6 @@
-"""Cross-validation with a stand-in that trains in no time, and once in earnest."""
+"""Cross-validation with a stand-in that trains in no time, and once in earnest; an audit reads its folds."""
 
+import csv
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,15 +10,18 @@ from typing import Any
 
 import pytest
 
+import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
 from dsocr.errors import Interrupted
+from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
 from dsocr.evaluation.report.report import write_report
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.folds import cross_validate, read_folds
 from dsocr.training.train import TrainResult
+from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.test_train import changed
 
@@ -39,8 +43,7 @@ class Pretended:
         run.adapter.mkdir(parents=True)
         write_atomically(run.config, config.to_yaml())
         dataset = Dataset.open(config.dataset, fold=config.fold)
-        hashes = {name.value: part.sha256 for name, part in dataset.card.splits.items()}
-        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
+        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": dataset.card.hashes}))
         self.trained.append((config.fold or 0, {sample.writer or "" for sample in dataset.samples("train")}))
         return TrainResult(run, 1, None, None, 0.0, 0, 0)
 
@@ -111,8 +114,8 @@ def test_folds_of_the_dataset_are_used(small_config: RunConfig) -> None:
         pretended.folds(own, folds=5)
 
 
-def test_the_pooled_scorecard_is_of_all_lines_and_has_a_report(small_config: RunConfig) -> None:
-    config = changed(small_config, training={"max_steps": 2})
+def test_the_pooled_scorecard_is_of_all_lines_and_has_a_report(small_config: RunConfig, tmp_path: Path) -> None:
+    config = changed(small_config, base=str(toy_family.write_base(tmp_path / "base")), training={"max_steps": 1})
     card = cross_validate(config, with_base=False)
     folder = RunFolder(RunFolder(config.output).folds)
     lines = load_lines(folder.lines)["adapter"]
@@ -123,3 +126,28 @@ def test_the_pooled_scorecard_is_of_all_lines_and_has_a_report(small_config: Run
     assert not contents.warnings
     assert len(contents.images) > 0
     assert not RunFolder(config.output).config.exists(), "the run itself is not trained"
+
+
+def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    quick: dict[str, Any] = {
+        "base": str(toy_family.write_base(tmp_path / "base")),
+        "max_steps": 1,
+        "batch_size": 4,
+        "micro_batch_size": 4,
+        "validation.max_samples": 1,
+        "guard.lines": 0,
+    }
+    found = dsocr.audit(small_dataset, output=work, lines=5, **quick)
+    ids = {sample.id for sample in Dataset.open(small_dataset)}
+    rows = [json.loads(line) for line in (work / ALL).read_text(encoding="utf-8").splitlines()]
+    assert {row["id"] for row in rows} == ids
+    assert [row["rank"] for row in rows] == list(range(1, len(ids) + 1))
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+    with (work / TABLE).open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["id"] for row in table] == [row["id"] for row in rows[:5]]
+    assert {row["correction"] for row in table} == {""}
+    assert (work / PAGE).read_text(encoding="utf-8").count("<img") == 5
+    assert found.count is None, "24 lines are too few"
+    assert (work / "fold-3" / "model").is_dir()

@@ -53,7 +53,10 @@ def named(checks: list[Check]) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config: RunConfig) -> None:
+def test_a_sound_training_passes_every_check_and_is_left_as_it_was(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.preflight.OVERFIT_SAMPLES", 2)
     setup, _ = setup_of(small_config)
     before = {name: tensor.clone() for name, tensor in setup.model.state_dict().items()}
     drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]

@@ -64,6 +64,12 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Pretended:
     return stand_in
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is not drawn, which is slow and shown by another test."""
+    monkeypatch.setattr(module, "write_tuning", lambda *given: None)
+
+
 def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pretended: Pretended) -> None:
     shown: list[Trial] = []
     steps: list[int] = []
@@ -93,15 +99,9 @@ def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pr
     assert (folder / "tune.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("kills", [[1, 2, 3], [8, 9, 10, 20], [4, 12, 13, 25, 33, 34]])
 def test_a_search_that_was_killed_has_the_same_result(
-    config: RunConfig,
-    pretended: Pretended,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kills: list[int],
+    config: RunConfig, pretended: Pretended, undrawn: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "write_tuning", lambda *given: None)  # slow, and drawn by another test
     interrupted = []
 
     def search(name: str) -> list[dict[str, Any]]:
@@ -115,12 +115,14 @@ def test_a_search_that_was_killed_has_the_same_result(
                 append_to_last_line(RunFolder(place.output).tune / "trials.jsonl")
 
     expected = search("whole")
-    pretended.validations, pretended.kill_after = 0, kills
-    assert search("killed") == expected
-    assert len(interrupted) == len(kills)
+    for name, kills in (("at its start", [1, 2, 3]), ("all over it", [4, 12, 13, 25, 33, 34])):
+        interrupted.clear()
+        pretended.validations, pretended.kill_after = 0, kills
+        assert search(name) == expected, name
+        assert len(interrupted) == len(kills)
 
 
-def test_settings_that_cannot_be_trained_are_listed(config: RunConfig, pretended: Pretended) -> None:
+def test_settings_that_cannot_be_trained_are_listed(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
     result = tune(config, search=("augmentation=none,medium",), trials=4, seeds=0)
     failed = [one for one in result.trials if one.state == "failed"]
     assert failed
@@ -142,7 +144,9 @@ def rows(config: RunConfig) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_more_trials_go_on_and_another_search_is_refused(config: RunConfig, pretended: Pretended) -> None:
+def test_more_trials_go_on_and_another_search_is_refused(
+    config: RunConfig, pretended: Pretended, undrawn: None
+) -> None:
     tune(config, search=SEARCH[:1], trials=2, seeds=0)
     result = tune(config, search=SEARCH[:1], trials=4, seeds=0)
     assert pretended.trained == ["0000", "0001", "0002", "0003"]
@@ -153,7 +157,7 @@ def test_more_trials_go_on_and_another_search_is_refused(config: RunConfig, pret
     assert pretended.trained[4:] == ["0000"]
 
 
-def test_minutes_end_the_search(config: RunConfig, pretended: Pretended) -> None:
+def test_minutes_end_the_search(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
     result = tune(config, search=SEARCH[:1], trials=9, seeds=0, minutes=0.2)
     assert 1 < len(result.trials) < 9
     assert sum(one.seconds for one in result.trials[:-1]) < 12 <= sum(one.seconds for one in result.trials)
@@ -201,6 +205,19 @@ def test_the_best_must_be_better_with_other_seeds(other: tuple[float, ...], is_b
     assert not TuneResult(trials[:1]).is_better
 
 
+def test_weights_of_trials_that_still_run_are_kept(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
+    running, kept = config.output / "tune" / "trials" / "0003" / "checkpoints", []
+
+    def on_trial(trial: Trial) -> None:
+        if trial.number == 0:
+            running.mkdir(parents=True)  # as another process does
+        kept.append(len(list(running.parents[1].glob("*/adapter"))))
+
+    tune(config, search=SEARCH[:1], trials=3, seeds=0, on_trial=on_trial)
+    assert running.is_dir()
+    assert kept == [1, 1, 1]
+
+
 @pytest.mark.slow
 def test_trials_in_several_processes_are_those_of_one(small_config: RunConfig, tmp_path: Path) -> None:
     found = []
@@ -208,6 +225,6 @@ def test_trials_in_several_processes_are_those_of_one(small_config: RunConfig, t
         place = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 1, "max_samples": 2})
         place = place.model_copy(update={"output": tmp_path / name})
         result = tune(place, search=("learning_rate=1e-4..1e-2",), trials=3, seeds=0, workers=2)
-        found.append([(one.settings, one.reports, one.state) for one in result.trials])
+        found.append([(one.settings, one.reports, one.state, one.error) for one in result.trials])
     assert found[0] == found[1]
     assert len(found[0]) == 3

@@ -24,12 +24,7 @@ from dsocr.workbench.background import find_training_config
 from tests.conftest import eight_steps
 from tests.models import toy_family
 from tests.raising import raises_code
-
-
-def changed(config: RunConfig, **values: Any) -> RunConfig:
-    """The configuration with other values; `adapter` is merged into its section."""
-    adapter = {**config.adapter.model_dump(), **values.pop("adapter", {})}
-    return RunConfig.model_validate({**config.model_dump(), "adapter": adapter, **values})
+from tests.training.test_train import changed
 
 
 def set_up_pinned(config: RunConfig, dataset: Path) -> Setup:
@@ -74,9 +69,11 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
 ) -> None:
     start = tmp_path / "start"
     shutil.copytree(small_run.path, start)
-    training = small_config.training.model_dump() | {"max_steps": 4}
     config = changed(
-        small_config, adapter={"init_from": start, "dropout": 0.1}, training=training, checkpoints={"every_steps": 2}
+        small_config,
+        adapter={"init_from": start, "dropout": 0.1},
+        training={"max_steps": 4},
+        checkpoints={"every_steps": 2},
     )
     train(config)
     run = RunFolder(config.output)
@@ -92,7 +89,7 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
 def test_a_run_is_never_worse_than_what_it_started_from(
     small_run: RunFolder, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    training = small_config.training.model_dump() | {"max_steps": 2, "learning_rate": 0.3, "warmup_ratio": 0.0}
+    training = {"max_steps": 2, "learning_rate": 0.3, "warmup_ratio": 0.0}
     config = changed(small_config, adapter={"init_from": small_run.path}, training=training)
     result = train(config)
     assert result.best_step == 0
@@ -117,8 +114,7 @@ def test_provenance_lists_what_a_run_started_from(
     assert merged["base"] == "nano"
     assert merged["dataset"] == first["dataset"] == json.loads(small_run.provenance.read_text("utf-8"))["dataset"]
 
-    training = small_config.training.model_dump() | {"max_steps": 1}
-    second = train(changed(small_config, adapter={"init_from": small_run.path}, training=training)).run
+    second = train(changed(small_config, adapter={"init_from": small_run.path}, training={"max_steps": 1})).run
     recorded = json.loads(second.provenance.read_text("utf-8"))["started_from"]
     assert recorded == [first]
     third = list_ancestors(changed(small_config, adapter={"init_from": second.path}), dataset)

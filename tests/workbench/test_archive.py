@@ -12,7 +12,8 @@ from dsocr.data.source_report import SourceReport
 from dsocr.workbench.archive import Archive, find_lines, import_pages, open_archive, read_sources
 from dsocr.workbench.page_export import export
 from dsocr.workbench.session import Session
-from dsocr.workbench.store import CorrectionStore, State
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
 from tests.conftest import draw_line
 from tests.formats.making_pdf import image_object, write_pdf
 from tests.raising import raises_code

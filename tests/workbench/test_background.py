@@ -19,7 +19,8 @@ from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, TrainingStatus
 from dsocr.workbench.page_export import export_dataset
-from dsocr.workbench.store import CorrectionStore, State, StoredLine
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 from tests.workbench.fakes import FakeReader, make_pages

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.text import TextPolicy
-from dsocr.workbench.keyboard import GAPS, MARKS, label_of, load_keyboard
+from dsocr.workbench.line_field import GAPS, MARKS, label_of, load_keyboard
 from tests.raising import raises_code
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.workbench.outlook import Outlook, estimate_outlook, seconds_a_line
+from dsocr.workbench.session import Outlook, estimate_outlook, seconds_a_line
 
 
 def test_errors_are_expected_where_the_model_doubts() -> None:

@@ -16,7 +16,8 @@ from dsocr.document import SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export, export_dataset, export_log
-from dsocr.workbench.store import CorrectionStore, State, open_store
+from dsocr.workbench.store import CorrectionStore, open_store
+from dsocr.workbench.stored_lines import State
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS
 

@@ -1,5 +1,6 @@
 """Lines and regions are drawn, cut, merged and ordered; undo restores them exactly, and exports read back equal."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.source_report import SourceReport
+from dsocr.document import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.archive import Archive, detect_outlines, import_pages, open_archive
+from dsocr.workbench.outline_editing import outline_around
 from dsocr.workbench.page_export import export
-from dsocr.workbench.shape_actions import carry_out, move_beside
-from dsocr.workbench.shape_changes import replace_unreviewed
-from dsocr.workbench.store import CorrectionStore, StaleError, State, StoredLine, open_store
+from dsocr.workbench.shape_changes import carry_out, move_beside, replace_unreviewed, version_by_hand
+from dsocr.workbench.store import CorrectionStore, StaleError, open_store
+from dsocr.workbench.stored_lines import State, StoredLine
 from tests.raising import raises_code
 from tests.workbench.fakes import make_pages
 from tests.workbench.test_page_export import MARKUP
@@ -24,7 +27,12 @@ from tests.workbench.test_page_export import MARKUP
 
 def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = None, **details: object) -> None:
     page = store.pages()[0]
-    message = {"what": what, "lines": [(one.number, one.version) for one in lines or []], "region": None, **details}
+    message = {
+        "what": what,
+        "lines": [(one.number, version_by_hand(one)) for one in lines or []],
+        "region": None,
+        **details,
+    }
     if isinstance(number := details.get("region"), int):
         region = store.region(number)
         message["region"] = [number, region.version if region else 0]
@@ -178,6 +186,42 @@ def test_two_people_do_not_overwrite_each_other(empty_store: CorrectionStore, ar
     assert empty_store.undo("boris") is None
 
 
+def test_shapes_may_be_changed_while_a_model_reads(empty_store: CorrectionStore, archive: Archive) -> None:
+    seen, other = empty_store.lines(1)[:2]
+    assert empty_store.add_reading(seen, "gelsn", (0.5,) * 5, 0.5)
+    seen = empty_store.lines(1)[0]
+    assert empty_store.add_reading(seen, "gelesen", (0.9,) * 7, 0.9)
+    shape = {"number": seen.number, "polygon": [(0, 0), (600, 0), (600, 80), (0, 80)], "baseline": []}
+    edit(empty_store, "reshape", [seen], shapes=[shape])
+    assert empty_store.lines(1)[0].outline.polygon[2] == (600, 80)
+    empty_store.review(other, "typed", State.ACCEPTED, who="boris")
+    with pytest.raises(StaleError):
+        edit(empty_store, "remove", [other])
+
+
+def test_what_only_a_model_read_is_read_again_and_never_exported_as_accepted(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+) -> None:
+    for line, text in zip(empty_store.lines(1), ("gelesen eins", "zwei", "drei"), strict=True):
+        assert empty_store.add_reading(line, text, (0.9,) * len(text), 0.9)
+    first, second, third = empty_store.lines(1)
+    left, top, right, bottom = first.outline.box
+    cut(empty_store, ((left + right) // 2, top - 5), ((left + right) // 2, bottom + 5))
+    edit(empty_store, "merge", [second, third])
+    changed = empty_store.lines(1)
+    assert [(line.text, line.state) for line in changed] == [
+        ("gelesen", State.UNREAD),
+        ("eins", State.UNREAD),
+        ("zwei drei", State.UNREAD),
+    ]
+    empty_store.replace_texts([(changed[1], "typed")], who="anna")
+    out = tmp_path / "out"
+    export(empty_store, archive, out, to="page", accepted_only=True)
+    found = "".join(path.read_text(encoding="utf-8") for path in out.rglob("*.xml"))
+    assert "typed" in found
+    assert not re.search("gelesen|drei", found)
+
+
 def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, archive: Archive) -> None:
     edit(empty_store, "addLine", baseline=[(100, 380), (600, 390)])
     drawn = empty_store.lines(1)[3]
@@ -224,3 +268,19 @@ def test_regions_are_imported_into_a_store_that_has_none(
     assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
     assert [region.outline for region in empty_store.regions()] == [region.outline for region in regions]
     assert all(line.region for line in empty_store.lines())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [
+        pytest.param([(10, 30), (90, 32)], [(100, 31), (180, 30)], [10, 90, 100, 180], id="side by side"),
+        pytest.param([(100, 31), (180, 30)], [(10, 30), (90, 32)], [10, 90, 100, 180], id="the right one first"),
+        pytest.param([(10, 30), (90, 32)], [(12, 60), (180, 60)], [10, 90, 180], id="below each other"),
+        pytest.param([(10, 30), (90, 32)], [], [10, 90], id="one without"),
+    ],
+)
+def test_the_baseline_of_merged_lines_goes_from_left_to_right(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], joined: list[int]
+) -> None:
+    outlines = [Outline((0, 0, 200, 70), (), tuple(baseline)) for baseline in (first, second)]
+    assert [x for x, _ in outline_around(outlines).baseline] == joined

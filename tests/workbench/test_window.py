@@ -5,7 +5,7 @@ import logging
 import pytest
 from lxml import html
 
-from dsocr.workbench.line_list import highlighted_html
+from dsocr.workbench.page_view import highlighted_html
 from dsocr.workbench.serving import _is_relevant
 
 

@@ -257,7 +257,7 @@ def check(
         for file in filter(None, (html, markdown, csv)):
             printer.result(f"page: {file}")
         if not findings.of("error"):
-            printer.message("next: dsocr train CONFIG (configs/ holds recipes to copy)")
+            printer.message(f"next: dsocr train {typed(opened.folder)}")
     sys.exit(1 if findings.of("error") else 0)
 
 

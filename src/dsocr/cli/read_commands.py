@@ -123,15 +123,18 @@ def transcribe(
     if json:
         print_json(printer, {**asdict(report), "out": str(report.out)})
         return
-    failures = _group_messages((failure.partition(": ")[0], failure.partition(": ")[2]) for failure in report.failed)
-    for failure in failures[:_LISTED]:
-        printer.complain(f"cannot read {failure}")
-    if len(failures) > _LISTED:
-        printer.complain(f"cannot read more for {len(failures) - _LISTED} other reasons (--json lists all)")
+    for verb, messages in (("read", report.failed), ("write", report.unwritten)):
+        failures = _group_messages((message.partition(": ")[0], message.partition(": ")[2]) for message in messages)
+        for failure in failures[:_LISTED]:
+            printer.complain(f"cannot {verb} {failure}")
+        if len(failures) > _LISTED:
+            printer.complain(f"cannot {verb} more for {len(failures) - _LISTED} other reasons (--json lists all)")
     printer.message(
         f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
     )
+    if report.unwritten:
+        printer.message(f"{len(report.unwritten)} files could not be written")
     if report.resumed:
         printer.message(f"{report.resumed} images had been transcribed before the interruption")
     if report.kept:

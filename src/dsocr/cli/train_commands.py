@@ -114,7 +114,7 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
     if result.calibrated_on:
         printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
     printer.result(f"{result.run.adapter.name}: {result.run.adapter}")
-    printer.message(f"curves:  tensorboard --logdir {result.run.tensorboard}")
+    printer.message(f"curves:  tensorboard --logdir {typed(result.run.tensorboard)}")
 
 
 def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, preflight: bool, json: bool) -> int:

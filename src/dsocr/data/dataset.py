@@ -99,6 +99,11 @@ class Card(BaseModel):
     repaired: dict[str, CountCard] = {}
     manifests: list[dict[str, str]] = []
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each split, by its name."""
+        return {split.value: part.sha256 for split, part in self.splits.items()}
+
     def policy(self) -> TextPolicy:
         """The text policy; settings that an older card lacks have their defaults."""
         try:

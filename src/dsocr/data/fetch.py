@@ -47,7 +47,7 @@ from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, serializ
 from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, upright_size
 from dsocr.io.atomic import explain_disk_errors
 from dsocr.io.encodings import head
-from dsocr.io.files import cache_path, current_time, inside, safe_stem
+from dsocr.io.files import cache_path, current_time, inside, rename, safe_stem
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
 
@@ -162,7 +162,7 @@ def _write_whole(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{uuid4().hex[:8]}.part")
     try:
         draft.write_bytes(content)
-        Path(draft).replace(path)
+        rename(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS, packed_images, read_bytes, read_packed, upright_size
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_key, crop_page
-from dsocr.io.files import inside
+from dsocr.io.files import inside, rename
 from dsocr.io.processes import Workers
 
 MIN_SECONDS_KEPT = 5.0
@@ -148,7 +148,7 @@ def recover_output(output: Path) -> None:
     except DataError:
         return  # Another process is working there.
     if former.exists() and not output.exists():
-        former.rename(output)
+        rename(former, output)
     if is_moved:
         shutil.rmtree(folder, ignore_errors=True)
 

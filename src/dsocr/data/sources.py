@@ -24,7 +24,7 @@ from dsocr.formats.parquet import close_columns
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
 from dsocr.io.encodings import writable
-from dsocr.io.files import inside, link_or_copy, list_files, relative
+from dsocr.io.files import inside, link_or_copy, list_files, relative, rename
 from dsocr.io.hub import HubDataset, fetch_dataset, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, FetchOptions
@@ -132,7 +132,7 @@ def _collect(source: Path, archives: list[Path], folder: Path, *, follow_links: 
             raise DataError(message, code="archive-collision", where=path, hint=hint)
         aside = target.with_name(f".{target.name}-{uuid4().hex[:8]}")
         skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, aside)]
-        _unwrapped(aside).rename(target)  # `images.zip` often holds `images/`.
+        rename(_unwrapped(aside), target)  # `images.zip` often holds `images/`.
         shutil.rmtree(aside, ignore_errors=True)
     return skipped
 

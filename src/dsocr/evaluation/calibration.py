@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr.document import Split
 from dsocr.evaluation.metrics import percentage
+from dsocr.evaluation.statistics import Floats
 from dsocr.inference.confidence import (
     PLAIN,
     QUANTILES,
@@ -42,8 +43,6 @@ _CHANCE_QUANTILE = 0.975
 
 Kind = Literal["character", "word", "line"]
 """What a confidence is for."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from dsocr.evaluation.rates import (
     describe_p,
     describe_rate_change,
 )
-from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, align_columns, shorten
-from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
+from dsocr.evaluation.scorecard import PROFILE_LABELS, align_columns, shorten
+from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     LEVEL,
     MIN_CLUSTERS,
@@ -113,7 +113,7 @@ class ReadLine:
     @property
     def failures(self) -> list[str]:
         """How the last system failed as a whole; empty for most lines."""
-        return [failure for failure in FAILURES if getattr(self.last, failure)]
+        return [failure for failure in FAILURE_LABELS if getattr(self.last, failure)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as read by the first and the last system for JSON."""
@@ -344,7 +344,7 @@ def compare(
     """Compare systems with the first of them.
 
     `about` is kept with the result, such as the dataset's hash. With `pages`, lines are whole pages that
-    `predictions.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
+    `page_metrics.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
     """
     if len(systems) < 2:
         hint = "give another one, such as an evaluated run, or --base to compare a run with its base"

@@ -28,7 +28,7 @@ from dsocr.evaluation.metrics import (
     pool,
 )
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.scores import LineScore, WriterStatus, score_lines, write_lines, writer_statuses
+from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
@@ -44,7 +44,6 @@ from dsocr.text import is_blank
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from dsocr.evaluation.second_reader import Second
     from dsocr.inference.reader import LocalReader
 
 
@@ -219,7 +218,7 @@ def evaluate(
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
-    from dsocr.evaluation.second_reader import open_seconds
+    from dsocr.evaluation.second_reader import open_seconds, score_combined
     from dsocr.inference.reader import LocalReader
 
     others = open_seconds(run, second)
@@ -254,14 +253,14 @@ def evaluate(
         lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
         seconds[model] = time.monotonic() - started
 
-    notes = [*_notes(run, opened, split, limit, is_own=dataset is None)]
+    notes = list(_notes(run, opened, split, limit, is_own=dataset is None))
     language_model = _language_model(samples, predictions, reader)
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
         notes.append(f"The language model brings the CER from {without} to {with_model}.")
     combined = {}
     if others:
-        combined = _score_combined(run, reader, others, samples, predictions, vote_samples, statuses, read)
+        combined = score_combined(run, reader, others, samples, predictions, vote_samples, statuses, read)
         notes.append(combined["summary"])
     card = make_scorecard(
         split,
@@ -270,7 +269,7 @@ def evaluate(
         base_seconds=seconds.get("base"),
         adapter_seconds=seconds["adapter"],
         struck_marks=reader.text_policy.struck_marks,
-        dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
+        dataset=opened.card.hashes,
         settings={
             **_settings(run, reader, opened),
             **({"language_model": language_model} if language_model else {}),
@@ -294,40 +293,9 @@ def evaluate(
     return card
 
 
-def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequence[Prediction]) -> list[JudgedLine]:
+def _judge(samples: Sequence[Sample], predictions: Iterable[Prediction]) -> list[JudgedLine]:
     pairs = zip(samples, predictions, strict=True)
     return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
-
-
-def _score_combined(
-    run: RunFolder,
-    reader: "LocalReader",
-    others: "Sequence[Second]",
-    samples: Sequence[Sample],
-    predictions: Sequence[Prediction],
-    vote_samples: Sequence[Sample],
-    statuses: Mapping[str | None, WriterStatus],
-    read: "Callable[[Sequence[Sample], LocalReader], Iterator[Prediction]]",
-) -> dict[str, Any]:
-    """Score the run combined with other readers, write the numbers and the page, and return a summary."""
-    from dsocr.evaluation.report.result_pages import write_comparison
-    from dsocr.evaluation.second_reader import describe_vote, score_combined
-
-    vote, comparison = score_combined(
-        run, reader, others, samples, predictions, vote_samples, statuses, lambda some, using: list(read(some, using))
-    )
-    write_atomically(run.combined, to_json({"vote": asdict(vote), **comparison.to_dict()}))
-    write_comparison(comparison, run.combined_page)
-    validation = dict(zip((*vote.names, "combined"), vote.cers, strict=False))
-    return {
-        "summary": describe_vote(vote),
-        "combined": vote.kept is None,
-        "validation_lines": vote.lines,
-        "readers": [
-            {"name": one.name, **one.score.to_dict(), "validation_cer": validation.get(one.name)}
-            for one in comparison.systems
-        ],
-    }
 
 
 def _language_model(

@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, pool
-from dsocr.evaluation.statistics import Clusters, ClusterUnit, Floats, clusters_of
+from dsocr.evaluation.statistics import INTERVAL_QUANTILES, LEVEL, Clusters, ClusterUnit, Floats, clusters_of
 
 MIN_SIZES = 3
 """Training sizes needed to fit a curve: any number of such curves go through two points."""
 
 MAX_EXTRAPOLATION = 10
 """Multiple of the largest training size beyond which no forecast is given."""
-
-LEVEL = 0.95
-_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
 _EXPONENTS = np.geomspace(0.1, 2.0, 15)
 _FLOORS = np.linspace(0.0, 1.0, 11) ** 2
@@ -103,14 +100,14 @@ class LearningCurve:
     def expect(self, count: int) -> ExpectedRate:
         """Return the rate that a training with `count` samples would score, including its randomness."""
         shape = self._relative(count)
-        low, rate, high = np.quantile(self.heights * shape * np.exp(self.noise), _QUANTILES).tolist()
-        smallest, reduction, largest = np.quantile(1 - shape, _QUANTILES).tolist()
+        low, rate, high = np.quantile(self.heights * shape * np.exp(self.noise), INTERVAL_QUANTILES).tolist()
+        smallest, reduction, largest = np.quantile(1 - shape, INTERVAL_QUANTILES).tolist()
         return ExpectedRate(count, rate, low, high, reduction, smallest, largest)
 
     def expect_measured_reduction(self, count: int) -> tuple[float, float, float]:
         """Return median and interval of the reduction between two trainings, both with their randomness."""
         low, median, high = np.quantile(
-            1 - self._relative(count) * np.exp(math.sqrt(2) * self.noise), _QUANTILES
+            1 - self._relative(count) * np.exp(math.sqrt(2) * self.noise), INTERVAL_QUANTILES
         ).tolist()
         return median, low, high
 
@@ -124,7 +121,7 @@ class LearningCurve:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             further = (self.largest + self.head_starts) * np.power(np.maximum(share, 0), -1 / self.exponents)
             counts = np.where(share > 0, np.maximum(further - self.head_starts, 1.0), np.inf)
-        low, count, high = np.quantile(counts, _QUANTILES, method="nearest").tolist()
+        low, count, high = np.quantile(counts, INTERVAL_QUANTILES, method="nearest").tolist()
         return NeededSamples(target, count, low, high, float(np.isfinite(counts).mean()))
 
 

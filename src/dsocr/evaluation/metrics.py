@@ -218,9 +218,9 @@ def percentage(rate: float, digits: int = 2) -> str:
     return f"{100 * rate:.{digits}f} %" if math.isfinite(rate) else "no text"
 
 
-def describe_change(points: float, digits: int = 1) -> str:
+def describe_change(points: float) -> str:
     """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
-    size = format_difference(abs(points), digits).removeprefix("+")
+    size = format_difference(abs(points)).removeprefix("+")
     return "no difference" if abs(points) < 1e-6 else f"{size} points {'better' if points < 0 else 'worse'}"
 
 

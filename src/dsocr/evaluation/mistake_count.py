@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsocr.evaluation.statistics import LEVEL, Floats
+from dsocr.evaluation.statistics import INTERVAL_QUANTILES, Floats
 
 _GROUPS = {
     "swapped": 0,
@@ -37,8 +37,8 @@ _INFORMATION = 0.6
 _BINS = 16
 _START = 0.7
 """The quantile of the scores from which on they are modelled."""
+_SEED = 17
 _CHAINS, _STEPS, _WARMUP = 48, 3000, 1000
-_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class MistakeCount:
         return float(np.sort(self.probabilities)[::-1][:lines].sum())
 
 
-def count_mistakes(scores: Floats, planted: Floats, kinds: Sequence[str], *, seed: int = 17) -> MistakeCount | None:
+def count_mistakes(scores: Floats, planted: Floats, kinds: Sequence[str]) -> MistakeCount | None:
     """Estimate the number of mistakes from the scores of all lines, and of planted mistakes with their kinds.
 
     None with fewer than 100 lines, or if a group of kinds was hardly planted: there is too little to learn from.
@@ -76,11 +76,11 @@ def count_mistakes(scores: Floats, planted: Floats, kinds: Sequence[str], *, see
         own = planted[groups == group]
         hist = np.histogram(own, [*edges, np.inf])[0] + 0.2
         shapes.append(hist / (len(own) + 0.2 * (len(hist) + 1)))
-    draws = _draw(counts, edges - start, np.array(shapes), len(scores), seed)
+    draws = _draw(counts, edges - start, np.array(shapes), len(scores))
     right, wrong = _expected(draws, edges - start, np.array(shapes))
     totals = np.exp(draws[:, 4:]).sum(1)
-    low, middle, high = np.quantile(np.minimum(totals, len(scores)), _QUANTILES).tolist()
-    fewest, usual, most = np.quantile(np.exp(draws[:, 4:-1]).sum(1), _QUANTILES).tolist()
+    low, middle, high = np.quantile(np.minimum(totals, len(scores)), INTERVAL_QUANTILES).tolist()
+    fewest, usual, most = np.quantile(np.exp(draws[:, 4:-1]).sum(1), INTERVAL_QUANTILES).tolist()
     share = np.maximum.accumulate((wrong / (wrong + right)).mean(0))
     # Below the modelled scores, what is left of the mistakes is spread over all lines.
     shown = share[np.searchsorted(edges, scores, side="right") - 1]
@@ -109,9 +109,9 @@ def _log_posterior(draws: Floats, counts: Floats, offsets: Floats, shapes: Float
     return np.where(outside, -np.inf, likelihood + prior)
 
 
-def _draw(counts: Floats, offsets: Floats, shapes: Floats, lines: int, seed: int) -> Floats:
+def _draw(counts: Floats, offsets: Floats, shapes: Floats, lines: int) -> Floats:
     """Draw the logarithms of (right lines, linear and square rate of their fall, number of a kind, and of a group)."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(_SEED)
     size = 4 + len(_SHARES)
     now = random.normal(0, 0.3, (_CHAINS, size))
     now[:, 0] += np.log(counts.sum())

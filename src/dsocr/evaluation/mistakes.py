@@ -107,8 +107,8 @@ def pages_of(samples: Sequence[Sample]) -> dict[object, list[int]]:
     return pages
 
 
-def plant_mistakes(samples: Sequence[Sample], seed: int = 17, count: int = PLANTED) -> list[list[Planted]]:
-    """Plant about `count` mistakes of different kinds into each line, each on its own."""
+def plant_mistakes(samples: Sequence[Sample], seed: int = 17) -> list[list[Planted]]:
+    """Plant about `PLANTED` mistakes of different kinds into each line, each on its own."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
     beside: dict[int, list[int]] = defaultdict(list)
     for own in pages_of(samples).values():
@@ -117,7 +117,7 @@ def plant_mistakes(samples: Sequence[Sample], seed: int = 17, count: int = PLANT
     found: list[list[Planted]] = []
     for place, sample in enumerate(samples):
         own_mistakes = []
-        for kind in draw.sample(sorted(KINDS), count):
+        for kind in draw.sample(sorted(KINDS), PLANTED):
             mistake = _plant(kind, sample.text, samples, beside[place], draw)
             if mistake is not None and mistake.text.strip() and mistake.text != sample.text:
                 own_mistakes.append(mistake)
@@ -299,7 +299,7 @@ def hardness_of(lines: Sequence[ReadSample]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Scores of lines as they are, and of planted mistakes with their kinds and the places of their lines.
+    """Scores of lines as they are, and of planted mistakes with their kinds.
 
     A score is the logarithm of how much likelier the evidence is in a planted mistake than in the lines as they are.
     """
@@ -307,7 +307,6 @@ class Judged:
     scores: Floats
     planted: Floats
     planted_kinds: Sequence[str]
-    planted_lines: Sequence[int]
     weights: Mapping[str, float]
 
 
@@ -317,12 +316,10 @@ def judge(lines: Sequence[ReadSample]) -> Judged:
     evidence = np.array([weigh(line, line.sample.text, hard) for line, hard in zip(lines, hardness, strict=True)])
     planted = [(place, one) for place, line in enumerate(lines) for one in line.planted]
     if not planted:
-        return Judged(evidence[:, 0], np.zeros(0), [], [], {})
+        return Judged(evidence[:, 0], np.zeros(0), [], {})
     made = np.array([weigh(lines[place], one.text, hardness[place]) for place, one in planted])
     score, weights = _fit(evidence, made)
-    return Judged(
-        score(evidence), score(made), [one.kind for _, one in planted], [place for place, _ in planted], weights
-    )
+    return Judged(score(evidence), score(made), [one.kind for _, one in planted], weights)
 
 
 def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], dict[str, float]]:

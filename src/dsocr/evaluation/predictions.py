@@ -13,7 +13,7 @@ from dsocr.document import PackedImage, Split
 from dsocr.errors import DataError, DsocrError, RunError, first_few, typed
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
-from dsocr.evaluation.page_scores import read_pages, score_pages, written_pages
+from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, load_lines, score_lines, writer_statuses
 from dsocr.evaluation.statistics import clusters_of

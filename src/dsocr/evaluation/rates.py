@@ -28,7 +28,6 @@ from dsocr.evaluation.page_metrics import grapheme_errors
 from dsocr.evaluation.scorecard import PROFILE_LABELS
 from dsocr.evaluation.scores import LineScore, WriterStatus
 from dsocr.evaluation.statistics import (
-    LEVEL,
     MIN_CLUSTERS,
     Clusters,
     Floats,
@@ -39,6 +38,7 @@ from dsocr.evaluation.statistics import (
     difference_interval,
     interval_of,
     permutation_test,
+    withheld_interval,
 )
 from dsocr.html import counted
 from dsocr.text import comparable
@@ -79,7 +79,7 @@ PAGE_MEASURES = (
     Measure("CER in reading order", partial(_count_texts, character_errors)),
     Measure("WER in reading order", partial(_count_texts, word_errors), of="words"),
 )
-"""Of pages that `page_scores.score_pages` scored; the first two do not depend on the order of the lines."""
+"""Of pages that `page_metrics.score_pages` scored; the first two do not depend on the order of the lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +195,7 @@ def _compare(
     arrays = {name: _arrays(own) for name, own in counts.items()}
     lines = next(iter(readings.values()))
     writers = len({line.writer for line in lines} - {None})
-    withheld = None
-    if part == "new" and writers < MIN_CLUSTERS:
-        reason = f"{writers} new writer{'' if writers == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
-        withheld = Interval(None, None, LEVEL, "writer", writers, reason)
+    withheld = withheld_interval(writers) if part == "new" and writers < MIN_CLUSTERS else None
     intervals = [withheld or interval_of(*own, clusters, measure.of) for own in arrays.values()]
     differences = []
     for first, second in combinations(arrays, 2):

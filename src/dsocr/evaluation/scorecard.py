@@ -19,8 +19,8 @@ from dsocr import __version__
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
-from dsocr.evaluation.scores import LineScore, Score, Scores, WriterStatus, align_readings
-from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, Interval
+from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
+from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, withheld_interval
 from dsocr.runs import to_json, write_atomically
 from dsocr.text import Marks, comparable
 
@@ -60,13 +60,6 @@ WRITER_STATUS_LABELS: dict[WriterStatus, str] = {
     "known": "known writers, new lines",
     "new": "new writers",
     "unknown": "unknown writers",
-}
-FAILURE_LABELS = {
-    "empty": "empty",
-    "truncated": "cut off",
-    "looping": "looping",
-    "over_long": "far too long",
-    "wrong_script": "in another script",
 }
 PROFILE_LABELS = {
     "without_case": "without case",
@@ -286,12 +279,11 @@ def make_scorecard(
 
 
 def _withhold_intervals(status: WriterStatus, scores: Scores, lines: Mapping[str, Sequence[LineScore]]) -> Scores:
-    """Leave out intervals over pages of new writers: they say nothing about the next new writer."""
+    """Leave out intervals over pages of new writers."""
     count = len({line.writer for read in lines.values() for line in read})
     if status != "new" or count >= MIN_CLUSTERS:
         return scores
-    reason = f"{count} new writer{'' if count == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
-    none = Interval(None, None, LEVEL, "writer", count, reason)
+    none = withheld_interval(count)
     withheld = {
         model: replace(
             score, intervals={name: replace(none, method=one.method) for name, one in score.intervals.items()}

@@ -34,8 +34,14 @@ MODELS = ("base", "adapter")
 WriterStatus = Literal["known", "new", "unknown"]
 """Whether other lines of a line's writer were in the training data."""
 
-FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
-"""Ways a prediction can fail, as named in `LineScore`; a line can have several."""
+FAILURE_LABELS = {
+    "empty": "empty",
+    "truncated": "cut off",
+    "looping": "looping",
+    "over_long": "far too long",
+    "wrong_script": "in another script",
+}
+"""Ways a prediction can fail, as named in `LineScore`, and their description; a line can have several."""
 
 
 class TranscribedText(Protocol):
@@ -127,7 +133,7 @@ _LINE = TypeAdapter(LineScore)
 class Score:
     """Pooled lines.
 
-    `failures` counts the lines with each of `FAILURES`. `seconds` is the reading time, None if not measured.
+    `failures` counts the lines with each of `FAILURE_LABELS`. `seconds` is the reading time, None if not measured.
     `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested, and standard
     ones as `cer_cr2` and `wer_cr2`. `cer_without_runaways` leaves out runaway lines; None in cards of older versions.
     """
@@ -162,7 +168,7 @@ class Score:
             wer=pool(line.wer for line in lines),
             lines=len(lines),
             exact=sum(line.exact for line in lines),
-            failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURES},
+            failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURE_LABELS},
             runaway=sum(line.runaway for line in lines),
             seconds=seconds,
             intervals=_intervals(lines, folds) if intervals else {},
@@ -191,7 +197,7 @@ class Score:
     @classmethod
     def _from_counts(cls, values: Any) -> Any:
         counts = {"exact": values["exact_lines"], "runaway": values["runaway_lines"]}
-        failures = {failure: values[f"{failure}_lines"] for failure in FAILURES}
+        failures = {failure: values[f"{failure}_lines"] for failure in FAILURE_LABELS}
         kept = {name: values[name] for name in ("lines", "seconds", "intervals")}
         return {**rates_from_json(values), **counts, "failures": failures, **kept}
 

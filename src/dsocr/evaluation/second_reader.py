@@ -7,7 +7,7 @@ the first reader's text is kept, unless the best one is clearly better. Lines th
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from dsocr.data.dataset import image_hash, training_images
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration, logistic_map
-from dsocr.evaluation.compare import Comparison, System, compare
+from dsocr.evaluation.compare import System, compare
 from dsocr.evaluation.metrics import character_errors, percentage
+from dsocr.evaluation.report.result_pages import write_comparison
 from dsocr.evaluation.scores import WriterStatus, score_lines
-from dsocr.evaluation.statistics import Clusters, clusters_of
+from dsocr.evaluation.statistics import Clusters, Floats, clusters_of
 from dsocr.images import open_image
 from dsocr.inference.combine import Combiner, SpanUnit, Vote, choose_text, combine, divide
 from dsocr.inference.confidence import Prediction
@@ -48,7 +49,6 @@ _STANDARD_ERRORS = 2.0
 independent."""
 _UNITS: tuple[SpanUnit, ...] = ("character", "word")
 
-Floats = NDArray[np.float64]
 Readings = Sequence[Prediction | None]
 """The readings of one line, in the order of the readers."""
 
@@ -237,22 +237,17 @@ def open_seconds(run: RunFolder, places: Sequence[str]) -> list[Second]:
     return [Second.open(place) for place in places]
 
 
-ReadSamples = Callable[[Sequence[Sample], LocalReader], Sequence[Prediction]]
-"""Reads samples with a reader."""
+ReadSamples = Callable[[Sequence[Sample], LocalReader], Iterable[Prediction]]
+"""Reads samples with a reader, in their order."""
 
 
 def _read_second(second: Second, samples: Sequence[Sample], policy: TextPolicy, read: ReadSamples) -> Readings:
     """Return a prediction for each sample; None for one that a file does not have."""
     if isinstance(second.source, LocalReader):
-        return read(samples, second.source)
+        return list(read(samples, second.source))
     texts, _ = match(second.source, samples, policy, missing="empty")
     found = ((sample.id, texts[sample.id]) for sample in samples)
     return [Prediction(id_, one.text, 0, one.truncated) if one.found else None for id_, one in found]
-
-
-def read_simply(samples: Sequence[Sample], reader: LocalReader) -> Sequence[Prediction]:
-    """Read samples."""
-    return list(reader.read((sample.id, open_image(sample.image)) for sample in samples))
 
 
 def fit_on(
@@ -261,10 +256,10 @@ def fit_on(
     """Fit the vote of a run and other readers on samples that trained none of them, and store it in the run."""
     trained, notes = _find_trained(run, seconds, samples)
     samples = [one for one in samples if one.id not in set().union(*trained.values())]
+    names = (run.path.resolve().name, *(one.name for one in seconds))
     if not samples:
-        return Vote((run.path.resolve().name, *(one.name for one in seconds)), notes=tuple(notes))
-    readings = [read(samples, first), *(_read_second(one, samples, first.text_policy, read) for one in seconds)]
-    names = [run.path.resolve().name, *(one.name for one in seconds)]
+        return Vote(names, notes=tuple(notes))
+    readings = [list(read(samples, first)), *(_read_second(one, samples, first.text_policy, read) for one in seconds)]
     lines = list(zip(*readings, strict=True))
     vote = fit_vote(names, lines, [sample.text for sample in samples], clusters_of(samples))
     vote = replace(vote, digests=_digests(run, seconds), notes=tuple(notes))
@@ -329,15 +324,13 @@ def make_combiner(
         samples = _validation_samples(run)
         done = 0
 
-        def read(some: Sequence[Sample], reader: LocalReader) -> Sequence[Prediction]:
+        def read(some: Sequence[Sample], reader: LocalReader) -> Iterator[Prediction]:
             nonlocal done
-            found = []
             for prediction in reader.read((sample.id, open_image(sample.image)) for sample in some):
-                found.append(prediction)
+                yield prediction
                 done += 1
                 if progress is not None:
                     progress(done, len(samples) * (1 + len(seconds)))
-            return found
 
         if samples:
             vote = fit_on(run, LocalReader.of_run(run), seconds, samples, read)
@@ -366,10 +359,11 @@ def score_combined(
     validation: Sequence[Sample],
     statuses: Mapping[str | None, WriterStatus],
     read: ReadSamples,
-) -> tuple[Vote, Comparison]:
+) -> dict[str, Any]:
     """Score a run, other readers, and all combined, on the same samples; the run has read them as `readings`.
 
-    The vote is fitted on the `validation` samples; without any, a stored one is used.
+    The vote is fitted on the `validation` samples; without any, a stored one is used. Writes the numbers and the page
+    into the run folder, and returns a summary for JSON.
     """
     vote = fit_on(run, first, seconds, validation, read) if validation else load_vote(run, seconds)
     others = [_read_second(one, samples, first.text_policy, read) for one in seconds]
@@ -388,4 +382,16 @@ def score_combined(
             notes.append(f"{len(trained[name])} of these lines trained it, so its scores and the combined are too good")
         systems.append(System(name, score_lines(samples, texts, statuses), notes))
     images = {sample.id: sample.image for sample in samples}
-    return vote, compare(systems, images=images, about={"vote": describe_vote(vote)})
+    comparison = compare(systems, images=images, about={"vote": describe_vote(vote)})
+    write_atomically(run.combined, to_json({"vote": asdict(vote), **comparison.to_dict()}))
+    write_comparison(comparison, run.combined_page)
+    cers = dict(zip((*vote.names, COMBINED), vote.cers, strict=False))
+    return {
+        "summary": describe_vote(vote),
+        "combined": vote.kept is None,
+        "validation_lines": vote.lines,
+        "readers": [
+            {"name": one.name, **one.score.to_dict(), "validation_cer": cers.get(one.name)}
+            for one in comparison.systems
+        ],
+    }

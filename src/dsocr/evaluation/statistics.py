@@ -41,6 +41,9 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 """Confidence level of all intervals."""
 
+INTERVAL_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
+"""Quantiles of drawn values: the lower end of an interval, the middle, the upper end."""
+
 MIN_CLUSTERS = 5
 """Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
 
@@ -135,6 +138,12 @@ class Interval:
         if self.low is None or self.high is None:
             return self.reason or "no interval"
         return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
+
+
+def withheld_interval(new_writers: int) -> Interval:
+    """Return that there is no interval: one over the pages of few new writers says nothing about the next one."""
+    reason = f"{new_writers} new writer{'' if new_writers == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
+    return Interval(None, None, LEVEL, "writer", new_writers, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,18 @@ def fill_xml(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None 
 def _write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     for source in pages:
         if source.xml is None:
-            message = "is no ALTO or PAGE file that could be filled"
-            hint = "give --format page or --format alto for images"
-            raise DataError(message, code="xml-missing", where=source.where, hint=hint)
+            raise _no_xml(source.where)
         path.write_bytes(fill_xml(source.xml.read_bytes(), predicted_lines(source), step))
+
+
+def _require_xml(path: Path, image: Path | None) -> None:
+    if image is None:
+        raise _no_xml(path.name)
+
+
+def _no_xml(where: str) -> DataError:
+    hint = "give --format page or --format alto for images"
+    return DataError("is no ALTO or PAGE file that could be filled", code="xml-missing", where=where, hint=hint)
 
 
 _FILLED = Format(
@@ -73,6 +81,7 @@ _FILLED = Format(
     write_pages=_write_filled_files,
     suffix=".xml",
     one_page_per_file=True,
+    require_original=_require_xml,
 )
 
 FORMATS: dict[str, Format] = {format_.name: format_ for module in _MODULES for format_ in module.FORMATS}

@@ -194,7 +194,7 @@ def _fill_line(file: XmlEditor, element: ElementSpan, line: Line, *, words: bool
 def _change_string(file: XmlEditor, string: ElementSpan, line: Line) -> None:
     """Change the text and confidence of the only `String` of a line, and keep its other attributes."""
     content = escape_attribute(line.text)
-    added = "" if "CONTENT" in file.attributes(string) else f' CONTENT="{content}"'
+    added = "" if content and "CONTENT" in file.attributes(string) else f' CONTENT="{content}"'  # it is required
     file.set_attributes(string, {"CONTENT": content, **dict.fromkeys(_STALE_ATTRIBUTES)})
     if added := added + _confidence_attributes(line, line.confidence, 0, len(line.text)):
         file.replace(string.name_end, string.name_end, added)
@@ -243,7 +243,7 @@ def _format_box(box: Box | None) -> str:
 def _confidence_attributes(line: Line, confidence: float | None, start: int, end: int) -> str:
     attributes = "" if confidence is None else f' WC="{confidence:.4f}"'
     characters = line.character_confidences
-    if len(characters) == len(line.text):
+    if line.text and len(characters) == len(line.text):
         # ALTO rates characters from 0, certain, to 9.
         doubts = (min(max(int(10 * (1 - one) + 1e-9), 0), 9) for one in characters[start:end])
         attributes += f' CC="{" ".join(map(str, doubts))}"'

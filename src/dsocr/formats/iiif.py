@@ -526,5 +526,6 @@ FORMATS = (
         write_index=write_manifests,
         suffix=".json",
         one_page_per_file=True,
+        require_original=lambda path, image: index_of_image(image or path, "iiif"),
     ),
 )

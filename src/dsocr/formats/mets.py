@@ -170,8 +170,12 @@ def _write_page(
     write: Any,
 ) -> None:
     for page in pages:
-        index_of_image(page.image, "mets")
+        _require_mets(page.image)
         write([page], path, step)
+
+
+def _require_mets(path: Path, image: Path | None = None) -> None:
+    index_of_image(image or path, "mets")
 
 
 FORMATS = (
@@ -182,6 +186,7 @@ FORMATS = (
         write_index=partial(write_mets, use="DSOCR-ALTO", kind="text/xml"),
         suffix=".xml",
         one_page_per_file=True,
+        require_original=_require_mets,
     ),
     Format(
         name="mets-page",
@@ -190,5 +195,6 @@ FORMATS = (
         write_index=partial(write_mets, use="DSOCR-PAGE", kind="application/vnd.prima.page+xml"),
         suffix=".xml",
         one_page_per_file=True,
+        require_original=_require_mets,
     ),
 )

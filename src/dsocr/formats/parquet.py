@@ -20,7 +20,7 @@ from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
 from dsocr.images import MAX_BYTES
-from dsocr.io.files import parse_split, relative
+from dsocr.io.files import parse_split, relative, rename
 
 _ROWS = 1024
 """Rows of texts read at once."""
@@ -246,7 +246,7 @@ class ShardWriter:
         self._flush()
         self._end_file()
         for number, draft in enumerate(self._drafts):
-            draft.rename(self._folder / f"{self._name}-{number:05d}-of-{len(self._drafts):05d}.parquet")
+            rename(draft, self._folder / f"{self._name}-{number:05d}-of-{len(self._drafts):05d}.parquet")
 
     def _flush(self) -> None:
         if not self._rows:

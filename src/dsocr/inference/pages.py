@@ -24,6 +24,7 @@ from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import crop_box
+from dsocr.io.files import rename
 from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
@@ -386,7 +387,7 @@ def recover(out: Path) -> None:
         return  # Another process is at work there.
     former = folder / "former"
     if former.exists() and not out.exists():
-        former.rename(out)
+        rename(former, out)
     if (folder / "draft").exists():
         (folder / _WRITTEN).unlink()
     else:

@@ -47,7 +47,9 @@ class Target:
     shard: str | None = None
 
     def validate(self, pages: Sequence[InputPage], *, overwrite: bool) -> None:
-        """Raise DataError if writing would lose something, or if the format cannot hold the pages."""
+        """Raise DataError if writing would lose something, or if a format cannot hold any of the pages."""
+        for format_ in self.formats:
+            _require_originals(format_, pages)
         first = self.formats[0]
         if first.one_page_per_file and not self.is_folder and (len(pages) != 1 or pages[0].number):
             message = f"A {first.title} file holds one page, and there are {len(pages)}"
@@ -96,7 +98,7 @@ class Target:
                     format_.write_pages(pages or group, path, step)
                 except DataError as error:
                     path.unlink(missing_ok=True)
-                    failed.append(f"{name}: {error.message}")
+                    failed.append(f"{path.relative_to(draft).as_posix()}: {error.message}")
                 else:
                     written += [(page.image, path) for page in pages]
             if written:
@@ -125,6 +127,22 @@ class Target:
             yield names.take(name, source.path.suffix), (one.page for one in chain([first], group))
 
 
+def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
+    """Raise DataError if the format adds texts to an original, and none of the pages has one."""
+    if format_.require_original is None:
+        return
+    problem = None
+    for page in pages:
+        try:
+            format_.require_original(page.path, page.image)
+        except DataError as error:
+            problem = problem or error
+        else:
+            return
+    if problem is not None:
+        raise problem
+
+
 def _foreign_files(folder: Path) -> list[str]:
     """Return the files that no card of a transcription lists."""
     own: set[str] = set()
@@ -141,7 +159,7 @@ def _foreign_files(folder: Path) -> list[str]:
 
 @dataclass(slots=True)
 class TranscribeReport:
-    """What was written, and what could not be read, with reasons.
+    """What was written, and what could not be read or, in a format that holds only some pages, written, with reasons.
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
@@ -162,6 +180,7 @@ class TranscribeReport:
     unmatched: int = 0
     disputed: int = 0
     failed: list[str] = field(default_factory=list)
+    unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
     unlike_calibration: bool = False
@@ -298,7 +317,7 @@ def transcribe(
         unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
-        report.failed += unwritten
+        report.unwritten = unwritten
     return report
 
 

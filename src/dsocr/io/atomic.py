@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from dsocr.errors import DataError, RunError
+from dsocr.io.files import is_in_use, rename
 
 MANIFEST = "manifest.json"
 
@@ -88,7 +89,7 @@ def remove_folder(folder: Path) -> None:
     """Rename a folder away, then delete it, so that a half-deleted one is never found under its name."""
     aside = _sibling(folder)
     try:
-        folder.rename(aside)
+        rename(folder, aside)
     except OSError:  # On Windows another process may have it open; it stays complete until the next attempt.
         return
     shutil.rmtree(aside, ignore_errors=True)
@@ -97,12 +98,12 @@ def remove_folder(folder: Path) -> None:
 def replace_path(draft: Path, target: Path, former: Path) -> None:
     """Rename a file or folder to `target`; what was there is moved to `former`, and back if the rename fails."""
     if target.exists():
-        target.rename(former)
+        rename(target, former)
     try:
-        draft.rename(target)
+        rename(draft, target)
     except OSError:
         if former.exists():
-            former.rename(target)
+            rename(former, target)
         raise
 
 
@@ -129,14 +130,17 @@ def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[
         if path is not None and not path.absolute().is_relative_to(folder.absolute()):
             raise
         is_full = error.errno in _DISK_FULL
-        raise _write_error(where or path or folder, error.strerror or str(error), is_full=is_full) from error
+        problem = error.strerror or str(error)
+        raise _write_error(where or path or folder, problem, is_full=is_full, is_open=is_in_use(error)) from error
 
 
-def _write_error(path: Path, problem: str, *, is_full: bool) -> RunError:
+def _write_error(path: Path, problem: str, *, is_full: bool, is_open: bool = False) -> RunError:
     if is_full:
         hint = "free some space, then run the same command again"
         return RunError("the disk is full", code="disk-full", where=path, hint=hint)
     hint = "make the folder writable or choose another one, then run the same command again"
+    if is_open:
+        hint = f"close the program that has it open, or {hint}"
     return RunError(f"cannot write: {problem}", code="not-writable", where=path, hint=hint)
 
 

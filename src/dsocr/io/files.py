@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import time
 import unicodedata
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
 
 _MAX_STEM_BYTES = 60
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between attempts to rename what another program has open."""
 _RESERVED = {"con", "conin$", "conout$", "prn", "aux", "nul"}
 _RESERVED |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}
 _SPLIT_NAMES = {
@@ -88,6 +91,29 @@ _SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
 def is_system_file(name: str) -> bool:
     """True for files that file managers create in every folder, by name or path with forward slashes."""
     return name.rpartition("/")[2].lower() in _SYSTEM_FILES
+
+
+def rename(path: Path, target: Path) -> None:
+    """Rename a file or folder; a file with the name of the target is replaced.
+
+    Windows does not rename what another program has open, and virus scanners and indexers open whatever was just
+    written: it is tried again for three seconds. Raises OSError.
+    """
+    for pause in _PAUSES:
+        try:
+            path.replace(target)
+        except PermissionError as error:
+            if not is_in_use(error):
+                raise
+            time.sleep(pause)
+        else:
+            return
+    path.replace(target)
+
+
+def is_in_use(error: OSError) -> bool:
+    """True for what Windows says of a file or folder that another program has open."""
+    return getattr(error, "winerror", None) in {5, 32}  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
 
 
 def link_or_copy(path: Path, target: Path) -> None:

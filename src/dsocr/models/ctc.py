@@ -103,11 +103,21 @@ class LineProcessor:
     characters: tuple[str, ...]
     stretch: float
     grey: bool
-    language_model: LanguageModel | None = field(default=None, repr=False, compare=False)
+    language_model_source: LanguageModel | Path | None = field(default=None, repr=False, compare=False)
+    """The language model, or the folder that may hold one: the small base's takes half a second to load."""
     classes: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", {character: place for place, character in enumerate(self.characters, 1)})
+
+    @property
+    def language_model(self) -> LanguageModel | None:
+        """The language model it reads with, if any. Raises ModelError if its file is damaged."""
+        model = self.language_model_source
+        if isinstance(model, Path):
+            model = LanguageModel.load(model)
+            object.__setattr__(self, "language_model_source", model)
+        return model
 
     @property
     def prompt(self) -> str:
@@ -230,7 +240,7 @@ class LineRecognizer:
             raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
         stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
         grey = bool(config.get("line_grey", False))
-        return LineProcessor(self, characters, stretch, grey, LanguageModel.load(folder))
+        return LineProcessor(self, characters, stretch, grey, folder)
 
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
         """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
@@ -413,10 +423,10 @@ class LineRecognizer:
         best = min(errors, key=lambda key: sum(errors[key]))
         gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
         if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):
-            return replace(processor, language_model=None)
+            return replace(processor, language_model_source=None)
         length, model = max(1, sum(map(len, references))), models[best[0]]
         model.weight, model.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
-        return replace(processor, language_model=model)
+        return replace(processor, language_model_source=model)
 
     def retry_loops(
         self,

@@ -24,6 +24,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.io.atomic import writing_folder
+from dsocr.io.files import rename
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
 from dsocr.models.base_folder import (
     INDEX,
@@ -156,12 +157,12 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], *, shard_b
         total += tensor.nbytes
     close()
     if len(files) == 1:
-        files[0].rename(folder / SINGLE)
+        rename(files[0], folder / SINGLE)
         return
     weight_map: dict[str, str] = {}
     for number, (file, names) in enumerate(zip(files, names_by_file, strict=True), start=1):
         final = f"model-{number:05}-of-{len(files):05}.safetensors"
-        file.rename(folder / final)
+        rename(file, folder / final)
         weight_map |= dict.fromkeys(names, final)
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8", newline="\n")

@@ -24,7 +24,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from dsocr.errors import DataError
-from dsocr.io.files import cache_path
+from dsocr.io.files import cache_path, rename
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -134,7 +134,7 @@ class FeatureStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_file({"tokens": features.tokens.contiguous()}, temporary, metadata=metadata)
-            temporary.replace(path)
+            rename(temporary, path)
         except (OSError, SafetensorError) as error:
             raise DataError(
                 f"Cannot write features: {error}", code="cache-not-writable", where=path, hint=_HINT

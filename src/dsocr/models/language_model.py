@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -148,9 +149,9 @@ class LanguageModel:
             if path.stat().st_size > _MAX_FILE:
                 raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            followers = {
-                str(text): {str(c): int(n) for c, n in row.items()} for text, row in values["followers"].items()
-            }
+            followers = values["followers"]
+            if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
+                raise ValueError("its counts are not whole numbers")
             without, with_model = map(float, values["gain"])
             return cls(followers, float(values["weight"]), (without, with_model))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

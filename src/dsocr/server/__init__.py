@@ -9,7 +9,7 @@ from dsocr.runs import RunFolder
 BASE = "base"
 """The model name of the base without an adapter."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(r"[^\W_][\w. -]{0,63}")
 
 
 def adapter_folder(path: Path) -> Path:
@@ -24,7 +24,7 @@ def adapter_name(path: Path) -> str:
 
 
 def check_adapter_name(name: str) -> None:
-    """Raise RunError if `name` cannot be the name of an adapter."""
+    """Raise RunError if `name` cannot be the name of an adapter; letters may be of any script."""
     if name == BASE or not _NAME.fullmatch(name):
-        hint = "use letters, digits, dots, dashes and underscores; `base` is reserved for the base model"
-        raise RunError(f"{name!r} is not a valid adapter name", code="adapter-name-invalid", hint=hint)
+        hint = "rename its folder: letters, digits, dots, dashes, underscores and spaces; `base` means the base model"
+        raise RunError(f"{name!r} cannot be the name of a model", code="adapter-name-invalid", hint=hint)

@@ -14,7 +14,6 @@ from dsocr.models.family import LanguageModelProcessor
 from dsocr.models.generation import batches
 from dsocr.runs import RunFolder
 from dsocr.training.folds import FoldProgress, Rows, read_folds
-from dsocr.training.train import TrainResult, train
 
 LISTED = 100
 """Lines on the page and in the table."""
@@ -34,7 +33,6 @@ def audit(
     overwrite: bool = False,
     progress: FoldProgress | None = None,
     on_message: Callable[[str], None] | None = None,
-    train_function: Callable[..., TrainResult] = train,
 ) -> Audit:
     """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
 
@@ -58,7 +56,6 @@ def audit(
         overwrite=overwrite,
         progress=progress,
         on_message=on_message,
-        train_function=train_function,
     )
     read = [
         ReadSample.from_dict(row, sample) for fold in found for sample, row in zip(fold.samples, fold.rows, strict=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dsocr.errors import RunError
 from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
+from dsocr.io.files import rename
 from dsocr.models.trained import trained_files
 from dsocr.runs import CALIBRATION, to_json
 
@@ -113,7 +114,7 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path |
         for damaged, fault in faults:
             aside = damaged.with_name(f"damaged-{damaged.name}")
             shutil.rmtree(aside, ignore_errors=True)
-            damaged.rename(aside)
+            rename(damaged, aside)
             on_message(
                 f"checkpoint {damaged.name} is damaged ({fault.message}); it was renamed to {aside.name}, and training"
                 f" resumes from {path.name}"

@@ -15,6 +15,7 @@ from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
+from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import frozen_towers
 from dsocr.models.family import Check, InputLength, Processor, load_processor, trains_all_weights
@@ -199,7 +200,7 @@ def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) ->
         if found := findings.of(severity):
             details = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in found)
             fix = found[0].remedy if severity == "error" else f"see `dsocr check {typed(dataset.folder.as_posix())}`"
-            return Check("dataset", severity, f"{len(found)} kinds of {severity}s: {details[0]}", fix, details)
+            return Check("dataset", severity, f"{counted(len(found), severity)}: {details[0]}", fix, details)
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples without findings")
 
 

@@ -29,7 +29,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import is_trained
+from dsocr.training.lifecycle import begun_at, is_trained
 from dsocr.training.samples import total_steps
 from dsocr.training.train import TrainResult, train
 
@@ -109,7 +109,6 @@ def read_folds(
         raise ConfigError("folds are trained in one process", code="launch-unsupported", hint=hint)
     dataset = _with_folds(config, folds, overwrite=overwrite)
     planned = [_plan(config, dataset, number, overwrite) for number in range(1, (dataset.card.folds or 0) + 1)]
-    hashes = {split.value: card.sha256 for split, card in dataset.card.splits.items()}
     total = sum(fold.training_work + readings * len(fold.samples) for fold in planned)
     done, found = 0, []
 
@@ -135,7 +134,7 @@ def read_folds(
             return read(run, samples, lambda count: report(count, f"{note}, reading"))
 
         path = config.output / f"{name}-{fold.number}.json"
-        rows = _keep(path, {"trained": _begun_at(run), "dataset": hashes}, read_lines)
+        rows = _keep(path, {"trained": begun_at(run, hint=_HINT), "dataset": dataset.card.hashes}, read_lines)
         done += readings * len(fold.samples)
         report(0, note)
         found.append(FoldReading(fold.number, run, fold.dataset, fold.samples, rows))
@@ -145,17 +144,15 @@ def read_folds(
 def cross_validate(
     config: RunConfig,
     *,
-    folds: int | None = None,
     with_base: bool = True,
     overwrite: bool = False,
     progress: FoldProgress | None = None,
     on_message: Callable[[str], None] | None = None,
-    train_function: Callable[..., TrainResult] = train,
 ) -> Scorecard:
     """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
 
     Trainings, scorecard and scored lines go to `folds/` of the run folder that the configuration names; the run itself
-    is not trained. See `read_folds` for `folds`, `overwrite` and what is raised.
+    is not trained. See `read_folds` for `overwrite` and what is raised.
     """
     folder = RunFolder(RunFolder(config.output).folds)
     models = ("base", "adapter") if with_base else ("adapter",)
@@ -163,12 +160,10 @@ def cross_validate(
         config.model_copy(update={"output": folder.path, "fold": None}),
         partial(_score_fold, models=models),
         name="-".join(("lines", *models)),
-        folds=folds,
         readings=len(models),
         overwrite=overwrite,
         progress=progress,
         on_message=on_message,
-        train_function=train_function,
     )
     lines: dict[str, list[LineScore]] = {model: [] for model in models}
     for fold in found:
@@ -182,7 +177,7 @@ def cross_validate(
         lines["adapter"],
         struck_marks=settings.text_policy.struck_marks,
         folds={row["id"]: fold.number for fold in found for row in fold.rows},
-        dataset={name.value: part.sha256 for name, part in dataset.card.splits.items()},
+        dataset=dataset.card.hashes,
         settings={
             "base": settings.base,
             "base_revision": settings.base_revision,
@@ -238,8 +233,7 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
             raise DataError(message, code="folds-differ", where=config.dataset, hint=hint)
         return dataset
     copy, source = config.output / "dataset", config.output / "source.json"
-    hashes = {split.value: card.sha256 for split, card in dataset.card.splits.items()}
-    origin = {"dataset": hashes, "folds": folds or FOLDS, "seed": config.seed}
+    origin = {"dataset": dataset.card.hashes, "folds": folds or FOLDS, "seed": config.seed}
     if copy.is_dir():
         try:
             same = json.loads(source.read_text(encoding="utf-8")) == origin
@@ -278,14 +272,6 @@ def _resumes(config: RunConfig) -> bool:
         return not is_trained(config)
     except RunError:
         return False
-
-
-def _begun_at(run: RunFolder) -> str:
-    try:
-        return str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = "does not say when the training began"
-        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=_HINT) from error
 
 
 def _keep(path: Path, identity: Mapping[str, Any], make: Callable[[], Rows]) -> Rows:

@@ -9,6 +9,7 @@ trained again, and interrupted ones resume.
 import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import is_trained
+from dsocr.training.lifecycle import begun_at, is_trained
 from dsocr.training.samples import total_steps
 from dsocr.training.train import TrainResult, train
 
@@ -37,14 +38,16 @@ _MIN_SAMPLES = 4
 _HINT_OVERWRITE = "give --overwrite to train it again"
 _HINT_OTHER = "train it again with `dsocr train --overwrite`, or name another folder with --set output=..."
 
-PredictFunction = Callable[[RunFolder, Sequence[Sample]], dict[str, str]]
-"""Predicts the texts of samples, by their ids, with a finished run."""
-
-
-TrainFunction = Callable[..., TrainResult]
-"""Trains one run as `train` does."""
 ForecastProgress = Callable[[int, int, str], None]
 """Called with the steps done and the steps of all trainings, and a note on the current one."""
+
+
+def predict_texts(run: RunFolder, samples: Sequence[Sample], of_base: bool) -> dict[str, str]:
+    """Predict the texts of samples, by their ids, with a finished run, or with its base alone."""
+    reader = LocalReader.of_run(run)
+    with reader.base() if of_base else nullcontext(reader) as used:
+        images = ((sample.id, open_image(sample.image)) for sample in samples)
+        return {prediction.id: prediction.text for prediction in used.read(images)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +72,15 @@ def forecast(
     progress: ForecastProgress | None = None,
     on_point: Callable[[CurvePoint], None] | None = None,
     on_message: Callable[[str], None] | None = None,
-    train_function: TrainFunction = train,
-    predict: PredictFunction | None = None,
-    predict_base: PredictFunction | None = None,
+    train_function: Callable[..., TrainResult] = train,
+    predict: Callable[[RunFolder, Sequence[Sample], bool], dict[str, str]] = predict_texts,
 ) -> Forecast:
     """Train on shares of the training split, score each on `split`, and extrapolate to more samples.
 
     Each share is trained for as many epochs (or steps) as configured, as the same recipe would be on more samples.
     `sizes` are shares up to 1. `on_point` is called for each training that is scored, at last for the base (with no
-    samples), which is read unless `predict` is given and `predict_base` is not. `overwrite` trains smaller shares
-    again that were trained with other settings; the run itself is never overwritten. Writes `forecast.json`,
-    `forecast.html` and `forecast.png` into `forecast/` of the run folder.
+    samples). `overwrite` trains smaller shares again that were trained with other settings; the run itself is never
+    overwritten. Writes `forecast.json`, `forecast.html` and `forecast.png` into `forecast/` of the run folder.
 
     Raises ConfigError for invalid sizes and if several processes were launched, DataError if there is nothing to score,
     RunError if a folder holds another training.
@@ -92,8 +93,18 @@ def forecast(
     runs = list(_plan_runs(config, len(training_samples(dataset, config)), sizes, overwrite=overwrite))
     total = sum(run.steps for run in runs if not run.finished)
     folder = RunFolder(config.output).forecast
-    hashes = {"dataset": {name.value: part.sha256 for name, part in dataset.card.splits.items()}, "fold": dataset.fold}
+    hashes = {"dataset": dataset.card.hashes, "fold": dataset.fold}
     done, points = 0, []
+
+    def score(run: RunConfig, count: int, steps: int) -> None:
+        trained = RunFolder.open(run.output)
+        identity = {"trained": begun_at(trained, hint=_HINT_OVERWRITE), **hashes}
+        path = folder / f"{_name(count)}-{split}.json"
+        scored = _score(samples, path, identity, lambda: predict(trained, samples, not count))
+        points.append(CurvePoint(count, steps, scored))
+        if on_point is not None:
+            on_point(points[-1])
+
     for number, planned in enumerate(runs, 1):
         if not planned.finished:
             note = f"{number} of {len(runs)}: {planned.samples} samples"
@@ -101,17 +112,8 @@ def forecast(
             train_function(planned.config, overwrite=planned.overwrite, on_progress=on_progress, on_message=on_message)
             done += planned.steps
             gc.collect()  # there may be no memory for this network and the next
-        scores = folder / f"{_name(planned.samples)}-{split}.json"
-        scored = _score_run(RunFolder.open(planned.config.output), scores, samples, hashes, predict or _predict)
-        points.append(CurvePoint(planned.samples, planned.steps, scored))
-        if on_point is not None:
-            on_point(points[-1])
-    if predict_base or not predict:
-        # Of the run on most samples; which does not matter, as they have the same base.
-        run, scores = RunFolder.open(runs[-1].config.output), folder / f"{_name(0)}-{split}.json"
-        points.append(CurvePoint(0, 0, _score_run(run, scores, samples, hashes, predict_base or _predict_base)))
-        if on_point is not None:
-            on_point(points[-1])
+        score(planned.config, planned.samples, planned.steps)
+    score(runs[-1].config, 0, 0)  # the base of any run: it is the same
     result = Forecast.compute(split, points, more=more, targets=targets)
     write_atomically(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
@@ -157,23 +159,17 @@ def _report(progress: ForecastProgress, done: int, total: int, note: str, curren
     progress(done + current.step, total, note + cer)
 
 
-def _score_run(
-    run: RunFolder, path: Path, samples: Sequence[Sample], hashes: dict[str, Any], predict: PredictFunction
+def _score(
+    samples: Sequence[Sample], path: Path, identity: dict[str, Any], predict: Callable[[], dict[str, str]]
 ) -> Sequence[ScoredLine]:
-    """Score a finished run; the scores are kept in a file as long as run and dataset stay the same."""
-    try:
-        begun_at = str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = "does not say when the training began"
-        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=_HINT_OVERWRITE) from error
-    identity = {"trained": begun_at, **hashes}
+    """Score what is predicted; the scores are kept in a file as long as the identity, run and dataset, is the same."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if all(kept[name] == value for name, value in identity.items()):
             return [ScoredLine(**line) for line in kept["lines"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # missing or damaged: scored again
-    texts = predict(run, samples)
+    texts = predict()
     lines = []
     for sample in samples:
         rate = character_errors(sample.text, texts[sample.id])
@@ -182,17 +178,3 @@ def _score_run(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
     return lines
-
-
-def _predict(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
-    return _read(LocalReader.of_run(run), samples)
-
-
-def _predict_base(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
-    with LocalReader.of_run(run).base() as reader:
-        return _read(reader, samples)
-
-
-def _read(reader: LocalReader, samples: Sequence[Sample]) -> dict[str, str]:
-    images = ((sample.id, open_image(sample.image)) for sample in samples)
-    return {prediction.id: prediction.text for prediction in reader.read(images)}

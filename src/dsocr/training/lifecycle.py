@@ -22,6 +22,7 @@ from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
+from dsocr.io.files import rename
 from dsocr.models.base_folder import find_base, find_base_metadata
 from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json, write_atomically
 from dsocr.training.callbacks import require_trackers
@@ -112,8 +113,9 @@ def require_sources(config: RunConfig) -> Dataset:
     return dataset
 
 
-def require_trainable(run: RunFolder, *, overwrite: bool, hint: str = "name another folder with `output:`") -> None:
+def require_trainable(run: RunFolder, *, overwrite: bool) -> None:
     """Raise RunError if the folder holds something else than a run, or a finished run that is not to be overwritten."""
+    hint = "name another folder with `output:`"
     if run.path.exists() and not run.path.is_dir():
         raise RunError("is a file, and a run needs a folder", code="run-is-file", where=run.path, hint=hint)
     if not run.path.is_dir():
@@ -179,10 +181,19 @@ def is_trained(config: RunConfig) -> bool:
         trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
     except (OSError, ValueError, KeyError, TypeError):
         trained_on = None
-    if trained_on != _hashes(Dataset.open(config.dataset, fold=config.fold)):
+    if trained_on != Dataset.open(config.dataset, fold=config.fold).card.hashes:
         message = f"was trained on an earlier state of {config.dataset}"
         raise RunError(message, code="other-dataset", where=run.path, hint="give --overwrite")
     return run.adapter.is_dir()
+
+
+def begun_at(run: RunFolder, *, hint: str) -> str:
+    """Return when the training of a run began, by which it is known again. Raises RunError if it does not say."""
+    try:
+        return str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = "does not say when the training began"
+        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=hint) from error
 
 
 def start_run(
@@ -205,7 +216,7 @@ def start_run(
         "base": config.base,
         "base_revision": config.base_revision,
         "started_from": list(started_from),
-        "dataset": _hashes(dataset),
+        "dataset": dataset.card.hashes,
         "dataset_source": dataset.card.source,
         "training_samples": samples,
         "fold": dataset.fold,
@@ -227,7 +238,7 @@ def rewind_run(run: RunFolder, step: int) -> bool:
 def clear_run(run: RunFolder) -> None:
     """Remove all that a run left; its configuration last, without which the folder would not be known as a run."""
     if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
-        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
+        rename(run.checkpoints, run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
     others = [path for path in run.path.iterdir() if path.name not in _kept_names(run) and path != run.config]
     for path in [*others, run.config]:
         if path.is_dir() and not path.is_symlink():
@@ -245,7 +256,3 @@ def _remove_unfinished(run: RunFolder) -> None:
 def _kept_names(run: RunFolder) -> set[str]:
     """Return the names in a run folder that overwriting keeps: the lock, and other trainings and a search."""
     return {*RunLock.file_names(run), run.forecast.name, run.folds.name, run.tune.name}
-
-
-def _hashes(dataset: Dataset) -> dict[str, str | None]:
-    return {split.value: card.sha256 for split, card in dataset.card.splits.items()}

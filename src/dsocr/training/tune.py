@@ -203,7 +203,7 @@ def tune(
         "sampler": sampler,
         "prune": prune,
         "workers": workers,
-        "dataset": {name.value: part.sha256 for name, part in dataset.card.splits.items()},
+        "dataset": dataset.card.hashes,
     }
     done = _open_folder(folder, about, overwrite=overwrite)
     steps = total_steps(config, len(training_samples(dataset, config)))
@@ -237,7 +237,7 @@ def tune(
         if progress is not None:
             progress(steps * len(done) + current.step, total, note)
 
-    run_all([replace(first, number=n, output=first.output.with_name(f"{n:04}")) for n in range(trials)])
+    run_all([replace(first, number=n, output=first.output.with_name(_folder_name(n))) for n in range(trials)])
     searched = [one for one in done if one.repeats is None][:trials]
     best = TuneResult(searched).best
     wanted = range(config.seed + 1, config.seed + seeds + 1)
@@ -256,7 +256,7 @@ def tune(
 
 def _repeat(first: _Job, trial: Trial, seed: int, number: int) -> _Job:
     """Return the job that trains a trial's settings with another seed."""
-    output = first.output.with_name(f"{trial.number:04}-seed{seed}")
+    output = first.output.with_name(_folder_name(trial.number, seed))
     config = first.config.model_copy(update={"seed": seed})
     return replace(first, config=config, number=number, output=output, repeats=trial, prune=False)
 
@@ -405,10 +405,15 @@ def _value_of(settings: dict[str, Any], key: str) -> Value:
 
 
 def _drop_weights(folder: Path, done: Sequence[Trial]) -> None:
-    """Remove the weights of every trial but the best; its records stay."""
+    """Remove the weights of every finished trial but the best; its records stay."""
     best = TuneResult([one for one in done if one.repeats is None]).best
-    for path in (folder / "trials").iterdir():
-        if best is not None and path.name == f"{best.number:04}":
-            continue
-        for name in ("checkpoints", "adapter", "model"):
-            shutil.rmtree(path / name, ignore_errors=True)
+    for trial in done:
+        if trial is not best:
+            name = _folder_name(trial.number) if trial.repeats is None else _folder_name(trial.repeats, trial.seed)
+            for part in ("checkpoints", "adapter", "model"):
+                shutil.rmtree(folder / "trials" / name / part, ignore_errors=True)
+
+
+def _folder_name(number: int, seed: int | None = None) -> str:
+    """Return the name of a trial's folder; with `seed`, of the one where its settings are trained again."""
+    return f"{number:04}" if seed is None else f"{number:04}-seed{seed}"

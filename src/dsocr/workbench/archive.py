@@ -23,8 +23,10 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
 from dsocr.text import comparable
+from dsocr.workbench.outline_editing import center
 from dsocr.workbench.page_structure import read_regions
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -220,9 +222,8 @@ def find_lines(
         stored = store.lines(page.number)
         for line in listed:
             outline = scale_outline(line.outline, image, (page.width, page.height))
-            left, top, right, bottom = outline.box if outline else (0, 0, page.width, page.height)
-            middle = (left + right) / 2, (top + bottom) / 2
-            nearest = min(stored, key=lambda one: _distance(one.outline, middle), default=None)
+            x, y = center(outline) if outline else (page.width / 2, page.height / 2)
+            nearest = min(stored, key=lambda one: _distance(one.outline, x, y), default=None)
             if nearest is not None:
                 found[line.where, comparable(line.text)] = nearest.number
     if not found:
@@ -231,9 +232,9 @@ def find_lines(
     return list(dict.fromkeys(found[key] for key in keys if key in found))
 
 
-def _distance(outline: Outline, middle: tuple[float, float]) -> float:
-    left, top, right, bottom = outline.box
-    return abs((left + right) / 2 - middle[0]) + abs((top + bottom) / 2 - middle[1])
+def _distance(outline: Outline, x: float, y: float) -> float:
+    across, down = center(outline)
+    return abs(across - x) + abs(down - y)
 
 
 def _described_images(

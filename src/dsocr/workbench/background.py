@@ -27,7 +27,8 @@ from dsocr.models.base_folder import SINGLE
 from dsocr.runs import RunFolder, read_history, write_atomically
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
@@ -94,8 +95,7 @@ class BackgroundReader:
             return self._reader
 
     def _is_wanted(self, line: StoredLine) -> bool:
-        is_untouched = line.state is State.READ and line.machine is not None and line.text == line.machine
-        return line.state is State.UNREAD or (self._again and is_untouched)
+        return line.state is State.UNREAD or (self._again and line.is_reading)
 
     def _run(self) -> None:
         try:

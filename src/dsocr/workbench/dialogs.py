@@ -11,11 +11,12 @@ from dsocr.errors import DsocrError
 from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset, export_log
 from dsocr.workbench.search import Found, Query, search
 from dsocr.workbench.session import Session
-from dsocr.workbench.store import StoredLine
+from dsocr.workbench.stored_lines import StoredLine
 
 _DATASET = "dataset"
 _LOG = "log"
 _SHOWN = 200
+_KEY = "px-1.5 rounded border border-slate-400 text-sm whitespace-nowrap bg-slate-100 dark:bg-slate-700"
 
 KEYS = (
     ("Enter", "key_enter"),
@@ -61,14 +62,21 @@ def _dialog(name: str) -> ui.dialog:
     return ui.dialog().props(f'aria-label="{name}"')
 
 
+def _title(text: str) -> None:
+    ui.label(text).classes("text-lg font-semibold").props('role="heading" aria-level="2"')
+
+
 def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
-    with _dialog(translate("export")) as dialog, ui.card().classes("w-96"):
-        kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: translate("dataset"), _LOG: translate("log")}
-        kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
-        only = ui.checkbox(translate("accepted_only"), value=True)
-        folder = ui.input(translate("folder"), value=str(session.work / "export")).classes("w-full")
-        button = ui.button(translate("write"))
+    with _dialog(translate("export")) as dialog, ui.card().classes("w-[32rem] max-w-full"):
+        _title(translate("export"))
+        kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, _DATASET, _LOG)}
+        kind = ui.select(kinds, value="page", label=translate("format")).classes("w-full").props("outlined")
+        only = ui.checkbox(translate("accepted_only"), value=True).props("dense")
+        folder = ui.input(translate("folder"), value=str(session.work / "export")).classes("w-full").props("outlined")
+        with ui.row():
+            button = ui.button(translate("write")).props("no-caps")
+            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
 
         async def write() -> None:
             with disabled(button):
@@ -103,11 +111,13 @@ def _write_files(session: Session, translate: Translate, kind: str, out: Path, *
 
 def open_help_dialog(translate: Translate) -> None:
     """Show all keys."""
-    with _dialog(translate("keys")) as dialog, ui.card().classes("w-[40rem] max-w-full"):
-        ui.label(translate("keys")).classes("text-lg font-semibold")
-        with ui.grid(columns="auto 1fr").classes("gap-x-6 gap-y-2 items-baseline"):
+    with _dialog(translate("keys")) as dialog, ui.card().classes("w-[48rem] max-w-full"):
+        _title(translate("keys"))
+        with ui.grid(columns="fit-content(45%) 1fr").classes("gap-x-6 gap-y-1 items-baseline"):
             for keys, name in KEYS:
-                ui.label(keys).classes("font-mono whitespace-nowrap")
+                with ui.row().classes("gap-1"):
+                    for key in keys.split():
+                        ui.html(escape(key), tag="kbd", sanitize=False).classes(_KEY)
                 ui.label(translate(name))
         ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
     dialog.open()
@@ -140,7 +150,9 @@ def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None
                 save(name)
 
         field.on("keydown.enter", close)
-        ui.button(translate("save"), on_click=close).props("no-caps")
+        with ui.row():
+            ui.button(translate("save"), on_click=close).props("no-caps")
+            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
     dialog.open()
 
 
@@ -153,18 +165,19 @@ def open_search_dialog(
 ) -> None:
     """Find a text on all pages, show where, and replace it."""
     with _dialog(translate("search")) as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
-        ui.label(translate("search")).classes("text-lg font-semibold")
+        _title(translate("search"))
         with ui.row().classes("w-full gap-3 items-center"):
             wanted = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
             replacement = ui.input(translate("replace_with")).classes("grow").props("outlined dense")
-        with ui.row().classes("w-full gap-4 items-center"):
-            case = ui.checkbox(translate("match_case"))
-            words = ui.checkbox(translate("whole_words"))
-            here = ui.checkbox(translate("this_page"))
+        with ui.row().classes("w-full gap-x-6 gap-y-2 items-center py-1"):
+            case, words, here = (
+                ui.checkbox(translate(name)).props("dense") for name in ("match_case", "whole_words", "this_page")
+            )
         count = ui.label().props('role="status"')
         results = ui.column().classes("w-full gap-0 overflow-auto max-h-[50vh]").props('role="list"')
         with ui.row():
-            do = ui.button(translate("replace_all", lines=0)).props("no-caps disable")
+            do = ui.button(translate("replace_all", lines=0)).props("no-caps")
+            do.disable()
             ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
         found: list[Found] = []
 
@@ -186,7 +199,9 @@ def open_search_dialog(
             do.set_enabled(bool(found))
             with results:
                 for one in found[:_SHOWN]:
-                    row = ui.row().classes("w-full no-wrap gap-3 px-2 py-1 cursor-pointer rounded items-baseline")
+                    row = ui.row().classes(
+                        "w-full sm:flex-nowrap gap-x-3 gap-y-0 px-2 py-1 cursor-pointer rounded items-baseline"
+                    )
                     row.classes("hover:bg-slate-200 dark:hover:bg-slate-800").props('role="listitem" tabindex=0')
                     row.on("click", lambda number=one.line.number: go(number))
                     row.on("keydown.enter", lambda number=one.line.number: go(number))

@@ -11,12 +11,6 @@ _SNAP = 0.15
 """Share of a text's length within which a cut moves to the nearest space."""
 
 
-def corners(box: Box) -> tuple[Point, ...]:
-    """The polygon of a box."""
-    left, top, right, bottom = box
-    return (left, top), (right, top), (right, bottom), (left, bottom)
-
-
 def contains(polygon: Sequence[Point], x: float, y: float) -> bool:
     """Whether a point is inside a polygon, by the number of edges to its right."""
     edges = zip(polygon, [*polygon[1:], *polygon[:1]], strict=True)
@@ -28,6 +22,12 @@ def center(outline: Outline) -> tuple[float, float]:
     """The middle of an outline's box."""
     left, top, right, bottom = outline.box
     return (left + right) / 2, (top + bottom) / 2
+
+
+def area(outline: Outline) -> int:
+    """The pixels of an outline's box."""
+    left, top, right, bottom = outline.box
+    return (right - left) * (bottom - top)
 
 
 def clip_outline(outline: Outline, box: Box) -> Outline:
@@ -75,7 +75,7 @@ def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Ou
 
     parts = []
     for sign in (1, -1):
-        polygon = clip_polygon(outline.polygon or corners(outline.box), lambda point, sign=sign: sign * side(point))  # type: ignore[misc]
+        polygon = clip_polygon(outline.border, lambda point, sign=sign: sign * side(point))  # type: ignore[misc]
         if len(set(polygon)) < 3:
             hint = "draw the cut across the line of text"
             raise DataError("the cut does not divide the line", code="cut-outside-line", hint=hint)
@@ -106,10 +106,12 @@ def cut_text(text: str, share: float) -> tuple[str, str]:
 
 
 def outline_around(outlines: Sequence[Outline]) -> Outline:
-    """One outline around several, with the baselines one after another."""
-    points = [point for one in outlines for point in one.polygon or corners(one.box)]
-    baseline = tuple(sorted({point for one in outlines for point in one.baseline}))
-    return Outline(bounds_of_boxes(one.box for one in outlines), _hull(points), baseline)
+    """One outline around several; its baseline follows theirs from left to right, each from where the last ended."""
+    points = [point for one in outlines for point in one.border]
+    baseline: list[Point] = []
+    for following in sorted(sorted(one.baseline) for one in outlines if one.baseline):
+        baseline += [point for point in following if not baseline or point[0] > baseline[-1][0]]
+    return Outline(bounds_of_boxes(one.box for one in outlines), _hull(points), tuple(baseline))
 
 
 def within(points: Iterable[tuple[float, float]], width: int, height: int) -> tuple[Point, ...]:

@@ -5,7 +5,6 @@ A file of the source keeps everything that nobody changed, byte for byte: ids, t
 
 import csv
 import io
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,8 @@ from dsocr.io.files import UniqueStems, inside
 from dsocr.runs import write_atomically
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_structure import PageStructure, read_regions
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
 
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
 """The formats that keep lines on their pages."""
@@ -129,7 +129,7 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
     rows = io.StringIO(newline="")
     table = csv.writer(rows)
     table.writerow(("at", "who", "what", "page", "line", "before", "after"))
-    for change in reversed(store.history(limit=sys.maxsize)):
+    for change in store.history():
         before = {line.number: line for line in change.before}
         after = {line.number: line for line in change.after}
         who = names.get(change.who.partition("/")[0], "")
@@ -245,7 +245,8 @@ class _SourceFile:
         for line in lines:
             is_as_drawn = len(line.elements) == 1 and line.outline == self.outlines[line.elements[0]]
             is_kept = accepted_only and is_as_drawn and not line.is_reviewed
-            text = "" if line.state is State.UNREADABLE else line.text
+            is_empty = line.state is State.UNREADABLE or (accepted_only and line.is_reading)
+            text = "" if is_empty else line.text
             texts[line.number] = self.texts[line.elements[0]] if is_kept else text
         return texts
 

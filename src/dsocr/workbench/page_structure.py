@@ -23,8 +23,7 @@ from dsocr.formats.xml import (
     parse_region,
     parse_xml_bytes,
 )
-from dsocr.workbench.outline_editing import corners
-from dsocr.workbench.store import StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
 
 _CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
 _LINE, _REGION = "dsocr-line", "dsocr-region"
@@ -234,7 +233,7 @@ class PageStructure:
         parent, prefix = parents[0], parents[0].prefix
         boxes = [item.outline.box for item in items if isinstance(item, StoredLine)]
         outline = (region.outline if region else Outline(bounds_of_boxes(boxes))).scaled(*self.scale)
-        points = format_points(outline.polygon or corners(outline.box))
+        points = format_points(outline.border)
         id_ = (
             UNGROUPED_BLOCK if is_alto and region is None else _free_id(file, "region", region.number if region else 0)
         )
@@ -406,7 +405,7 @@ def _retype(file: XmlEditor, region: ElementSpan, kind: str, tags: Mapping[str, 
 
 def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
     """Give a line or a region another outline."""
-    polygon, prefix = format_points(outline.polygon or corners(outline.box)), element.prefix
+    polygon, prefix = format_points(outline.border), element.prefix
     if file.root != "alto":
         coords, baselines = element.all("Coords"), element.all("Baseline")
         for child in coords:
@@ -449,7 +448,7 @@ def _new_line(file: XmlEditor, model: ElementSpan, line: StoredLine, outline: Ou
     is_alto, prefix = file.root == "alto", model.prefix
     known = file.attributes(model) if model.name == "TextLine" else {}
     id_ = _free_id(file, "line", line.number)
-    polygon = format_points(outline.polygon or corners(outline.box))
+    polygon = format_points(outline.border)
     name = "ID" if is_alto else "id"
     if is_alto:
         attributes = {**_alto_box(outline), "BASELINE": _alto_baseline(file, model, outline)}

@@ -3,6 +3,7 @@
 const ZOOM_STEP = 1.25;
 const MAX_SCALE = 8; // screen pixels a page pixel
 const CLICK = 4; // screen pixels that a pointer may move in a click
+const LONGEST_WAIT = 5000; // milliseconds for the answer to an edit
 const MARGIN = 24; // screen pixels around a line that is brought into view
 const WIDTHS = [1600, 3200]; // of the image files; a wider page is loaded in full when it is zoomed in
 const COMMAND_BY_CODE = {
@@ -52,6 +53,7 @@ const SHAPE_TOOLS = [
   ["remove", "delete_outline"],
   ["findAgain", "document_scanner"],
 ];
+const SENT = new Set(["lineBelow", "merge", "earlier", "later"]);
 const TOOL_BY_COMMAND = { drawLine: "line", drawRegion: "region", knife: "knife" };
 
 const isTyping = (target) => target.matches?.("input, textarea, select, [contenteditable=true]");
@@ -104,11 +106,9 @@ export default {
       <img :key="page.number" ref="image" :src="source" :alt="labels.page" :style="{ filter }" draggable="false" />
       <svg :viewBox="'0 0 ' + page.width + ' ' + page.height" aria-hidden="true">
         <template v-if="shaping">
-          <g v-for="(region, place) in drawnRegions" :key="'r' + region.number" :data-region="region.number">
+          <g v-for="region in drawnRegions" :key="'r' + region.number" :data-region="region.number">
             <polygon class="region" :class="{ chosen: region.number === chosenRegion }"
               :points="region.polygon.join(' ')" />
-            <text class="label" :x="region.polygon[0][0]" :y="region.polygon[0][1]">
-              {{ place + 1 }} {{ labels.kinds[region.kind] ?? region.kind }}</text>
           </g>
         </template>
         <polygon v-for="line in drawnLines" :key="line.number" :data-line="line.number"
@@ -117,13 +117,18 @@ export default {
         <template v-if="shaping">
           <polyline v-for="line in drawnLines" :key="'b' + line.number" class="baseline"
             :points="line.baseline.join(' ')" />
-          <text v-for="(line, place) in drawnLines" :key="'t' + line.number" class="label"
-            :x="line.polygon[0][0]" :y="line.polygon[0][1]">{{ place + 1 }}</text>
+          <text v-for="(line, place) in drawnLines" :key="'t' + line.number" class="label line-number"
+            :x="Math.max(leftmost(line.polygon)[0], page.width / 50)" :y="leftmost(line.polygon)[1]">{{ place + 1 }}</text>
+          <g v-for="(region, place) in drawnRegions" :key="'n' + region.number" :data-region="region.number">
+            <text class="label" :x="leftmost(region.polygon)[0]" :y="topmost(region.polygon)[1]">
+              {{ place + 1 }} {{ labels.kinds[region.kind] ?? region.kind }}</text>
+          </g>
           <template v-for="[part, points] in handles" :key="part">
             <circle v-for="[place, point] in gaps(part, points)" :key="part + 'gap' + place" class="handle gap"
               :cx="point[0]" :cy="point[1]" :data-part="part" :data-gap="place" />
             <circle v-for="(point, place) in points" :key="part + place" class="handle" :class="part" tabindex="0"
-              :cx="point[0]" :cy="point[1]" :data-part="part" :data-point="place" />
+              :cx="point[0]" :cy="point[1]" :data-part="part" :data-point="place"
+              :style="{ '--room': room(points, place) + 'px' }" />
           </template>
           <polyline v-if="sketch.length" class="sketch" :points="sketch.join(' ')" />
         </template>
@@ -198,6 +203,8 @@ export default {
     this.fit = "width"; // what is kept when the window or the line changes
     this.pointers = new Map();
     this.drag = null;
+    this.waitingUntil = 0; // for the answer to an edit, which is lost with the connection
+    this.queue = []; // what is done then
     try {
       Object.assign(this.look, JSON.parse(localStorage.getItem("dsocr.look") ?? "{}"));
     } catch {
@@ -230,7 +237,7 @@ export default {
       this.$nextTick(() => this.refit());
     },
     selected(now) {
-      if (!this.isChosen(now)) this.chosen = this.shaping ? [now] : [];
+      if (!this.isChosen(now)) this.choose(now);
       this.$nextTick(() => (this.fit === "line" ? this.refit(true) : this.bringIntoView(true)));
     },
     lines(now) {
@@ -241,7 +248,8 @@ export default {
       if (!now.some((region) => region.number === this.chosenRegion)) this.chosenRegion = null;
     },
     answered() {
-      this.changed = null;
+      if (!this.drag || this.drag.isClick) this.changed = null; // otherwise it is what is being dragged
+      this.$nextTick(this.answer);
     },
   },
   methods: {
@@ -356,16 +364,32 @@ export default {
         }
         return;
       }
-      const step = event.shiftKey ? 10 : 1;
+      const by = arrow?.map((one) => one * (event.shiftKey ? 10 : 1));
+      const command = SHAPE_COMMAND_BY_CODE[event.code];
       if (event.key === "Enter" && this.sketch.length) this.finishSketch();
-      else if (arrow && part) this.movePoint(part, Number(point), arrow.map((one) => one * step));
-      else if (arrow && (this.chosen.length || this.chosenRegion)) this.shift(arrow.map((one) => one * step));
-      else if (event.code === "Delete" && part) this.removePoint(part, Number(point));
-      else if (event.code === "Insert" && part) this.insertPoint(part, Number(point) + 1);
-      else if (SHAPE_COMMAND_BY_CODE[event.code] && this.possible(SHAPE_COMMAND_BY_CODE[event.code]))
-        this.run(SHAPE_COMMAND_BY_CODE[event.code]);
+      else if (arrow && part) this.whenAnswered(() => this.movePoint(part, Number(point), by));
+      else if (arrow && (this.chosen.length || this.chosenRegion)) this.whenAnswered(() => this.shift(by));
+      else if (event.code === "Delete" && part) this.whenAnswered(() => this.removePoint(part, Number(point)));
+      else if (event.code === "Insert" && part) this.whenAnswered(() => this.insertPoint(part, Number(point) + 1));
+      else if (command && this.possible(command)) this.run(command);
       else return;
       event.preventDefault();
+    },
+    isWaiting() {
+      return performance.now() < this.waitingUntil;
+    },
+    whenAnswered(act) {
+      // a key may come before the answer to the one before, as when an arrow is held down: it needs the new versions
+      if (this.isWaiting()) {
+        this.queue.push(act);
+        return;
+      }
+      this.queue = [];
+      act();
+    },
+    answer() {
+      this.waitingUntil = 0;
+      while (this.queue.length && !this.isWaiting()) this.queue.shift()();
     },
     pressed(name) {
       if (name === "invert") return this.look.inverted;
@@ -377,7 +401,8 @@ export default {
       return name !== "remove" || this.chosen.length > 0 || this.chosenRegion !== null;
     },
     run(name) {
-      if (name in TOOL_BY_COMMAND) {
+      if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen));
+      else if (name in TOOL_BY_COMMAND) {
         const tool = this.tool === TOOL_BY_COMMAND[name] ? null : TOOL_BY_COMMAND[name];
         this.stop();
         this.tool = tool;
@@ -399,8 +424,12 @@ export default {
         this.chosen = this.shaping && this.selected ? [this.selected] : [];
         this.chosenRegion = null;
         if (this.shaping) this.$refs.window.focus({ preventScroll: true });
-      } else if (name === "remove" && this.chosenRegion) this.send("removeRegion", [], this.chosenRegion);
-      else this.send(name, name === "findAgain" ? [] : this.chosen);
+      } else if (name === "findAgain") this.send(name, []);
+      else if (name === "remove") this.whenAnswered(() => this.remove());
+    },
+    remove() {
+      if (this.chosenRegion) this.send("removeRegion", [], this.chosenRegion);
+      else if (this.chosen.length) this.send("remove", this.chosen);
     },
     read(on) {
       this.reading = on;
@@ -533,6 +562,13 @@ export default {
 
     // Shapes
 
+    leaveRegion(number) {
+      if (this.chosenRegion) this.choose(number);
+    },
+    choose(number) {
+      this.chosen = this.shaping ? [number] : [];
+      this.chosenRegion = null;
+    },
     isChosen(number) {
       return this.chosen.includes(number);
     },
@@ -578,6 +614,17 @@ export default {
       const points = this.handles.find(([name]) => name === part)[1];
       if (points.length > (part === "polygon" ? 3 : 2)) this.changePart(part, (all) => all.toSpliced(place, 1));
     },
+    leftmost(points) {
+      return points.reduce((one, other) => (other[0] < one[0] ? other : one));
+    },
+    topmost(points) {
+      return points.reduce((one, other) => (other[1] < one[1] ? other : one));
+    },
+    room(points, place) {
+      // half the way to the nearer neighbour, in pixels of the page
+      const neighbours = [points.at(place - 1), points[(place + 1) % points.length]];
+      return Math.min(...neighbours.map((other) => distance(points[place], other))) / 2;
+    },
     gaps(part, points) {
       const following = (place) => points[(place + 1) % points.length];
       const pairs = points.map((point, place) => [place + 1, middle(point, following(place))]);
@@ -610,6 +657,7 @@ export default {
       else this.send("reshape", shapes.map((shape) => shape.number), null, { shapes });
     },
     send(what, lines, region = null, details = {}) {
+      this.waitingUntil = performance.now() + LONGEST_WAIT;
       const versionOf = (list, number) => list.find((one) => one.number === number)?.version;
       this.$emit("edit", {
         what,

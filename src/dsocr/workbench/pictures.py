@@ -11,10 +11,10 @@ from PIL import Image, ImageDraw
 from dsocr.errors import DataError
 from dsocr.images import decode_image
 from dsocr.io.cropping import crop_box, paper_colour
+from dsocr.io.files import rename
 from dsocr.outlines import quarter_turns
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.outline_editing import corners
-from dsocr.workbench.store import StoredLine, StoredPage
+from dsocr.workbench.stored_lines import StoredLine, StoredPage
 
 _CACHED_IMAGES = 24
 _DECODED_PAGES = 2
@@ -76,10 +76,9 @@ class Pictures:
             around = image.crop(box).convert("RGB")
             paper = Image.new("RGB", around.size, paper_colour(around))
             mask = Image.new("1", around.size)
-            points = line.outline.polygon or corners(line.outline.box)
             margin = left - line.outline.box[0]
             drawing = ImageDraw.Draw(mask)
-            drawn = [(x - box[0], y - box[1]) for x, y in points]
+            drawn = [(x - box[0], y - box[1]) for x, y in line.outline.border]
             drawing.polygon(drawn, fill=1, outline=1, width=max(1, 2 * abs(margin)))
             strip = Image.composite(around, Image.blend(around, paper, _FADED), mask)
             return _jpeg(strip.rotate(90 * turns, expand=True) if turns else strip)
@@ -98,7 +97,7 @@ class Pictures:
             path.parent.mkdir(exist_ok=True)
             draft = path.with_suffix(".tmp")
             draft.write_bytes(content)
-            draft.replace(path)
+            rename(draft, path)
         return content
 
     def _page(self, number: int) -> StoredPage:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dsocr.errors import DataError
 from dsocr.text import comparable
-from dsocr.workbench.store import CorrectionStore, State, StoredLine
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State, StoredLine
 
 Span = tuple[int, int]
 

@@ -1,15 +1,157 @@
-"""Changes of the shapes of a page: lines, regions and their order, each kept in the history and undone as a whole."""
+"""Changes of the shapes of a page: lines, regions and their order, each kept in the history and undone as a whole.
 
-from collections.abc import Sequence
+`carry_out` does what somebody did in the browser, `page_view.js`; the functions below it are the changes themselves.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+from zlib import crc32
 
 from dsocr.document import Outline, Point
 from dsocr.errors import DataError
-from dsocr.workbench.outline_editing import center, contains, corners, cut_outline, cut_text, outline_around
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredRegion, redrawn
+from dsocr.outlines import outline_of_baseline
+from dsocr.workbench.outline_editing import (
+    area,
+    center,
+    checked_outline,
+    contains,
+    cut_outline,
+    cut_text,
+    within,
+)
+from dsocr.workbench.store import CorrectionStore, StaleError
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, line_at, redrawn
 
+FIND_AGAIN = "findAgain"
+"""The one edit that takes seconds; it is not carried out here."""
 _OVERLAP = 0.5
 """Share of a detected line's height within which a reviewed line's middle makes it the same line."""
+
+
+def version_by_hand(line: StoredLine) -> int:
+    """A number that changes with what people did to a line, not with what a model read."""
+    text = None if line.is_reading else (line.text, line.state)
+    return crc32(repr((line.outline, line.region, line.place, text)).encode())
+
+
+def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any], *, who: str) -> int | None:
+    """Carry out an edit as `page_view.js` sends it; returns the line to select then, None for the one that was.
+
+    Raises StaleError if somebody changed the shapes since they were sent to that browser, else DataError.
+    """
+    lines = [_seen(store.line(number), version) for number, version in edit["lines"]]
+    region = None
+    if edit["region"]:
+        region = replace(_given(store.region(edit["region"][0])), version=edit["region"][1])
+    match edit["what"]:
+        case "reshape":
+            outlines = {
+                shape["number"]: _outline(page, shape["polygon"], shape["baseline"]) for shape in edit["shapes"]
+            }
+            reshape(store, [(line, outlines[line.number]) for line in lines], who=who)
+        case "addLine":
+            return _add_line(store, page, edit["baseline"], who)
+        case "addBox":
+            return add_line(store, page.number, _outline(page, edit["polygon"]), who=who).number
+        case "lineBelow":
+            return _add_below(store, page, lines[0], who)
+        case "remove":
+            return _remove(store, lines, who)
+        case "merge":
+            return merge_lines(store, lines, who=who).number
+        case "cut":
+            return _cut(store, page, edit["from"], edit["to"], who)
+        case "earlier" | "later" as direction:
+            return _move(store, lines[0], -1 if direction == "earlier" else 1, who)
+        case "assign":
+            assign(store, lines, region.number if region else None, who=who)
+        case "addRegion":
+            add_region(store, page.number, _outline(page, edit["polygon"]), edit["kind"], who=who)
+        case "reshapeRegion":
+            reshape_region(store, _given(region), _outline(page, edit["polygon"]), who=who)
+        case "retype":
+            retype_region(store, _given(region), edit["kind"], who=who)
+        case "removeRegion":
+            remove_region(store, _given(region), who=who)
+        case unknown:
+            raise ValueError(f"no such edit: {unknown}")
+    return None
+
+
+def move_beside(store: CorrectionStore, number: int, target: int, *, after: bool, who: str) -> StoredLine | None:
+    """Move a line before another one of its page, or behind it. Raises StaleError if one of them was removed."""
+    line, other = store.line(number), store.line(target)
+    if line is None or other is None:
+        raise StaleError(None)
+    if line.page != other.page or line.number == other.number:
+        return None
+    before = _next(store, other, line) if after else other
+    return move_line(store, line, before, who=who)
+
+
+def _seen(line: StoredLine | None, version: int) -> StoredLine:
+    """The stored line, unless somebody changed it since its `version_by_hand` was this."""
+    if line is None or version_by_hand(line) != version:
+        raise StaleError(line)
+    return line
+
+
+def _given(region: StoredRegion | None) -> StoredRegion:
+    if region is None:
+        raise StaleError(None)
+    return region
+
+
+def _outline(page: StoredPage, polygon: Sequence[Point], baseline: Sequence[Point] = ()) -> Outline:
+    return checked_outline(polygon, baseline, page.width, page.height)
+
+
+def _add_line(store: CorrectionStore, page: StoredPage, points: Sequence[Point], who: str) -> int:
+    baseline = within(points, page.width, page.height)
+    drawn = outline_of_baseline(baseline, [line.outline for line in store.lines(page.number)])
+    return add_line(store, page.number, _outline(page, drawn.polygon, baseline), who=who).number
+
+
+def _add_below(store: CorrectionStore, page: StoredPage, line: StoredLine, who: str) -> int:
+    """A line of the same shape below another one, as far below as that is high."""
+    _, top, _, bottom = line.outline.box
+    down = min(bottom - top, max(page.height - bottom - 1, 0))
+    polygon = [(x, y + down) for x, y in line.outline.border]
+    outline = _outline(page, polygon, [(x, y + down) for x, y in line.outline.baseline])
+    return add_line(store, page.number, outline, who=who).number
+
+
+def _remove(store: CorrectionStore, lines: Sequence[StoredLine], who: str) -> int | None:
+    gone = {line.number for line in lines}
+    rest = [line for line in store.lines(lines[0].page) if line.number not in gone]
+    remove_lines(store, lines, who=who)
+    following = (line for line in rest if line.place > lines[0].place)
+    return next(following, rest[-1]).number
+
+
+def _cut(store: CorrectionStore, page: StoredPage, start: Point, end: Point, who: str) -> int:
+    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    lines = store.lines(page.number)
+    around = [line for line in lines if contains(line.outline.border, x, y)]
+    line = line_at(around or lines, x, y)
+    if line is None:
+        hint = "draw the cut across a line"
+        raise DataError("there is no line where the cut is", code="cut-outside-line", hint=hint)
+    return cut_line(store, line, start, end, who=who)[0].number
+
+
+def _move(store: CorrectionStore, line: StoredLine, step: int, who: str) -> int:
+    lines = [one for one in store.lines(line.page) if one.number != line.number]
+    at = sum((one.place, one.number) < (line.place, line.number) for one in lines) + step
+    before = lines[at] if 0 <= at < len(lines) else None
+    return line.number if at < 0 else move_line(store, line, before, who=who).number
+
+
+def _next(store: CorrectionStore, line: StoredLine, except_for: StoredLine) -> StoredLine | None:
+    lines = [one for one in store.lines(line.page) if one.number != except_for.number]
+    at = next(place for place, one in enumerate(lines) if one.number == line.number)
+    return lines[at + 1] if at + 1 < len(lines) else None
 
 
 def reshape(store: CorrectionStore, outlines: Sequence[tuple[StoredLine, Outline]], *, who: str) -> list[StoredLine]:
@@ -56,14 +198,8 @@ def merge_lines(store: CorrectionStore, lines: Sequence[StoredLine], *, who: str
         hint = "choose them with Shift and a click"
         raise DataError("two lines or more of a page can be merged", code="too-few-lines", hint=hint)
 
-    def merged(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-        text = " ".join(filter(None, (line.text for line in old)))
-        elements = tuple(element for line in old for element in line.elements)
-        whole = redrawn(old[0], text, outline_around([line.outline for line in old]))
-        return [replace(whole, elements=elements)]
-
     ordered = sorted(lines, key=lambda line: (line.place, line.number))
-    return store.change("joined", who, ordered, merged)[0][0]
+    return store.change("joined", who, ordered, lambda old, _: [join_lines(*old)])[0][0]
 
 
 def cut_line(
@@ -77,8 +213,8 @@ def cut_line(
     def halves(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
         first, second, share = cut_outline(old[0].outline, start, end)
         texts = cut_text(old[0].text, share)
-        place = _place_after(store, old[0])
-        right = replace(redrawn(old[0], texts[1], second), number=0, elements=(), place=place)
+        right = redrawn(old[0], texts[1], second)
+        right = replace(right, number=0, elements=(), place=store.place_after(old[0]))
         return [_unread_if_empty(redrawn(old[0], texts[0], first)), _unread_if_empty(right)]
 
     first, second = store.change("split", who, [line], halves)[0]
@@ -113,7 +249,7 @@ def add_region(store: CorrectionStore, page: int, outline: Outline, kind: str, *
         line
         for line in store.lines(page)
         if contains(outline.polygon, *center(line.outline))
-        and (line.region not in regions or _area(regions[line.region].outline) > _area(outline))
+        and (line.region not in regions or area(regions[line.region].outline) > area(outline))
     ]
     new = StoredRegion(0, page, outline, kind)
     _, (added,) = store.change(
@@ -172,12 +308,8 @@ def replace_unreviewed(store: CorrectionStore, page: int, found: Sequence[Outlin
 
 def region_at(regions: Sequence[StoredRegion], outline: Outline) -> int | None:
     """The number of the smallest region around the middle of an outline; None if there is none."""
-    around = [
-        region
-        for region in regions
-        if contains(region.outline.polygon or corners(region.outline.box), *center(outline))
-    ]
-    smallest = min(around, key=lambda region: _area(region.outline), default=None)
+    around = [region for region in regions if contains(region.outline.border, *center(outline))]
+    smallest = min(around, key=lambda region: area(region.outline), default=None)
     return smallest.number if smallest else None
 
 
@@ -198,19 +330,9 @@ def _unread_if_empty(line: StoredLine) -> StoredLine:
     return line if line.text else replace(line, state=State.UNREAD)
 
 
-def _place_after(store: CorrectionStore, line: StoredLine) -> float:
-    after = store.following(line)
-    return line.place + 1 if after is None else (line.place + after.place) / 2
-
-
 def _covers(line: Outline, found: Outline) -> bool:
     (left, top, right, bottom), (x1, y1, x2, y2) = line.box, found.box
     apart = abs((top + bottom) / 2 - (y1 + y2) / 2)
     return apart < _OVERLAP * min(bottom - top, y2 - y1) and min(right, x2) - max(left, x1) > 0.5 * min(
         right - left, x2 - x1
     )
-
-
-def _area(outline: Outline) -> int:
-    left, top, right, bottom = outline.box
-    return (right - left) * (bottom - top)

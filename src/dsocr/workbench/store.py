@@ -5,144 +5,60 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from dsocr.document import Outline
 from dsocr.errors import DataError
-from dsocr.workbench.outline_editing import clip_outline, dump_outline, load_outline, outline_around
-from dsocr.workbench.store_schema import FROM_VERSION, TABLES, VERSION
+from dsocr.workbench.outline_editing import dump_outline, load_outline
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, split_line
 
-
-class State(StrEnum):
-    """Progress of a line: not read, read by a model (or with the source's text), accepted or found unreadable."""
-
-    UNREAD = "unread"
-    READ = "read"
-    ACCEPTED = "accepted"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPage:
-    """A page image. `name` is its path in the source without suffix, `markup` the path of its ALTO or PAGE file.
-
-    `elements` and `regions` are the lines and regions of that file that were imported, counted from 0; `regions` is
-    None where regions were not.
-    """
-
-    number: int
-    name: str
-    image: Path
-    width: int
-    height: int
-    writer: str | None = None
-    document: str | None = None
-    markup: str | None = None
-    elements: tuple[int, ...] = ()
-    regions: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRegion:
-    """A region of a page. `kind` is its type (PAGE) or label (ALTO), empty if none; `element` is that of the file.
-
-    `name` is its id in the file.
-    """
-
-    number: int
-    page: int
-    outline: Outline
-    kind: str = ""
-    name: str = ""
-    element: int | None = None
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLine:
-    """A line of a page; `place` orders the lines of a page. Every change gives it another `version`.
-
-    `text` is the current text, `machine` what a model read (None if none did), `characters` the probability of each of
-    its characters and `confidence` the share of it that is estimated to be right. `elements` are the lines of the
-    page's ALTO or PAGE file that it stands for, counted from 0: one, several where lines were joined, none where a
-    line was split off. `author` and `reviewed_at` (ISO 8601) say who accepted it or found it unreadable and when,
-    `checked_by` who looked at that again. `note` is a remark on the line, which is not part of its text, `region`
-    the number of its region.
-    """
-
-    number: int
-    page: int
-    place: float
-    outline: Outline
-    text: str = ""
-    state: State = State.UNREAD
-    machine: str | None = None
-    characters: tuple[float, ...] = field(default=(), repr=False)
-    confidence: float | None = None
-    version: int = 0
-    elements: tuple[int, ...] = ()
-    author: str = ""
-    reviewed_at: str = ""
-    checked_by: str = ""
-    note: str = ""
-    region: int | None = None
-
-    @property
-    def is_reviewed(self) -> bool:
-        """True if somebody accepted it or marked it unreadable."""
-        return self.state in {State.ACCEPTED, State.UNREADABLE}
-
-
-def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
-    """Two lines, the text split before the character `at` and the outline at that share of its width.
-
-    The second has no number yet. Raises DataError if one part would be empty.
-    """
-    first, second = line.text[:at].rstrip(), line.text[at:].lstrip()
-    left, top, right, bottom = line.outline.box
-    cut = left + round((right - left) * at / max(1, len(line.text)))
-    if not first or not second or not left < cut < right:
-        hint = "put the cursor where the second line begins"
-        raise DataError("a line can only be split inside its text", code="split-outside-text", hint=hint)
-    halves = [
-        clip_outline(line.outline, (left, top, cut, bottom)),
-        clip_outline(line.outline, (cut, top, right, bottom)),
-    ]
-    return (
-        redrawn(line, first, halves[0]),
-        replace(redrawn(line, second, halves[1]), number=0, elements=()),
-    )
-
-
-def join_lines(first: StoredLine, second: StoredLine) -> StoredLine:
-    """One line: both texts with a space between, and an outline around both."""
-    text = " ".join(filter(None, (first.text, second.text)))
-    joined = redrawn(first, text, outline_around([first.outline, second.outline]))
-    return replace(joined, elements=(*first.elements, *second.elements))
-
-
-def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | None:
-    """The line at a point of its page; the smallest if several overlap there."""
-
-    def area(line: StoredLine) -> int:
-        left, top, right, bottom = line.outline.box
-        return (right - left) * (bottom - top)
-
-    boxes = ((line, line.outline.box) for line in lines)
-    hit = [line for line, (left, top, right, bottom) in boxes if left <= x < right and top <= y < bottom]
-    return min(hit, key=area, default=None)
-
-
-def redrawn(line: StoredLine, text: str, outline: Outline) -> StoredLine:
-    """The line with another outline; what a model read in the old one no longer applies."""
-    unread = replace(line, text=text, outline=outline, state=State.READ, machine=None, characters=())
-    return replace(unread, author="", reviewed_at="", checked_by="")
-
+VERSION = 4
+TABLES = """
+CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
+    height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT,
+    elements TEXT NOT NULL DEFAULT '[]', regions TEXT);
+CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
+    outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL);
+CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
+    outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
+    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]',
+    author TEXT NOT NULL DEFAULT '', reviewed_at TEXT NOT NULL DEFAULT '', checked_by TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT '', region INTEGER);
+CREATE INDEX line_of_page ON line (page, place);
+CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+    before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0,
+    regions_before TEXT NOT NULL DEFAULT '[]', regions_after TEXT NOT NULL DEFAULT '[]');
+CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
+"""
+FROM_VERSION = {
+    1: """
+ALTER TABLE page ADD COLUMN markup TEXT;
+ALTER TABLE line ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
+""",
+    2: """
+ALTER TABLE line ADD COLUMN author TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN reviewed_at TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN checked_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE line ADD COLUMN note TEXT NOT NULL DEFAULT '';
+CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
+""",
+    3: """
+ALTER TABLE line ADD COLUMN region INTEGER;
+ALTER TABLE change ADD COLUMN regions_before TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE change ADD COLUMN regions_after TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE page ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE page ADD COLUMN regions TEXT;
+CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
+    outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL);
+UPDATE page SET elements = (SELECT json_group_array(DISTINCT one.value) FROM line, json_each(line.elements) AS one
+    WHERE line.page = page.number);
+""",
+}
+"""What brings the tables of an older version to those of the next."""
 
 _CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
 
@@ -287,6 +203,11 @@ class CorrectionStore:
         found = self.neighbour(line)
         return found if found is not None and found.page == line.page else None
 
+    def place_after(self, line: StoredLine) -> float:
+        """A place between a line and the next one of its page."""
+        after = self.following(line)
+        return line.place + 1 if after is None else (line.place + after.place) / 2
+
     def judged(self) -> list[tuple[int, int, str, str, float | None]]:
         """Number, version, accepted text, what the model had read, and its confidence, of every such line."""
         columns = "number, version, text, machine, confidence"
@@ -302,10 +223,10 @@ class CorrectionStore:
         """The texts of all accepted lines."""
         return [text for (text,) in self._select("text FROM line WHERE state = 'accepted'")]
 
-    def review_times(self, visitor: str, limit: int = 100) -> list[str]:
-        """When a visitor reviewed lines, the latest first (ISO 8601); undone reviews do not count."""
+    def review_times(self, visitor: str) -> list[str]:
+        """When a visitor reviewed the last hundred lines, the latest first (ISO 8601); undone reviews do not count."""
         where = "NOT undone AND what IN ('accepted', 'unreadable') AND SUBSTR(who, 1, ?) = ?"
-        rows = self._select(f"at FROM change WHERE {where} ORDER BY number DESC LIMIT {limit:d}", len(visitor), visitor)
+        rows = self._select(f"at FROM change WHERE {where} ORDER BY number DESC LIMIT 100", len(visitor), visitor)
         return [at for (at,) in rows]
 
     def by_doubt(self) -> list[int]:
@@ -355,31 +276,32 @@ class CorrectionStore:
         `name` is that of the person. A line that somebody of another name had reviewed is thereby checked.
         """
 
-        def reviewed(old: Sequence[StoredLine]) -> list[StoredLine]:
+        def reviewed(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
             (was,) = old
             new = replace(was, text=text.strip(), state=state)
             if was.is_reviewed and was.author and name and name != was.author:
                 return [replace(new, checked_by=name)]
             return [replace(new, author=name, reviewed_at=_now(), checked_by="")]
 
-        return self._change(state.value, who, [line], reviewed)[0]
+        return self.change(state.value, who, [line], reviewed)[0][0]
 
     def annotate(self, line: StoredLine, note: str, *, who: str) -> StoredLine:
         """The line with a remark. Raises StaleError if it was changed meanwhile."""
-        return self._change("note", who, [line], lambda old: [replace(old[0], note=note.strip())])[0]
+        return self.change("note", who, [line], lambda old, _: [replace(old[0], note=note.strip())])[0][0]
 
     def replace_texts(self, texts: Sequence[tuple[StoredLine, str]], *, who: str) -> list[StoredLine]:
-        """Give lines other texts in one change, which one undo takes back; their states stay.
+        """Give lines other texts in one change, which one undo takes back; reviewed lines stay so.
 
         Raises StaleError, and changes nothing, if one of them was changed meanwhile.
         """
-        new = [text for _, text in texts]
-        return self._change(
-            "replaced",
-            who,
-            [line for line, _ in texts],
-            lambda old: [replace(line, text=text) for line, text in zip(old, new, strict=True)],
-        )
+
+        def replaced(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
+            return [
+                replace(line, text=text, state=line.state if line.is_reviewed else State.READ)
+                for line, (_, text) in zip(old, texts, strict=True)
+            ]
+
+        return self.change("replaced", who, [line for line, _ in texts], replaced)[0]
 
     def split(self, line: StoredLine, at: int, *, who: str, text: str | None = None) -> tuple[StoredLine, StoredLine]:
         """Split a line before the character `at` of its text, or of the `text` that replaces it.
@@ -387,13 +309,11 @@ class CorrectionStore:
         Raises DataError if one part would be empty.
         """
 
-        def halves(old: Sequence[StoredLine]) -> list[StoredLine]:
+        def halves(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
             first, second = split_line(_with_text(old[0], text), at)
-            after = self.following(old[0])
-            place = old[0].place + 1 if after is None else (old[0].place + after.place) / 2
-            return [first, replace(second, place=place)]
+            return [first, replace(second, place=self.place_after(old[0]))]
 
-        first, second = self._change("split", who, [line], halves)
+        first, second = self.change("split", who, [line], halves)[0]
         return first, second
 
     def join(
@@ -407,12 +327,11 @@ class CorrectionStore:
         second = following or self.following(line)
         if second is None:
             raise DataError("the last line of a page cannot be joined with a next one", code="last-line")
-        return self._change(
-            "joined",
-            who,
-            [line, second],
-            lambda old: [join_lines(_with_text(old[0], text), _with_text(old[1], second.text))],
-        )[0]
+
+        def joined(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
+            return [join_lines(_with_text(old[0], text), _with_text(old[1], second.text))]
+
+        return self.change("joined", who, [line, second], joined)[0][0]
 
     def undo(self, who: str) -> Change | None:
         """Undo somebody's last change; None if there is none.
@@ -427,12 +346,7 @@ class CorrectionStore:
             if row is None:
                 return None
             change = _load_change(row)
-            for line in change.after:
-                if (now := self.line(line.number)) is None or now.version != line.version:
-                    raise StaleError(now)
-            for region in change.regions_after:
-                if (found := self.region(region.number)) is None or found.version != region.version:
-                    raise StaleError(None)
+            self._unchanged(change.after, change.regions_after)
             kept_regions = {region.number for region in change.regions_before}
             changed = {line.number for line in change.after}
             for region in change.regions_after:
@@ -453,12 +367,9 @@ class CorrectionStore:
             _new_stamp(run)
         return change
 
-    def history(self, number: int | None = None, limit: int = 100) -> list[Change]:
-        """The latest changes that are not undone, of all lines or of one, the newest first."""
-        rows = self._select(f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number DESC")
-        changes = map(_load_change, rows)
-        wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
-        return list(islice(wanted, limit))
+    def history(self) -> list[Change]:
+        """The changes that are not undone, the oldest first."""
+        return [_load_change(row) for row in self._select(f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number")]
 
     def stamp(self) -> int:
         """A number that every change of a line, and every undo, increases."""
@@ -480,16 +391,6 @@ class CorrectionStore:
     def _select_lines(self, rest: str, *values: object) -> list[StoredLine]:
         return [_load_line(row) for row in self._select(f"* FROM line {rest}", *values)]
 
-    def _change(
-        self,
-        what: str,
-        who: str,
-        lines: Sequence[StoredLine],
-        transform: Callable[[Sequence[StoredLine]], Sequence[StoredLine]],
-    ) -> list[StoredLine]:
-        """Replace lines and record both states. Raises StaleError if a line has another version than the one given."""
-        return self.change(what, who, lines, lambda old, _: transform(old))[0]
-
     def change(
         self,
         what: str,
@@ -505,16 +406,7 @@ class CorrectionStore:
         those given has another version by now.
         """
         with self._transaction() as run:
-            before = []
-            for line in lines:
-                if (now := self.line(line.number)) is None or now.version != line.version:
-                    raise StaleError(now)
-                before.append(now)
-            regions_before = []
-            for region in regions:
-                if (found := self.region(region.number)) is None or found.version != region.version:
-                    raise StaleError(None)
-                regions_before.append(found)
+            before, regions_before = self._unchanged(lines, regions)
             stamp = _new_stamp(run)
             edited = edit_regions(regions_before)
             regions_after = [self._write_region(run, replace(region, version=stamp)) for region in edited]
@@ -529,6 +421,21 @@ class CorrectionStore:
                 (_now(), who, what, *sides, _dump_regions(regions_after)),
             )
         return after, regions_after
+
+    def _unchanged(
+        self, lines: Sequence[StoredLine], regions: Sequence[StoredRegion]
+    ) -> tuple[list[StoredLine], list[StoredRegion]]:
+        """These as they are stored. Raises StaleError if one of them has another version by now."""
+        stored, stored_regions = [], []
+        for line in lines:
+            if (now := self.line(line.number)) is None or now.version != line.version:
+                raise StaleError(now)
+            stored.append(now)
+        for region in regions:
+            if (found := self.region(region.number)) is None or found.version != region.version:
+                raise StaleError(None)
+            stored_regions.append(found)
+        return stored, stored_regions
 
     def _write_region(self, run: Callable[..., sqlite3.Cursor], region: StoredRegion) -> StoredRegion:
         values = (region.number or None, *_dump_region(region)[1:])
@@ -577,7 +484,7 @@ def _now() -> str:
 
 
 def _with_text(line: StoredLine, text: str | None) -> StoredLine:
-    return line if text is None else replace(line, text=text)
+    return line if text is None or text == line.text else replace(line, text=text, state=State.READ)
 
 
 def _write_error(path: Path, error: Exception) -> DataError:

@@ -20,17 +20,14 @@ from dsocr.workbench.dialogs import (
     open_search_dialog,
 )
 from dsocr.workbench.interface_texts import Language, interface_text
-from dsocr.workbench.keyboard import GAPS, MARKS, label_of, load_keyboard
-from dsocr.workbench.line_field import Action, LineField
-from dsocr.workbench.line_list import LineList, highlighted_html
-from dsocr.workbench.outlook import Outlook, seconds_a_line
-from dsocr.workbench.page_view import PageOverview, PageView
+from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
+from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
 from dsocr.workbench.search import Found, replace_all
-from dsocr.workbench.session import Session
-from dsocr.workbench.shape_actions import FIND_AGAIN, carry_out, move_beside
-from dsocr.workbench.shape_changes import replace_unreviewed
+from dsocr.workbench.session import Outlook, Session, seconds_a_line
+from dsocr.workbench.shape_changes import FIND_AGAIN, carry_out, move_beside, replace_unreviewed
 from dsocr.workbench.spelling import word_at
-from dsocr.workbench.store import StaleError, State, StoredLine, line_at
+from dsocr.workbench.store import StaleError
+from dsocr.workbench.stored_lines import State, StoredLine, line_at
 
 _POLL_SECONDS = 1.5
 _TARGETS = (0.05, 0.02, 0.01, 0.005)
@@ -71,8 +68,9 @@ class Window:
 
     def show(self) -> None:
         """Add the content to the page."""
-        ui.colors(primary="#1d4ed8")  # white text on it is legible, unlike on the default
+        ui.colors(primary="#1d4ed8", dark="#1e293b")  # white text on them is legible, unlike on the default primary
         ui.add_css(".body--light .nicegui-link { color: #1d4ed8; }")
+        ui.add_css(DOUBT_COLOURS)
         # but as text on a dark background it is not
         ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
@@ -84,8 +82,9 @@ class Window:
             self._overview = PageOverview(self._t, self._show_page).classes("not-reading")
             self._page_view = PageView(self._t, self._page_clicked, self._select, self._edit_shapes)
             self._page_view.classes("w-full lg:w-0 grow lg:basis-0 max-lg:h-[55vh]")
+            # wider than its texts it would waste room that the page can use
             lines = ui.column().classes("not-reading w-full lg:w-0 grow lg:basis-0 gap-0 lg:overflow-auto")
-            with lines.props('tabindex="0"'):  # the arrow keys scroll it
+            with lines.classes("lg:max-w-[56rem] 2xl:text-base").props('tabindex="0"'):  # the arrow keys scroll it
                 self._list = LineList(self._select, self._reorder)
         ui.timer(_POLL_SECONDS, self._poll)
         self._field.client.on_disconnect(lambda: self._session.presence.leave(self._field.client.id))
@@ -100,7 +99,8 @@ class Window:
             self._pages = ui.select(names, on_change=lambda event: self._show_page(event.value))
             self._pages.classes("w-64 max-w-full").props(f'dense outlined aria-label="{self._t("page")}"')
             orders = {order: self._t(f"order_{order}") for order in get_args(Order)}
-            ui.toggle(orders, value=self._order, on_change=self._order_selected).props("dense no-caps")
+            toggle = ui.toggle(orders, value=self._order, on_change=self._order_selected)
+            toggle.props('no-caps unelevated padding="xs sm"').classes("bg-slate-200 dark:bg-slate-800")
             ui.space()
             self._undo_place = ui.row()
             export = ui.button(self._t("export"), icon="save_alt").props("flat dense no-caps")
@@ -114,6 +114,7 @@ class Window:
             self._counts = ui.label()
             self._cer = ui.label()
             self._outlook = ui.label()
+            self._build_learning_switch()
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
 
     def _build_menu(self) -> None:
@@ -121,6 +122,8 @@ class Window:
             ui.menu_item(self._t("search"), self._search)
             ui.menu_item(self._t("your_name"), self._ask_name)
             ui.menu_item(self._t("keys"), lambda: open_help_dialog(self._t))
+
+    def _build_learning_switch(self) -> None:
         learner = self._session.learner
         if learner is not None:
             switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
@@ -129,7 +132,9 @@ class Window:
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
             # of a fixed height, so that nothing moves from line to line
-            self._line_image = ui.image().classes("w-full h-[clamp(5rem,22vh,20rem)]").props('fit="contain" no-spinner')
+            self._line_image = (
+                ui.image().classes("w-full h-[clamp(5rem,min(22vh,16vw),20rem)]").props('fit="contain" no-spinner')
+            )
             self._line_image.props(f'alt="{self._t("line")}" no-transition')
             self._line_image.on("error", self._show_image_error)
             self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
@@ -200,9 +205,8 @@ class Window:
         self._show_people(line)
         self._field.show(line, notified=notified, removed=removed)
         self._list.show(lines, line.number)
-        if self._scrolled_to != line.number:
-            self._alternatives.clear()
         if self._scrolled_to != line.number:  # otherwise the user may have scrolled somewhere else
+            self._alternatives.clear()
             self._scrolled_to = line.number
             self._list.scroll_to_selected()
 
@@ -305,6 +309,8 @@ class Window:
         self._show(removed=now is None)
 
     def _select(self, number: int) -> None:
+        if self._line is not None and number == self._line.number:  # a region may be chosen in its place
+            self._page_view.run_method("leaveRegion", number)
         self._line = self._store.line(number) or self._store.first()
         self._show()
 

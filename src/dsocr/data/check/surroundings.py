@@ -40,13 +40,13 @@ class Surroundings:
             return None
         if outline is None:
             return None
-        left, top, right, bottom = outline.box
+        _, top, _, bottom = outline.box
         margin = _HEIGHTS * (bottom - top)
         part = image.crop((0, max(top - margin, 0), image.width, min(bottom + margin, image.height))).convert("RGB")
         scale = min(_WIDTH / part.width, 1.0)
         part = part.resize((round(part.width * scale), max(round(part.height * scale), 1)))
-        corners = outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
-        frame = [(x * scale, (y - max(top - margin, 0)) * scale) for x, y in (*corners, corners[0])]
+        border = outline.border
+        frame = [(x * scale, (y - max(top - margin, 0)) * scale) for x, y in (*border, border[0])]
         ImageDraw.Draw(part).line(frame, fill=_COLOUR, width=3)
         return part
 

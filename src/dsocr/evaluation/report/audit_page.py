@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dsocr.document import Sample
-from dsocr.evaluation.metrics import align
 from dsocr.evaluation.mistake_count import MistakeCount, count_mistakes
 from dsocr.evaluation.mistakes import KINDS, ReadSample, WordDifference, differences_of, judge, kind_of, lines_near
+from dsocr.evaluation.report.lines import differences
 from dsocr.html import Thumbnails, counted, render
 from dsocr.runs import write_atomically
 
@@ -50,11 +51,7 @@ class SuspectLine:
     @property
     def spans(self) -> list[tuple[str, str]]:
         """The given text and the reading: parts tagged "del" (given only), "ins" (read only) or "" (both)."""
-        parts: list[tuple[str, str]] = []
-        for span in align(self.sample.text, self.read):
-            both = [("", span.reference)] if span.correct else [("del", span.reference), ("ins", span.prediction)]
-            parts += [(tag, text) for tag, text in both if text]
-        return parts
+        return differences(self.sample.text, self.read, sys.maxsize)[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as a row of `audit.jsonl`; `gain` is in natural logarithms."""
@@ -137,8 +134,8 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
         line = read[place]
         kind, other = kind_of(line, [read[at] for at in near[place]])
         probability = None if count is None else float(count.probabilities[place])
-        score, differences = float(judged.scores[place]), differences_of(line)
-        lines.append(SuspectLine(rank, line.sample, line.read, score, probability, kind, other, differences))
+        score = float(judged.scores[place])
+        lines.append(SuspectLine(rank, line.sample, line.read, score, probability, kind, other, differences_of(line)))
     return Audit(name, folder, lines, count)
 
 

@@ -103,15 +103,15 @@ def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple
     return rest, 0
 
 
-def differences(reference: str, prediction: str) -> tuple[list[tuple[str, str]], int]:
+def differences(reference: str, prediction: str, longest: int = LONGEST) -> tuple[list[tuple[str, str]], int]:
     """Split a prediction into parts tagged "del" (not read), "ins" (added) or "" (right).
 
-    Cut at `LONGEST` characters; the second value is how many are hidden.
+    Cut at `longest` characters; the second value is how many are hidden.
     """
     parts: list[tuple[str, str]] = []
     shown = hidden = 0
     for span in align(reference, prediction):
-        room = LONGEST - shown
+        room = longest - shown
         length = max(len(span.reference), len(span.prediction))
         written, read = span.reference[:room], span.prediction[:room]
         parts += [("", written)] if span.correct else [("del", written), ("ins", read)]

@@ -14,8 +14,8 @@ from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_dif
 from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings, unbroken
 from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, differences, illustrate, other_lines
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
-from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard, name_writers
-from dsocr.evaluation.scores import Score, Scores
+from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
+from dsocr.evaluation.scores import FAILURE_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
 

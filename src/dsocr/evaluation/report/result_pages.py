@@ -11,7 +11,7 @@ from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
-from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
+from dsocr.evaluation.report.contents import flat, format_ends, lines_by_writers, sentence
 from dsocr.evaluation.report.lines import chapters_of
 from dsocr.evaluation.report.plots import (
     budget_plot,
@@ -24,9 +24,8 @@ from dsocr.evaluation.report.plots import (
     writers_svg,
 )
 from dsocr.evaluation.report.report import line_context, require_output_folder, score_changes
-from dsocr.evaluation.statistics import Interval
 from dsocr.evaluation.tuning import TuneResult, format_value
-from dsocr.html import counted, percent, plot_svg, plots_png, render
+from dsocr.html import counted, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
 from dsocr.io.atomic import writing_folder
 from dsocr.runs import History, read_history, to_json, write_atomically, writing_whole
@@ -95,18 +94,13 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         describe_rate_change=describe_rate_change,
         describe_bounds=describe_bounds,
         describe_p=describe_p,
-        bounds=_bounds,
+        bounds=format_ends,
         scores=scores,
         changes=score_changes(scores),
         plot=writers_svg(names, found.groups, found.unit) if found.groups else "",
         about=about,
         **line_context(chapters_of(lines, names), lines, names, found.images, progress),
     )
-
-
-def _bounds(interval: Interval) -> str:
-    ends = interval.bounds
-    return f"{100 * ends[0]:.1f} to {percent(ends[1])}" if ends else ""
 
 
 def write_curves(folders: Sequence[Path], out: Path) -> list[History]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.config import load_run_config
 from dsocr.errors import DataError, DsocrError
+from dsocr.evaluation.report.contents import format_ends
 from dsocr.evaluation.report.report import require_output_folder
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import Score
@@ -161,13 +162,8 @@ def render_history(runs: Sequence[PastRun], skipped: Sequence[str], name: str) -
         plots=plots if groups else [],
         skipped=skipped,
         shown=_SHOWN_HASH,
-        bounds=_bounds,
+        bounds=format_ends,
     )
-
-
-def _bounds(score: Score) -> str:
-    ends = score.interval.bounds if score.interval else None
-    return f"{100 * ends[0]:.1f} to {percent(ends[1])}" if ends else ""
 
 
 def _scored_groups(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:

@@ -1,0 +1,277 @@
+"""Draw every view of the workbench over `examples/copiste`, so that the pictures of the guide can be drawn again.
+
+    python tools/draw_workbench.py pictures                   # English, light and dark, at 1400, 800 and 2560 pixels
+    python tools/draw_workbench.py pictures --widths 390 4000 --languages ru
+    python tools/draw_workbench.py pictures --docs            # and replace the pictures in docs/pictures
+
+`small` reads the first pages (a minute on two cores), and some of their lines are accepted with their true texts.
+"""
+
+import argparse
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from html import unescape
+from itertools import product
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from PIL import Image, ImageDraw
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from dsocr.workbench.interface_texts import Language, interface_text
+from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.stored_lines import State
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "copiste"
+DOCS = Path(__file__).parents[1] / "docs" / "pictures"
+PAGES, UNREAD_PAGES, ACCEPTED = 12, 3, 24
+HEIGHTS = {390: 844, 800: 1100, 1400: 900, 2560: 1440, 4000: 2200}
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+IN_GUIDE = (
+    *("workbench", "overview", "reading", "shapes", "letters", "other_readings", "search", "keys", "export"),
+    "second_look",
+)
+
+Scheme = Literal["light", "dark"]
+Text = Callable[[str], str]
+
+
+class How(TypedDict):
+    """The window that a view is drawn in."""
+
+    width: int
+    scheme: Scheme
+    language: Language
+
+
+def press(keys: str) -> Callable[[Page, Text], None]:
+    """A view that keys in the text field open."""
+
+    def open_(page: Page, text: Text) -> None:
+        for key in keys.split():
+            page.get_by_label(text("text"), exact=True).press(key)
+
+    return open_
+
+
+def click(name: str) -> Callable[[Page, Text], None]:
+    """A view that a button opens."""
+    return lambda page, text: page.get_by_role("button", name=text(name), exact=True).click()
+
+
+def drawing(page: Page, text: Text) -> None:
+    """A region that is being drawn."""
+    press("Alt+f Alt+e")(page, text)
+    click("view_drawRegion")(page, text)
+    page.wait_for_timeout(500)
+    box = page.locator(".page-view-layer img").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.1 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.4 * box["height"], steps=3)
+
+
+def search(page: Page, text: Text) -> None:
+    """Find and replace, with what it will change."""
+    press("Alt+r")(page, text)
+    page.get_by_label(text("find"), exact=True).fill("commune")
+    page.get_by_label(text("replace_with"), exact=True).fill("Commune")
+
+
+def letters(page: Page, text: Text) -> None:
+    """A set of letters to click."""
+    page.get_by_label(text("letters"), exact=True).click()
+    page.get_by_role("option").nth(3).click()
+
+
+def your_name(page: Page, text: Text) -> None:
+    """The dialog that asks for a name."""
+    click("menu")(page, text)
+    page.get_by_text(text("your_name"), exact=True).click()
+
+
+def second_look(page: Page, text: Text) -> None:
+    """A line that somebody else accepted."""
+    page.get_by_text(text("order_check"), exact=True).click()
+
+
+def switch_learning(page: Page, text: Text, checked: str) -> None:
+    """Switch learning on or off; the switch answers after a moment."""
+    switch = page.get_by_role("switch", name=text("learn"))
+    if switch.get_attribute("aria-checked") != checked:
+        switch.click()
+
+
+def learning(page: Page, text: Text) -> None:
+    """The status of a workbench that learns; it is switched off afterwards."""
+    switch_learning(page, text, "true")
+    page.wait_for_timeout(1600)  # until the status is asked for
+
+
+def other_readings(page: Page, text: Text) -> None:
+    """What the second word of the line could be instead."""
+    field = page.get_by_label(text("text"), exact=True)
+    field.evaluate("field => { const at = field.value.indexOf(' ') + 1; field.setSelectionRange(at, at) }")
+    field.press("Alt+a")
+    page.get_by_text(re.compile(r"“|«")).first.wait_for()
+
+
+VIEWS: dict[str, Callable[[Page, Text], None]] = {
+    "workbench": lambda page, text: None,
+    "whole_page": press("Alt+f"),
+    "reading": press("Alt+v Alt+f"),
+    "shapes": press("Alt+e"),
+    "drawing": drawing,
+    "overview": click("view_pages"),
+    "adjust": click("view_adjust"),
+    "letters": letters,
+    "other_readings": other_readings,
+    "search": search,
+    "keys": press("F1"),
+    "remark": press("Alt+n"),
+    "menu": click("menu"),
+    "name": your_name,
+    "export": click("export"),
+    "second_look": second_look,
+    "learning": learning,
+}
+
+
+def copy_pages(source: Path) -> dict[str, list[str]]:
+    """Copy the first pages, some of them without texts; returns the texts of these by the name of their page."""
+    texts = {}
+    for kind in ("alto", "jpg"):
+        (source / kind).mkdir(parents=True)
+    for number, path in enumerate(sorted((EXAMPLES / "alto").glob("*.xml"))[:PAGES]):
+        shutil.copy(EXAMPLES / "jpg" / f"{path.stem}.jpg", source / "jpg")
+        alto = path.read_text(encoding="utf-8")
+        if number < UNREAD_PAGES:
+            texts[path.stem] = [unescape(text) for text in re.findall(r'CONTENT="([^"]*)"', alto)]
+            alto = re.sub(r'CONTENT="[^"]*"', 'CONTENT=""', alto)
+        (source / "alto" / path.name).write_text(alto, encoding="utf-8")
+    return texts
+
+
+def accept_lines(store: CorrectionStore, texts: dict[str, list[str]]) -> None:
+    """Wait until the model has read all lines, and accept the first with the texts they had."""
+    until = time.monotonic() + 600
+    while store.counts()[State.UNREAD]:
+        if time.monotonic() > until:
+            raise TimeoutError("lines are still unread after ten minutes")
+        time.sleep(1)
+    names = {page.number: page.name for page in store.pages()}
+    accepted = 0
+    for page, name in names.items():
+        for line, text in zip(store.lines(page), texts.get(name, ()), strict=False):
+            if accepted < ACCEPTED and text:
+                store.review(line, text, State.ACCEPTED, who="example/1", name="A. Martin")
+                accepted += 1
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A workbench over a copy of the first pages, in which some lines are accepted; yields its address."""
+    texts = copy_pages(folder / "copiste")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "dsocr", "workbench", str(folder / "copiste"), "--run", "small"]
+    server = subprocess.Popen([*command, "--port", str(port), "--no-show", "--quiet"])  # noqa: S603
+    try:
+        while not (database := folder / "copiste.workbench" / "corrections.sqlite").exists() or not answers(port):
+            if server.poll() is not None:
+                raise RuntimeError("the workbench has ended")
+            time.sleep(0.5)
+        with closing(CorrectionStore.open(database)) as store:
+            accept_lines(store, texts)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def answers(port: int) -> bool:
+    """Whether a server listens there."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def draw(
+    browser: Browser, address: str, out: Path, name: str, *, width: int, scheme: Scheme, language: Language
+) -> Path:
+    """Draw one view in a window of its own; returns the file."""
+    size: ViewportSize = {"width": width, "height": HEIGHTS.get(width, 900)}
+    with closing(browser.new_context(viewport=size, color_scheme=scheme)) as context:
+        page = context.new_page()
+
+        def text(name: str) -> str:
+            return interface_text(language, name)
+
+        page.goto(f"{address}{language}")
+        page.get_by_label(text("text"), exact=True).wait_for()
+        page.wait_for_load_state("networkidle")
+        VIEWS[name](page, text)
+        page.wait_for_timeout(1000)  # dialogs slide in, images load
+        path = out / f"{name}-{width}-{scheme}-{language}.png"
+        page.screenshot(path=path)
+        if name == "learning":
+            switch_learning(page, text, "false")
+    return path
+
+
+def write_sheet(files: Sequence[Path], path: Path) -> None:
+    """Write small images of these files, with their names, as one JPEG file."""
+    images = [Image.open(file).convert("RGB") for file in files]
+    for image in images:
+        image.thumbnail((350, 320), Image.Resampling.LANCZOS)
+    width, height = max(image.width for image in images) + 8, max(image.height for image in images) + 24
+    columns = 1440 // width
+    sheet = Image.new("RGB", (columns * width, -(-len(files) // columns) * height), "white")
+    for place, (file, image) in enumerate(zip(files, images, strict=True)):
+        x, y = place % columns * width + 4, place // columns * height
+        sheet.paste(image, (x, y + 18))
+        ImageDraw.Draw(sheet).text((x, y + 3), file.stem.split("-")[0].replace("_", " "), "black")
+    sheet.save(path, quality=55, optimize=True)
+
+
+def main() -> None:
+    """Draw what the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--widths", type=int, nargs="+", default=[1400, 800, 2560])
+    parser.add_argument("--schemes", nargs="+", default=["light", "dark"])
+    parser.add_argument("--languages", nargs="+", default=["en"])
+    parser.add_argument("--views", nargs="+", default=list(VIEWS), choices=list(VIEWS))
+    parser.add_argument("--address", help="of a running workbench, instead of one that is started")
+    parser.add_argument("--docs", action="store_true", help="replace the pictures of the documentation too")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        address = options.address or stack.enter_context(serving(folder))
+        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=program, args=["--no-sandbox"])
+        stack.callback(browser.close)
+        for width, scheme, language in product(options.widths, options.schemes, options.languages):
+            how: How = {"width": width, "scheme": scheme, "language": language}
+            files = [draw(browser, address, options.out, name, **how) for name in options.views]
+            write_sheet(files, options.out / f"sheet-{width}-{scheme}-{language}.jpg")
+    if options.docs:
+        for name in IN_GUIDE:
+            picture = Image.open(options.out / f"{name}-1400-light-en.png").convert("RGB")
+            name = name if name == "workbench" else f"workbench_{name}"
+            picture.quantize(96, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(
+                DOCS / f"{name}.png", optimize=True
+            )
+        for sheet in options.out.glob("sheet-*-en.jpg"):
+            shutil.copy(sheet, DOCS / sheet.name.replace("sheet-", "workbench_").replace("-en", ""))
+
+
+if __name__ == "__main__":
+    main()
