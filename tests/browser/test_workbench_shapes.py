@@ -21,12 +21,18 @@ def point(window: Page, x: float, y: float) -> tuple[float, float]:
     return box["x"] + x * box["width"] / 700, box["y"] + y * box["height"] / 400
 
 
-def wait_for_frames(window: Page) -> None:
-    """Wait until the page has its place, to which it does not glide where less motion is asked for."""
-    window.evaluate("new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))")
+def wait_for_place(window: Page) -> None:
+    """Wait until the page has its place, which the image of the line above it moves when it is loaded."""
+    window.wait_for_function("""async () => {
+        const place = () => JSON.stringify(document.querySelector(".page-view-layer").getBoundingClientRect());
+        const before = place();
+        await new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)));
+        return [...document.images].every(image => image.complete) && place() === before;
+    }""")
 
 
 def drag(window: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    wait_for_place(window)
     window.mouse.move(*point(window, *start))
     window.mouse.down()
     window.mouse.move(*point(window, *end), steps=4)
@@ -39,14 +45,14 @@ def shaping(window: Page) -> Page:
     window.keyboard.press("Alt+e")
     window.keyboard.press("Alt+f")
     expect(window.get_by_role("toolbar", name="Change shapes (Alt+E)")).to_be_visible()
-    wait_for_frames(window)
+    wait_for_place(window)
     return window
 
 
 def test_zoom_pan_and_turn(window: Page) -> None:
     picture = window.get_by_role("img", name="Page")
     window.keyboard.press("Alt+f")
-    wait_for_frames(window)
+    wait_for_place(window)
     whole = picture.bounding_box()
     view = window.locator(".page-view-window").bounding_box()
     assert whole is not None
@@ -61,7 +67,7 @@ def test_zoom_pan_and_turn(window: Page) -> None:
     )
     window.keyboard.press("Alt+f")
     window.keyboard.press("Alt+t")
-    wait_for_frames(window)
+    wait_for_place(window)
     turned = picture.bounding_box()
     assert turned is not None
     assert turned["height"] > turned["width"], "the page lies on its side"
@@ -108,21 +114,20 @@ def test_lines_are_drawn_reshaped_cut_merged_and_deleted(shaping: Page, store: C
     for _ in range(12):
         shaping.keyboard.press("Alt+z")
     eventually(shaping, lambda: store.lines(1)[0].outline.box == box)
-    shaping.locator(".page-view-window").focus()
     shaping.keyboard.press("k")
     drag(shaping, (300, 20), (300, 140))
     expect(field).to_have_value("первая")
     assert texts(store)[:3] == ["первая", "строка", "вторая строка"]
 
-    shaping.mouse.click(*point(shaping, 100, 80))
-    shaping.keyboard.down("Shift")
+    wait_for_place(shaping)
     shaping.mouse.click(*point(shaping, 400, 80))
+    expect(field).to_have_value("строка")
+    shaping.keyboard.down("Shift")
+    wait_for_place(shaping)
+    shaping.mouse.click(*point(shaping, 100, 80))
     shaping.keyboard.up("Shift")
-    shaping.locator(".page-view-window").focus()
     shaping.keyboard.press("m")
     expect(field).to_have_value("первая строка")
-
-    shaping.locator(".page-view-window").focus()
     shaping.keyboard.press("Delete")
     expect(field).to_have_value("вторая строка")
     for _ in range(5):
@@ -130,6 +135,29 @@ def test_lines_are_drawn_reshaped_cut_merged_and_deleted(shaping: Page, store: C
     expect(shaping.get_by_role("listitem")).to_have_count(3)
     everything = [text for page in TEXTS for text in page]
     eventually(shaping, lambda: texts(store) == everything)
+
+
+def test_keys_stay_with_the_page_until_somebody_writes(shaping: Page, store: CorrectionStore) -> None:
+    field, view = shaping.get_by_label(FIELD), shaping.locator(".page-view-window")
+    shaping.mouse.click(*point(shaping, 300, 190))
+    expect(field).to_have_value(TEXTS[0][1])
+    expect(view).to_be_focused()
+    shaping.get_by_role("button", name="Add a line below").click()
+    expect(field).to_have_value("")
+    expect(view).to_be_focused()
+    shaping.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    shaping.keyboard.type("новая")
+    shaping.keyboard.press("Enter")
+    expect(field).to_have_value(TEXTS[0][2])
+    expect(field).to_be_focused()
+    assert [line.text for line in store.lines(1)] == [*TEXTS[0][:2], "новая", TEXTS[0][2]]
+    view.focus()
+    shaping.keyboard.press("Alt+z")
+    expect(field).to_have_value("")
+    expect(view).to_be_focused()
+    shaping.keyboard.press("Alt+e")
+    expect(field).to_be_focused()
 
 
 def test_two_people_are_warned_of_changes_to_one_shape(shaping: Page, store: CorrectionStore) -> None:

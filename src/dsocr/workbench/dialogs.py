@@ -33,7 +33,7 @@ KEYS = (
     ("Alt+F  L  T  C", "key_fit"),
     ("Alt+V", "key_read"),
     ("Alt+E", "key_shape"),
-    ("B  N  K  M  G  Del  [  ]", "key_shapes"),
+    ("B  N  K  M  G  Del  [  ]  Enter", "key_shapes"),
     ("Tab  ←↑→↓  Ins  Del", "key_points"),
     ("F1  Alt+H  ?", "key_help"),
 )

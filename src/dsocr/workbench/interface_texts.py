@@ -130,8 +130,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "key_read": ("page and field only, in full screen", "только страница и поле, во весь экран"),
     "key_shape": ("change shapes: lines, regions, reading order", "изменить разметку: строки, области, порядок"),
     "key_shapes": (
-        "there: draw, line below, cut, merge, region, delete, order",
-        "в ней: нарисовать, строка ниже, разрезать, объединить, область, удалить, порядок",
+        "there: draw, line below, cut, merge, region, delete, order; to the text",
+        "в ней: нарисовать, строка ниже, разрезать, объединить, область, удалить, порядок; к тексту",
     ),
     "key_points": (
         "there: next handle; move it or the shape; add, remove a point",

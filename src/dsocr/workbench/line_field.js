@@ -23,6 +23,9 @@ const MARK_BY_CODE = {
 const QUEUED = ["next", "previous", "undo"]; // may be requested before the result of the last action is visible
 const RESEND_AFTER = 3000; // ms without an answer
 
+// Keys go to the page while its shapes are changed, whichever line is selected meanwhile.
+const isShaping = () => Boolean(document.activeElement?.closest(".page-view.shaping"));
+
 export default {
   template: `<q-input ref="input" :model-value="text" @update:model-value="edited" />`,
   props: {
@@ -49,12 +52,14 @@ export default {
   },
   mounted() {
     document.addEventListener("keydown", this.keyPressed);
+    document.addEventListener("dsocr-write", this.focus);
     this.$refs.input.nativeEl.addEventListener("beforeinput", this.beforeInput);
     this.show(this.state);
     if (this.returnTo !== undefined && this.returnTo !== this.line.number) this.act("go", this.returnTo);
   },
   unmounted() {
     document.removeEventListener("keydown", this.keyPressed);
+    document.removeEventListener("dsocr-write", this.focus);
     clearTimeout(this.timer);
   },
   watch: {
@@ -63,6 +68,9 @@ export default {
     },
   },
   methods: {
+    focus() {
+      this.$refs.input.nativeEl.focus();
+    },
     edited(text) {
       const { number, version, text: stored } = this.line;
       this.text = this.expand(text ?? "");
@@ -134,8 +142,10 @@ export default {
     },
     resume(moved) {
       const input = this.$refs.input.nativeEl;
-      input.focus();
-      if (moved) input.setSelectionRange(input.value.length, input.value.length);
+      if (!isShaping()) {
+        input.focus();
+        if (moved) input.setSelectionRange(input.value.length, input.value.length);
+      }
       if (this.typedAhead) {
         input.setRangeText(this.typedAhead, input.selectionStart, input.selectionEnd, "end");
         this.typedAhead = "";

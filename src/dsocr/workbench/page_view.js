@@ -367,6 +367,7 @@ export default {
       const by = arrow?.map((one) => one * (event.shiftKey ? 10 : 1));
       const command = SHAPE_COMMAND_BY_CODE[event.code];
       if (event.key === "Enter" && this.sketch.length) this.finishSketch();
+      else if (event.key === "Enter" && !this.tool) this.write();
       else if (arrow && part) this.whenAnswered(() => this.movePoint(part, Number(point), by));
       else if (arrow && (this.chosen.length || this.chosenRegion)) this.whenAnswered(() => this.shift(by));
       else if (event.code === "Delete" && part) this.whenAnswered(() => this.removePoint(part, Number(point)));
@@ -400,13 +401,16 @@ export default {
       if (["lineBelow", "earlier", "later"].includes(name)) return this.chosen.length === 1;
       return name !== "remove" || this.chosen.length > 0 || this.chosenRegion !== null;
     },
+    write() {
+      // the field for the line is another component
+      document.dispatchEvent(new Event("dsocr-write"));
+    },
     run(name) {
       if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen));
       else if (name in TOOL_BY_COMMAND) {
         const tool = this.tool === TOOL_BY_COMMAND[name] ? null : TOOL_BY_COMMAND[name];
         this.stop();
         this.tool = tool;
-        this.$refs.window.focus({ preventScroll: true });
       } else if (name === "zoomIn" || name === "zoomOut") this.zoom(name === "zoomIn" ? ZOOM_STEP : 1 / ZOOM_STEP);
       else if (name === "actualSize") this.zoom(1 / this.at.scale);
       else if (name === "fitPage" || name === "fitLine") {
@@ -423,9 +427,12 @@ export default {
         this.stop();
         this.chosen = this.shaping && this.selected ? [this.selected] : [];
         this.chosenRegion = null;
-        if (this.shaping) this.$refs.window.focus({ preventScroll: true });
+        if (!this.shaping) this.write();
       } else if (name === "findAgain") this.send(name, []);
       else if (name === "remove") this.whenAnswered(() => this.remove());
+      // a button would keep the focus, and its keys
+      if (this.shaping && (name === "shape" || this.shapeTools.some(([tool]) => tool === name)))
+        this.$refs.window.focus({ preventScroll: true });
     },
     remove() {
       if (this.chosenRegion) this.send("removeRegion", [], this.chosenRegion);
