@@ -247,9 +247,11 @@ def code_of(*paths: object, **options: Any) -> str:
     return caught.value.code
 
 
-def test_a_single_run_gives_base_and_adapter(better: RunFolder) -> None:
+def test_a_single_run_is_compared_with_its_base(better: RunFolder, tmp_path: Path) -> None:
     found = compare_paths([str(better.path)])
-    assert names(found) == ["base", "adapter"]
+    assert names(found) == ["base", "fair"]
+    named_base = Path(shutil.copytree(better.path, tmp_path / "base"))
+    assert names(compare_paths([str(named_base)])) == ["base", "trained"]
     assert {line.id for line in found.systems[0].lines} == found.images.keys()
     assert found.about["split"] == "test"
 
@@ -318,7 +320,7 @@ def test_runs_are_compared_without_images_when_their_dataset_is_gone(
     run = make_evaluated_run(tmp_path / "r", copy, {"base": misread, "adapter": read_better})
     shutil.rmtree(copy)
     found = compare_paths([str(run.path)])
-    assert (names(found), found.images) == (["base", "adapter"], {})
+    assert (names(found), found.images) == (["base", "r"], {})
     assert code_of(run.path, table) == "no-dataset"
 
 

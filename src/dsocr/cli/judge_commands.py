@@ -35,7 +35,7 @@ def evaluate(
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
     split: Annotated[Split, typer.Option(help="Split to score.")] = Split.TEST,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first samples only, this many.")] = None,
-    base: Annotated[bool, typer.Option(help="Also score the base without the adapter.")] = True,
+    base: Annotated[bool, typer.Option(help="Also score the base as it was before training.")] = True,
     report: Annotated[bool, typer.Option(help="Also write report.html, a page with images of the lines.")] = True,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
@@ -50,7 +50,7 @@ def evaluate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score an adapter on lines it never saw, beside its base."""
+    """Score a run on lines it never saw, beside its base."""
     if folds:
         if dataset or split != Split.TEST or limit or calibrate or second:
             message = "--folds scores all lines of the run's own dataset"

@@ -52,7 +52,7 @@ def export(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export an adapter, or the base with the adapter merged in; or publish a run or a dataset on the Hub."""
+    """Export a run for other programs, or publish a run or a dataset on the Hub."""
     from dsocr.api import export
 
     if repo is not None:

@@ -40,7 +40,7 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print the result of --dry-run as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an adapter, or resume an interrupted training."""
+    """Train a reader, or resume an interrupted training."""
     from dsocr.config import load_config
     from dsocr.io.processes import rank_and_count
     from dsocr.runs import RunFolder

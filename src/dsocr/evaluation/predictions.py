@@ -15,7 +15,7 @@ from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import LineScore, load_lines, score_lines, writer_statuses
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
 from dsocr.evaluation.statistics import clusters_of
 from dsocr.inference.prediction_files import (
     MatchedText,
@@ -46,7 +46,7 @@ def compare_paths(
 ) -> Comparison:
     """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
 
-    A single run gives its base and its adapter; `base` puts the first run's base before the others. Predictions are
+    One run alone is compared with its base; `base` puts the first run's base before the others. Predictions are
     scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
     compared, and predictions may have any lines. `pool_seeds` makes one system of runs that differ in seed alone.
     Raises DsocrError if something cannot be read, or runs were evaluated on different lines.
@@ -70,7 +70,7 @@ def compare_paths(
     with text_encoding(encoding):
         for name, path in named:
             if path in runs:
-                systems.append(runs[path].system("adapter" if alone else name, "adapter"))
+                systems.append(runs[path].system("trained" if alone and name == "base" else name, "adapter"))
             else:
                 assert opened is not None
                 score = _score_page_file if pages else _score_file
@@ -167,7 +167,7 @@ class _EvaluatedRun:
             hint = f"dsocr evaluate {typed(self.path.as_posix())}, without --no-base"
             raise RunError(f"was evaluated without its {model}", code="no-base", where=self.path, hint=hint)
         limit = self.card.settings.get("limit")
-        notes = [f"run {self.path.as_posix()}, {model}, scored {self.card.created_at}"]
+        notes = [f"run {self.path.as_posix()}, {MODEL_LABELS[model]}, scored {self.card.created_at}"]
         notes += [f"only the first {limit} lines were read"] if limit else []
         return System(name, self.lines[model], notes, trained=model == "adapter")
 

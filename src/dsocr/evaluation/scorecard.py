@@ -19,7 +19,7 @@ from dsocr import __version__
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
-from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
+from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, withheld_interval
 from dsocr.runs import to_json, write_atomically
 from dsocr.text import Marks, comparable
@@ -323,7 +323,7 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
 
 
 def render_table(card: Scorecard) -> str:
-    """Return the table of base and adapter, the notes, and the worst lines; ends with a newline."""
+    """Return the table of the base and the trained model, the notes, and the worst lines; ends with a newline."""
     sentences = (*card.notes, *card.uncertainty, card.definition)
     blocks = [_score_table(card), *(textwrap.fill(sentence, _WIDTH) for sentence in sentences)]
     if card.worst:
@@ -334,7 +334,7 @@ def render_table(card: Scorecard) -> str:
 def _score_table(card: Scorecard) -> str:
     only = next(iter(card.by_writer_status)) if len(card.by_writer_status) == 1 else None
     title = f"{card.split} split" + (f", {WRITER_STATUS_LABELS[only]}" if only else "")
-    rows = [(title, "base", "adapter"), *_score_rows("", card.scores)]
+    rows = [(title, *MODEL_LABELS.values()), *_score_rows("", card.scores)]
     for status, scores in card.by_writer_status.items():
         if not only:  # it would repeat the whole
             rows += [("", "", ""), (_status_title(status, scores), "", ""), *_score_rows("  ", scores)]

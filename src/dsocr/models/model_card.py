@@ -169,7 +169,7 @@ def _settings(settings: ReadingSettings) -> str:
             ),
         ),
     ]
-    note = "The adapter reads worse with other settings than these. Programs find them in `reading.json`."
+    note = "It reads worse with other settings than these. Programs find them in `reading.json`."
     return f"{note}\n\n{_table([('', ''), *rows])}"
 
 
@@ -177,15 +177,13 @@ def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
     if scores is None:
         return "Not scored yet; run `dsocr evaluate RUN`."
     base, adapter = scores["base"], scores["adapter"]
-    rows = [("", "base", "adapter")]
+    rows = [("", "base", "trained")]
     rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
     lines = (adapter or base or {}).get("lines")
     about = f"{lines} lines of the {scores['split']} split, read at {scores['created_at']}. {scores['definition']}"
     about += " In brackets: 95 % intervals."
     if scale != 1:
-        about = (
-            f"These are the scores of the adapter at full scale, not of this export at a scale of {scale:g}. {about}"
-        )
+        about = f"These are the scores at full scale, not of this export at a scale of {scale:g}. {about}"
     return f"{_table(rows)}\n\n{about}"
 
 

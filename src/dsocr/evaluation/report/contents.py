@@ -14,12 +14,13 @@ from dsocr.evaluation.evaluate import open_scored_dataset
 from dsocr.evaluation.metrics import describe_change, format_change_interval, percentage
 from dsocr.evaluation.report.lines import Chapter, Images, chapters_of
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import LineScore, Score, load_lines
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import counted, percent
 from dsocr.runs import History, RunFolder, read_history
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
+_SPOKEN = {"base": "the base", "adapter": "the trained model"}
 _CHECKED = 0.1
 """The share of lines whose checking is described."""
 _UNBROKEN = re.compile(
@@ -62,8 +63,13 @@ class ReportContents:
 
     @property
     def names(self) -> list[str]:
-        """The readings, the base before the adapter."""
+        """The models of the readings, the base before what was trained."""
         return list(self.readings)
+
+    @property
+    def labels(self) -> list[str]:
+        """What tables call the readings."""
+        return [MODEL_LABELS[model] for model in self.readings]
 
     @property
     def scores(self) -> list[Score]:
@@ -86,7 +92,7 @@ class ReportContents:
         """The result as statistics say it, notes on it, and how far to trust it."""
         sentences = [*self.card.notes, *self.card.uncertainty]
         if len(self.readings) > 1:
-            found = compare([System(name, lines) for name, lines in self.readings.items()]).differences[-1]
+            found = compare([System(_SPOKEN[model], lines) for model, lines in self.readings.items()]).differences[-1]
             sentences = [*map(sentence, (found.summary, *found.test_results)), *sentences]
         standard = self.scores[-1].intervals.get("cer_cr2")
         if standard is not None and standard.bounds:
@@ -107,7 +113,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
         message = f"The lines are {counts}, but the scorecard is of {' and '.join(scored)}"
         raise RunError(message, code="evaluation-mixed", where=run.lines, hint="run `dsocr evaluate` again")
     lines = read_lines(readings.values())
-    chapters = chapters_of(lines, list(readings))
+    chapters = chapters_of(lines, [_SPOKEN[model] for model in readings])
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _find_images(run, dataset, card, shown)
     extras = [_guard_table(card.guard)] if card.guard else []
@@ -162,7 +168,7 @@ def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
     interval = format_change_interval(*bounds) if bounds else found.get("reason") or ""
     change, margin = describe_change(guard["increase"]), f"{guard['margin']:g}"
     row = tuple(map(unbroken, (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, interval, margin)))
-    head = ("guard set", "lines", "CER, base", "CER, adapter", "change", unbroken("95 % CI"), "margin, points")
+    head = ("guard set", "lines", "CER, base", "CER, trained", "change", unbroken("95 % CI"), "margin, points")
     text = unbroken(sentence(guard["message"]))
     return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["exceeds_margin"])
 
@@ -215,7 +221,7 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
             f"{run['run']}, trained on {run.get('dataset_source') or 'unknown lines'} from {run['base']}",
         )
     if digest := card.settings.get("adapter_sha256"):
-        yield "adapter", f"sha256 {digest}"
+        yield "weights", f"sha256 {digest}"
     yield "scored", f"{card.created_at} with dsocr {card.dsocr_version}"
     if "begun_at" in made:
         device = f" on {made['device']}" if made.get("device") else ""
@@ -268,7 +274,7 @@ def commands(contents: ReportContents) -> list[str]:
 
 
 def describe_in_words(card: Scorecard, confidence: Mapping[str, Any] | None) -> list[str]:
-    """Describe what the adapter (else the base) reads wrong; `confidence` is the run's confidence.json, if any."""
+    """Describe what the trained model (else the base) gets wrong; `confidence` is the run's confidence.json, if any."""
     return [*_describe_scores(card), *_describe_writers(card), *_describe_checking(confidence)]
 
 

@@ -15,7 +15,7 @@ from dsocr.evaluation.report.contents import ReportContents, commands, facts, ga
 from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, differences, illustrate, other_lines
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
-from dsocr.evaluation.scores import FAILURE_LABELS, Score, Scores
+from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
 
@@ -83,13 +83,13 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         changes=score_changes(contents.scores),
         other_counts=_other_counts(card, names),
         groups=_group_tables(card, names),
-        characters=character_tables({name: card.characters[name] for name in names}),
+        characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
         curves=[plot for plot in curves if plot.axis == "steps" and plot.title in _CURVES],
         svg=curve_svg,
         facts=list(facts(contents)),
         settings=list(settings(contents)),
         commands=commands(contents),
-        **line_context(contents.chapters, contents.lines, names, contents.images, progress),
+        **line_context(contents.chapters, contents.lines, contents.labels, contents.images, progress),
     )
 
 
