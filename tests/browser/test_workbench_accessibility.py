@@ -1,6 +1,7 @@
 """The window and its dialogs for people who do not see them, or not well: axe-core finds nothing serious."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -47,11 +48,24 @@ def test_the_window_and_its_dialogs(window: Page, scheme: Literal["light", "dark
     window.emulate_media(color_scheme=scheme)
     expect(window.locator(f"body.body--{scheme}")).to_have_count(1)
     assert list(findings(window)) == []
-    for key in ("F1", "Alt+r", "Alt+n", ""):
-        if key:
-            window.get_by_label(FIELD).press(key)
-        else:
-            window.get_by_role("button", name="Export").click()
+    menu = window.get_by_role("button", name="Menu")
+    for part, opener in ((".q-menu", menu), (".page-view-sliders", window.get_by_role("button", name="Contrast"))):
+        opener.click()
+        opened = window.locator(part)
+        expect(opened).to_be_visible()
+        assert [text for text, contrast in opened.evaluate(CONTRASTS) if contrast < 4.5] == []
+        assert list(findings(window, part)) == []
+        window.keyboard.press("Escape")
+        expect(opened).to_have_count(0)
+
+    def name() -> None:
+        menu.click()
+        window.get_by_role("menu").get_by_text("Your name").click()
+
+    field = window.get_by_label(FIELD)
+    openers: list[Callable[[], None]] = [partial(field.press, key) for key in ("F1", "Alt+r", "Alt+n")]
+    for open_dialog in (*openers, window.get_by_role("button", name="Export").click, name):
+        open_dialog()
         dialog = window.get_by_role("dialog")
         expect(dialog).to_be_visible()
         # axe mixes the dialog's background with what is dimmed behind it

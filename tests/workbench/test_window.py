@@ -5,6 +5,7 @@ import logging
 import pytest
 from lxml import html
 
+from dsocr.workbench.interface_texts import interface_text
 from dsocr.workbench.page_view import highlighted_html
 from dsocr.workbench.serving import _is_relevant
 
@@ -38,3 +39,8 @@ def test_only_browsers_that_left_early_are_not_logged(error: Exception | None, i
     info = None if error is None else (type(error), error, None)
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "message", None, info)
     assert _is_relevant(record) is is_logged
+
+
+def test_one_line_is_not_called_lines() -> None:
+    assert interface_text("en", "counts", reviewed=1, all=1) == "1 of 1 line reviewed"
+    assert interface_text("en", "counts", reviewed=1, all=21) == "1 of 21 lines reviewed"

@@ -1,5 +1,6 @@
 """Every text of the workbench's interface, in English and in Russian."""
 
+import re
 from typing import Literal
 
 Language = Literal["en", "ru"]
@@ -213,4 +214,5 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 def interface_text(language: Language, name: str, /, **values: object) -> str:
     """The text of that name in a language, with values filled in."""
-    return _WORDS[name][language == "ru"].format(**values)
+    text = _WORDS[name][language == "ru"].format(**values)
+    return re.sub(r"\b1 lines\b", "1 line", text)

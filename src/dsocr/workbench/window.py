@@ -119,9 +119,9 @@ class Window:
 
     def _build_menu(self) -> None:
         with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
-            ui.menu_item(self._t("search"), self._search)
-            ui.menu_item(self._t("your_name"), self._ask_name)
-            ui.menu_item(self._t("keys"), lambda: open_help_dialog(self._t))
+            actions = {"search": self._search, "your_name": self._ask_name, "keys": lambda: open_help_dialog(self._t)}
+            for name, action in actions.items():
+                ui.menu_item(self._t(name), action).props("role=menuitem")
 
     def _build_learning_switch(self) -> None:
         learner = self._session.learner
@@ -139,7 +139,7 @@ class Window:
             self._line_image.on("error", self._show_image_error)
             self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
-                self._highlighted = ui.html(sanitize=False).classes("text-xl grow")
+                self._highlighted = ui.html(sanitize=False).classes("text-xl grow min-h-7")
                 self._state = ui.badge().props("outline")
             marks = {**MARKS, "mark_gap": ("", GAPS[self._language])}
             shorthands = self._keyboard.shorthands
