@@ -12,10 +12,11 @@ from lxml import etree
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
-from dsocr.document import SkipReason, Split
+from dsocr.document import Outline, SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export, export_dataset, export_log
+from dsocr.workbench.shape_changes import add_region
 from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
 from tests.raising import raises_code
@@ -200,6 +201,23 @@ def test_other_formats_get_new_files(empty_store: CorrectionStore, archive: Arch
         export(empty_store, archive, tmp_path / "out", to=to, accepted_only=False)
     report = export(empty_store, archive, tmp_path / "out", to=to, accepted_only=True, overwrite=True)
     assert report.texts == 1
+
+
+def test_a_region_without_lines_is_reported_where_a_new_file_cannot_hold_it(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
+) -> None:
+    corner = Outline((0, 390, 20, 399), ((0, 390), (20, 390), (20, 399), (0, 399)))
+    add_region(empty_store, 1, corner, "marginalia", who="anna")
+    (skipped,) = export(empty_store, archive, tmp_path / "alto", to="alto", accepted_only=False).skipped
+    assert (skipped.reason, skipped.where) == (SkipReason.UNWRITABLE, "scan-1")
+    assert "marginalia" in skipped.message
+    assert (
+        export(empty_store, archive, tmp_path / "page", to="page", accepted_only=False).skipped == []
+    )  # the file's own, filled
+    assert "marginalia" in (tmp_path / "page" / "page" / "scan-1.xml").read_text(encoding="utf-8")
+    assert (
+        export(empty_store, archive, tmp_path / "tsv", to="tsv", accepted_only=False).skipped == []
+    )  # which has no regions at all
 
 
 @pytest.mark.parametrize("content", [pytest.param(None, id="missing"), pytest.param(PAGE, id="changed meanwhile")])

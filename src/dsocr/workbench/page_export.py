@@ -91,6 +91,9 @@ def export(
 
         if rest:
             with closing(target.open_writer(folder, ())) as writer:
+                if target.keeps_regions:
+                    for page, lines, regions in rest:
+                        _note_empty_regions(page, lines, regions, notes)
                 for new in PageFitter(read, NamePatterns({}), target).pages(notes):
                     for skipped in writer.add(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
@@ -166,6 +169,18 @@ def _fill_file(
         message = f"its file cannot be filled, so a new one is written: {error.message}"
         notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup or page.name, message))
         return None
+
+
+def _note_empty_regions(
+    page: StoredPage, lines: Sequence[StoredLine], regions: Mapping[int, StoredRegion], notes: SourceReport
+) -> None:
+    """Note the regions without lines, since a new file has the regions of its lines."""
+    for number in regions.keys() - {line.region for line in lines}:
+        region = regions[number]
+        message = (
+            f"region {region.name or number} ({region.kind or 'no type'}) has no lines, so it is not in the new file"
+        )
+        notes.skip(Skipped(SkipReason.UNWRITABLE, page.name, message))
 
 
 def _write_image(archive: Archive, page: StoredPage, folder: Path, notes: SourceReport) -> None:
