@@ -92,8 +92,8 @@ def export(
         if rest:
             with closing(target.open_writer(folder, ())) as writer:
                 if target.keeps_regions:
-                    for page, lines, regions in rest:
-                        _note_empty_regions(page, lines, regions, notes)
+                    for page_and_shapes in rest:
+                        _note_empty_regions(*page_and_shapes, notes)
                 for new in PageFitter(read, NamePatterns({}), target).pages(notes):
                     for skipped in writer.add(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
