@@ -45,14 +45,14 @@ BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
     "convert": (dsocr.convert,),
     "audit": (dsocr.audit, audit),
     "synthesize": (dsocr.synthesize,),
-    "train": (dsocr.train,),
-    "forecast": (forecast,),
-    "tune": (tune,),
+    "train": (dsocr.train, dsocr.dry_run),
+    "forecast": (dsocr.forecast, forecast),
+    "tune": (dsocr.tune, tune),
     "evaluate": (dsocr.evaluate, dsocr.Run.evaluate),
     "report": (write_report, dsocr.Run.report),
     "compare": (dsocr.compare,),
     "transcribe": (dsocr.transcribe, dsocr.Reader.transcribe),
-    "suggest": (suggest,),
+    "suggest": (dsocr.suggest, suggest),
     "export": (dsocr.export, dsocr.Run.export),
 }
 """The functions behind each command; the other commands have none with options of their own."""
@@ -139,6 +139,12 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
     assert report.estimated_cer is not None
     assert again.estimated_cer is not None
     assert report.estimated_cer.cer == pytest.approx(again.estimated_cer.cer, abs=0.01)
+
+    (tmp_path / "new").mkdir()
+    for number, sample in enumerate(dataset.samples("test")[:2]):
+        shutil.copy(str(sample.image), tmp_path / "new" / f"{number}.png")
+    queue = dsocr.suggest(run, tmp_path / "new", tmp_path / "queue", count=1)
+    assert (queue.untranscribed, len(queue.choices)) == (2, 1)
 
     dsocr.export(run, tmp_path / "export")
     assert dsocr.load(tmp_path / "export").read(image).text == alone.text

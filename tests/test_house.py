@@ -31,7 +31,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
     "errors | text | document | outlines | config | images | io | runs | html | formats | data models"
-    " | inference | evaluation | training | publish | console | api | server | workbench | doctor | cli | __main__"
+    " | inference | evaluation | training | publish | console | api | planning | server | workbench | doctor | cli"
+    " | __main__"
 )
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dsocr.api import (
         Reader,
         Run,
-        audit,
         compare,
         convert,
         evaluate,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from dsocr.evaluation.metrics import cer, wer
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.io.web import FetchOptions
+    from dsocr.planning import audit, dry_run, forecast, suggest, tune
     from dsocr.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -55,15 +55,19 @@ __all__ = [
     "cer",
     "compare",
     "convert",
+    "dry_run",
     "evaluate",
     "export",
+    "forecast",
     "load",
     "load_config",
     "prepare",
     "push",
+    "suggest",
     "synthesize",
     "train",
     "transcribe",
+    "tune",
     "wer",
 ]
 
@@ -74,6 +78,7 @@ _MODULES = {
     "dsocr.evaluation.metrics": ("cer", "wer"),
     "dsocr.evaluation.scorecard": ("Scorecard",),
     "dsocr.io.web": ("FetchOptions",),
+    "dsocr.planning": ("audit", "dry_run", "forecast", "suggest", "tune"),
     "dsocr.training.trainer": ("Trainer",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

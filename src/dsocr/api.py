@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dsocr.evaluation.compare import Comparison
-    from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.engines import Cluster, RemoteEngine
@@ -50,7 +49,7 @@ R = TypeVar("R")
 
 
 @contextmanager
-def _progress(progress: ProgressCallback | None, label: str, unit: str) -> "Iterator[ProgressCallback | None]":
+def progress_bar(progress: ProgressCallback | None, label: str, unit: str) -> "Iterator[ProgressCallback | None]":
     """The caller's callback, else a progress bar if one can be drawn."""
     printer = Printer()
     if progress is not None or not printer.interactive:
@@ -60,7 +59,7 @@ def _progress(progress: ProgressCallback | None, label: str, unit: str) -> "Iter
             yield bar
 
 
-def _without_note(progress: ProgressCallback | None) -> "Callable[[int, int, str], None] | None":
+def without_note(progress: ProgressCallback | None) -> "Callable[[int, int, str], None] | None":
     """A callback that gets no note on what is done now."""
     return None if progress is None else lambda done, total, note: progress(done, total)
 
@@ -70,7 +69,7 @@ def _with_progress(function: Callable[P, R], label: str, unit: str) -> Callable[
 
     @wraps(function)
     def shown(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _progress(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
+        with progress_bar(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
             return function(*args, **{**kwargs, "progress": progress})  # type: ignore[arg-type]
 
     return shown
@@ -111,7 +110,7 @@ def train(
     from dsocr.io.processes import rank_and_count
     from dsocr.training.train import train as run_training
 
-    complete = _training_config(config, dataset, {**(changes or {}), **keys})
+    complete = training_config(config, dataset, {**(changes or {}), **keys})
     printer = Printer(quiet=rank_and_count()[0] > 0)
     with training_progress(printer) as (on_progress, on_stage):
         result = run_training(
@@ -126,11 +125,12 @@ def train(
     return Run(result.run.path)
 
 
-def _training_config(
+def training_config(
     config: "StrPath | RunConfig | Mapping[str, Any] | None",
     dataset: "StrPath | Dataset | None",
     settings: dict[str, Any],
 ) -> RunConfig:
+    """Return the configuration of a training from what its caller gave; `settings` win over `config`."""
     changes = expand_keys(settings)
     if isinstance(dataset, Dataset):
         changes |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
@@ -192,14 +192,14 @@ def evaluate(
             raise ConfigError(message, code="option-invalid", hint=hint)
         from dsocr.training.folds import cross_validate, recipe_of
 
-        with _progress(progress, "cross-validating", "lines") as callback:
+        with progress_bar(progress, "cross-validating", "lines") as callback:
             return cross_validate(
-                recipe_of(_path(run)), with_base=with_base, overwrite=overwrite, progress=_without_note(callback)
+                recipe_of(run_path(run)), with_base=with_base, overwrite=overwrite, progress=without_note(callback)
             )
     from dsocr.evaluation.evaluate import evaluate as score
 
-    folder = RunFolder.open(_path(run))
-    with _progress(progress, "reading", "lines") as callback:
+    folder = RunFolder.open(run_path(run))
+    with progress_bar(progress, "reading", "lines") as callback:
         return score(
             folder,
             dataset=None if dataset is None else Path(dataset),
@@ -207,48 +207,8 @@ def evaluate(
             limit=limit,
             with_base=with_base,
             calibrate=calibrate,
-            second=_places(second),
+            second=places_of(second),
             progress=callback,
-        )
-
-
-def audit(
-    dataset: "StrPath | Dataset",
-    *,
-    output: StrPath | None = None,
-    folds: int | None = None,
-    lines: int = 100,
-    overwrite: bool = False,
-    changes: Mapping[str, object] | None = None,
-    progress: ProgressCallback | None = None,
-    **keys: Any,
-) -> "Audit":
-    """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
-
-    Args:
-        dataset: A dataset folder.
-        output: Work folder, in which a stopped audit resumes; `runs/NAME-audit` if None.
-        folds: Number of folds to draw for a dataset without any; five if None.
-        lines: Lines on the page and in the table.
-        overwrite: Train again what was trained on other data or with other settings.
-        changes: Dotted keys of the configuration and their values, as in `train`.
-        progress: Called with the work done and in total, in lines, instead of a progress bar.
-        keys: Keys of the configuration, as `base="nano"` or `max_steps=200`.
-
-    Every line is read by a model that was trained without its fold. Takes minutes with the default base.
-    """
-    from dsocr.training.audit import audit as audit_lines
-
-    folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
-    with _progress(progress, "auditing", "lines") as callback:
-        return audit_lines(
-            folder,
-            output=None if output is None else Path(output),
-            folds=folds,
-            lines=lines,
-            changes=expand_keys({**(changes or {}), **keys}),
-            overwrite=overwrite,
-            progress=_without_note(callback),
         )
 
 
@@ -272,7 +232,7 @@ def compare(
     from dsocr.evaluation.predictions import compare_paths
 
     return compare_paths(
-        [system if isinstance(system, str) else str(_path(system)) for system in systems],
+        [system if isinstance(system, str) else str(run_path(system)) for system in systems],
         base=base,
         dataset=None if dataset is None else Path(dataset),
         split=None if split is None else Split(split),
@@ -330,17 +290,17 @@ def transcribe(
     from dsocr.inference.transcribe import transcribe as transcribe_pages
 
     reader = run if isinstance(run, Reader) else None
-    folder = RunFolder.to_read_with(_path(run)) if not isinstance(run, Reader) else run._run
+    folder = RunFolder.to_read_with(run_path(run)) if not isinstance(run, Reader) else run._run
     if folder is None:
         message = "transcribing documents needs a run or an exported adapter, not a base alone"
         raise ModelError(message, code="adapter-missing", hint="read() works with a base")
     combiner = None
-    if places := _places(second):
+    if places := places_of(second):
         from dsocr.evaluation.second_reader import make_combiner
 
-        with _progress(None, "fitting the vote", "lines") as callback:
+        with progress_bar(None, "fitting the vote", "lines") as callback:
             combiner = make_combiner(folder, places, callback)
-    with _progress(progress, "transcribing", "pages") as callback:
+    with progress_bar(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
             folder,
             [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(one) for one in inputs],
@@ -379,7 +339,7 @@ def export(
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.models.export_target import require_free_target, require_separate
 
-    folder, target = RunFolder.open(_path(run)), Path(output)
+    folder, target = RunFolder.open(run_path(run)), Path(output)
     require_free_target(target, overwrite=overwrite)
     require_separate(target, [folder.adapter])
     if form == "merged":
@@ -390,7 +350,7 @@ def export(
     scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
     if form != "merged":
         return export_adapter(folder, target, form, scores=scores, scale=scale, overwrite=overwrite)
-    with _progress(progress, "writing", "tensors") as callback:
+    with progress_bar(progress, "writing", "tensors") as callback:
         return export_merged(folder, target, scores=scores, scale=scale, overwrite=overwrite, progress=callback)
 
 
@@ -419,7 +379,7 @@ def push(
     """
     from dsocr.publish import push as send
 
-    folder = source.folder if isinstance(source, Dataset) else _path(source)
+    folder = source.folder if isinstance(source, Dataset) else run_path(source)
     options = {"license": license, "form": form, "about": about, "private": private, "dry_run": dry_run}
     return send(folder, repo, confirm=lambda publication: yes, **options)  # type: ignore[arg-type]
 
@@ -455,7 +415,7 @@ class Run:
         """Write the report of the last evaluation, by default `report.html` in the run; return its path."""
         from dsocr.evaluation.report.report import write_report
 
-        with _progress(None, "drawing", "lines") as callback:
+        with progress_bar(None, "drawing", "lines") as callback:
             page, _ = write_report(
                 self._folder,
                 dataset=None if dataset is None else Path(dataset),
@@ -563,9 +523,11 @@ class Reader:
         return f"Reader({'base' if self._run is None else str(self._run.path)!r})"
 
 
-def _places(second: "StrPath | Sequence[StrPath]") -> list[str]:
+def places_of(second: "StrPath | Sequence[StrPath]") -> list[str]:
+    """Return the places of other readers as texts."""
     return [str(second)] if isinstance(second, (str, Path)) else list(map(str, second))
 
 
-def _path(run: "StrPath | Run") -> Path:
+def run_path(run: "StrPath | Run") -> Path:
+    """Return the folder of a run."""
     return run.path if isinstance(run, Run) else Path(run)

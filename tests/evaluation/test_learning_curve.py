@@ -135,7 +135,7 @@ FALLING = [point(100, 0.30), point(200, 0.22), point(400, 0.165), point(800, 0.1
 
 def test_a_forecast_as_text_and_json() -> None:
     forecast = Forecast.compute("validation", FALLING[::-1], more=[300, 800], targets=[0.1])
-    more, further, target, check, fall = forecast.sentences()
+    more, further, target, check, fall = forecast.sentences
     assert fall.startswith("check: 24% fewer errors than with 400 lines")
     assert forecast.measured_fall == pytest.approx(1 - 0.125 / 0.165)
     assert forecast.fall_inside
@@ -163,7 +163,7 @@ def test_an_unpredictable_curve_is_an_error(
     points: list[CurvePoint], more: list[int], targets: list[float], sentence: str
 ) -> None:
     forecast = Forecast.compute("validation", points, more=more, targets=targets)
-    assert sentence in " ".join(forecast.sentences())
+    assert sentence in " ".join(forecast.sentences)
     written = json.loads(json.dumps(forecast.to_dict(), allow_nan=False))
     assert [one["in_range"] for one in written["more"]] in ([], [False])
 
@@ -175,7 +175,7 @@ def test_a_wrong_prediction_of_the_largest_training_is_reported() -> None:
     assert not held_out["inside"]
     assert not held_out["fall"]["inside"]
     assert held_out["fall"]["measured"] < held_out["fall"]["low"] < held_out["fall"]["expected"]
-    assert sum("OUTSIDE" in sentence for sentence in wrong.sentences()) == 2
+    assert sum("OUTSIDE" in sentence for sentence in wrong.sentences) == 2
     assert Forecast.compute("test", FALLING[:3], more=[], targets=[]).held_out is None
 
 

@@ -142,7 +142,7 @@ def test_a_forecast_shows_points_curve_and_sentences(sizes: int, has_curve: bool
     found = forecast(sizes, [300])
     page = Page(render_forecast(found, "<script>alert(1)</script>"))
     assert "script" not in page.tags
-    assert all(sentence in page.words for sentence in found.sentences())
+    assert all(sentence in page.words for sentence in found.sentences)
     assert ("95 % interval" in page.words) == ("expected" in page.words) == has_curve
     assert "trained and scored" in page.words
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
@@ -43,8 +44,9 @@ def with_rows(config: RunConfig, folder: Path, rewrite: Rewrite) -> RunConfig:
 
 
 def plan_of(config: RunConfig) -> Plan:
-    found = dry_run(config, preflight=False)
+    found = dsocr.dry_run(config, preflight=False)
     assert found.plan is not None
+    assert len(str(found).splitlines()) >= len(found.checks)
     return found.plan
 
 

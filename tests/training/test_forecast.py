@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import dsocr
 from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
@@ -151,14 +152,14 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     base = str(toy_family.write_base(tmp_path / "base"))
     config = changed(small_config, base=base, training={"max_steps": 2}, validation={"every_steps": 2})
     steps: list[tuple[int, int]] = []
-    result = forecast(
-        config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note: steps.append((done, total))
+    result = dsocr.forecast(
+        config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total: steps.append((done, total))
     )
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [point.samples for point in result.points] == [0, 8, 16], "the base is read, too"
     assert result.points[0].cer > 0
     assert (config.output / "forecast" / "forecast.png").stat().st_size > 1000
-    assert result.sentences() == [result.reason]
+    assert str(result) == result.reason
     assert is_trained(config)
     with raises_code("run-finished"):
         train(config)

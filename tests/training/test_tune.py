@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import dsocr
 from dsocr.config import RunConfig, load_config
 from dsocr.errors import Interrupted, ModelError
 from dsocr.evaluation.tuning import Trial, TuneResult
@@ -123,11 +124,11 @@ def test_a_search_that_was_killed_has_the_same_result(
 
 
 def test_settings_that_cannot_be_trained_are_listed(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
-    result = tune(config, search=("augmentation=none,medium",), trials=4, seeds=0)
+    result = dsocr.tune(config, search=("augmentation=none,medium",), trials=4, seeds=0)
     failed = [one for one in result.trials if one.state == "failed"]
     assert failed
     assert all(one.settings["training.augmentation"] == "medium" and "cannot be" in one.error for one in failed)
-    assert f"{len(failed)} failed" in result.sentences()[0]
+    assert f"{len(failed)} failed" in str(result)
     assert result.best is not None
     assert result.best.settings["training.augmentation"] != "medium"
 

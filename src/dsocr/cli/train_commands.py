@@ -132,12 +132,7 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
     if json:
         print_json(printer, result.to_dict())
         return 1 if result.errors else 0
-    for check in result.checks:
-        printer.result(f"{check.verdict:<8} {check.name}: {check.message}")
-        if check.fix:
-            printer.result(f"{'':<9}-> {check.fix}")
-        for line in check.details:
-            printer.result(f"{'':<11}{line}")
+    printer.result(str(result))
     if result.plan is not None:
         _print_plan(printer, result.plan)
     if result.errors:
@@ -233,7 +228,7 @@ def forecast(
     rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
     printer.table(["lines", "steps", f"{split} CER"], rows)
     printer.result("")
-    for sentence in result.sentences():
+    for sentence in result.sentences:
         printer.result(sentence)
     printer.message(f"\n{result.explanation}")
     printer.result(f"forecast: {RunFolder(settings.output).forecast / FORECAST_PAGE}")
@@ -303,7 +298,7 @@ def tune(
     if json:
         print_json(printer, result.to_dict())
         return
-    for sentence in result.sentences():
+    for sentence in result.sentences:
         printer.result(sentence)
     folder = RunFolder(settings.output).tune
     printer.result(f"report: {folder / TUNING_PAGE}")

@@ -326,8 +326,12 @@ class Forecast:
         """The training on the most samples."""
         return self.points[-1]
 
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+    @property
     def sentences(self) -> list[str]:
-        """Return the forecasts in words, then how well the largest training was predicted."""
+        """The forecasts in words, then how well the largest training was predicted."""
         if self.reason is not None:
             return [self.reason]
         sentences = [self._describe_more(expected) for expected in self.more]
@@ -440,7 +444,7 @@ class Forecast:
                 },
             },
             "reason": self.reason,
-            "sentences": self.sentences(),
+            "sentences": self.sentences,
         }
 
     def _in_range(self, count: float) -> bool:

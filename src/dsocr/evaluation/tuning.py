@@ -88,8 +88,12 @@ class TuneResult:
         """Whether the best settings are better than the configuration's beyond the noise of seeds."""
         return self.difference is not None and self.difference[2] < 0
 
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+    @property
     def sentences(self) -> list[str]:
-        """Return the result in sentences."""
+        """The result in sentences."""
         complete, stopped, failed = (
             sum(one.state == state for one in self.trials) for state in ("complete", "stopped", "failed")
         )

@@ -138,6 +138,14 @@ class DryRun:
         """The checks that failed; if there are none, the training would start and fit into memory."""
         return errors(self.checks)
 
+    def __str__(self) -> str:
+        lines = []
+        for check in self.checks:
+            lines.append(f"{check.verdict:<8} {check.name}: {check.message}")
+            lines += [f"{'':<9}-> {check.fix}"] if check.fix else []
+            lines += [f"{'':<11}{detail}" for detail in check.details]
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """Return checks and plan in JSON's types; `errors` has the names of the checks that failed."""
         return {
