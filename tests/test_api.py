@@ -22,6 +22,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
 from dsocr.inference.suggest import suggest
+from dsocr.models.family import family_of
 from dsocr.training.audit import audit
 from dsocr.training.forecast import forecast
 from dsocr.training.tune import tune
@@ -193,9 +194,33 @@ def test_a_run_that_is_not_there() -> None:
         dsocr.Run("nowhere")
 
 
-def code_of(name: str) -> str:
+def blocks_of(name: str) -> list[str]:
     text = (ROOT / name).read_text(encoding="utf-8")
-    return "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def code_of(name: str) -> str:
+    return "\n".join(blocks_of(name))
+
+
+def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks, loop = blocks_of("docs/guide/train.md")
+    called: dict[str, Any] = {}
+    monkeypatch.setitem(dsocr.__dict__, "train", called.update)
+    exec(compile(hooks, "train.md", "exec"), {})
+    (hook,) = called["callbacks"]
+    assert isinstance(hook, dsocr.Callback)
+    names: dict[str, Any] = {}
+    exec(compile(loop, "train.md", "exec"), names)
+    assert names["trainer"].state.step == 100
+    assert names["model"].weight.detach().numpy() == pytest.approx(1, abs=0.3)
+
+
+def test_a_reader_hands_out_what_reads(capfd: pytest.CaptureFixture[str]) -> None:
+    reader = dsocr.load("nano")
+    assert capfd.readouterr() == ("", "")
+    assert not reader.network.training
+    assert reader.processor.family == family_of(reader.network)
 
 
 def test_the_code_of_the_readme_runs(small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.io.web import FetchOptions
     from dsocr.planning import audit, dry_run, forecast, suggest, tune
+    from dsocr.training.callbacks import Callback
     from dsocr.training.trainer import Trainer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Callback",
     "ConfigError",
     "DataError",
     "Dataset",
@@ -79,6 +81,7 @@ _MODULES = {
     "dsocr.evaluation.scorecard": ("Scorecard",),
     "dsocr.io.web": ("FetchOptions",),
     "dsocr.planning": ("audit", "dry_run", "forecast", "suggest", "tune"),
+    "dsocr.training.callbacks": ("Callback",),
     "dsocr.training.trainer": ("Trainer",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

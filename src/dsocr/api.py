@@ -30,6 +30,8 @@ from dsocr.runs import READING, History, ReadingSettings, RunFolder, read_histor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from transformers import PreTrainedModel
+
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.confidence import Prediction
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
     from dsocr.inference.prediction_files import Missing
     from dsocr.inference.reader import LocalReader
     from dsocr.inference.transcribe import TranscribeReport
+    from dsocr.models.family import Processor
     from dsocr.models.model_card import Export
     from dsocr.publish import Publication
+    from dsocr.training.callbacks import Callback
 
 StrPath = str | Path
 ExportForm = Literal["merged", "peft", "vllm"]
@@ -87,9 +91,10 @@ def train(
     overwrite: bool = False,
     preflight: bool = True,
     changes: Mapping[str, object] | None = None,
+    callbacks: "Sequence[Callback]" = (),
     **keys: Any,
 ) -> "Run":
-    """Train an adapter, or resume an interrupted training.
+    """Train a reader, or resume an interrupted training.
 
     Args:
         config: A YAML file, a dataset folder, a mapping, or a `RunConfig`; None takes the defaults.
@@ -97,6 +102,7 @@ def train(
         overwrite: Replace a finished run in the same folder.
         preflight: Overfit a few samples first, to find mistakes in seconds.
         changes: Dotted keys of the configuration and their values, as `{"training.batch_size": 8}`.
+        callbacks: Your own hooks into the training; one may end it with `trainer.stop(save=True)`.
         keys: Keys of the configuration, as `base="nano"`, `output="runs/mine"`, `max_steps=500` or `adapter={"r": 16}`.
 
     Changes and keys win over `config`. Without `output`, the run goes to `runs/NAME`, named as the dataset. Shows
@@ -121,6 +127,7 @@ def train(
             on_stage=on_stage,
             on_warning=lambda finding: printer.complain(f"{finding.severity}: {finding.where}: {finding.message}"),
             on_message=printer.complain,
+            callbacks=callbacks,
         )
     return Run(result.run.path)
 
@@ -160,7 +167,7 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)
-    return Reader(LocalReader.of_base(str(source), revision))
+    return Reader(LocalReader.of_base(str(source), revision), name=str(source))
 
 
 def evaluate(
@@ -454,8 +461,8 @@ class Run:
 class Reader:
     """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
 
-    def __init__(self, local: "LocalReader", run: RunFolder | None = None) -> None:
-        self._local, self._run = local, run
+    def __init__(self, local: "LocalReader", run: RunFolder | None = None, *, name: str = "base") -> None:
+        self._local, self._run, self._name = local, run, name if run is None else str(run.path)
         self._reads_lines = run is not None and ReadingSettings.load(run.adapter).unit == "line"
 
     @overload
@@ -473,6 +480,17 @@ class Reader:
         several: Sequence[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
         predictions = list(self._local.read(self._open(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
+
+    @property
+    def network(self) -> "PreTrainedModel":
+        """The network that reads, with its adapter if it has one, in evaluation mode."""
+        network: PreTrainedModel = self._local.network
+        return network
+
+    @property
+    def processor(self) -> "Processor":
+        """What turns images and texts into the network's inputs, and its family."""
+        return self._local.processor
 
     def _open(self, image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
         """Return an image with its path, or its place if it has none."""
@@ -520,7 +538,7 @@ class Reader:
         )
 
     def __repr__(self) -> str:
-        return f"Reader({'base' if self._run is None else str(self._run.path)!r})"
+        return f"Reader({self._name!r})"
 
 
 def places_of(second: "StrPath | Sequence[StrPath]") -> list[str]:

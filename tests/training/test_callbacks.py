@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import dsocr
 from dsocr.config import RunConfig
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker, require_trackers
 from dsocr.training.train import train
+from dsocr.training.trainer import Trainer
 from dsocr.training.validation import ValidationLine, ValidationResult
 from tests.conftest import PATIENCE
+from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.test_train import changed, metrics
 
@@ -33,6 +36,30 @@ def stops(handler: SignalHandler) -> bool:
     trainer: Any = SimpleNamespace(stop=lambda *, save: stopped.append(save))
     handler.on_step_end(trainer)
     return stopped == [True]
+
+
+class StopAfter(dsocr.Callback):
+    """Stops a training after a step, and notes what it was called with."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.steps, self.ended = step, list[int](), 0
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        self.steps.append(trainer.state.step)
+        if trainer.state.step == self.step:
+            trainer.stop(save=True)
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        self.ended += 1
+
+
+def test_a_hook_of_ones_own_may_end_a_training(small_config: RunConfig, tmp_path: Path) -> None:
+    base = str(toy_family.write_base(tmp_path / "base"))
+    config = changed(small_config, base=base, training={"max_steps": 4}, validation={"every_steps": 1})
+    hook = StopAfter(2)
+    run = dsocr.train(config, preflight=False, callbacks=[hook])
+    assert (hook.steps, hook.ended) == ([1, 2], 1)
+    assert RunFolder(run.path).adapter.is_dir(), "the run is finished with its best weights"
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -111,6 +111,17 @@ def save_to(path: Path) -> Any:
     return write
 
 
+def test_callbacks_of_one_class_keep_their_own_state() -> None:
+    first, second = Recorder(), Recorder()
+    trainer = make(first)
+    trainer._callbacks.append(second)
+    first.logs, second.logs = [{"step": 1}], [{"step": 2}]
+    state = trainer.state_dict()
+    first.logs, second.logs = [], []
+    trainer.load_state_dict(state)
+    assert (first.logs, second.logs) == ([{"step": 1}], [{"step": 2}])
+
+
 def test_a_plain_module_is_trained() -> None:
     dataset, recorder = Points(), Recorder()
     model = LineModel()

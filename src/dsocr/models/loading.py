@@ -6,7 +6,8 @@ imported where it is needed, so that what only asks about errors and settings st
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,18 +146,19 @@ def load_pretrained(
     """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
-    network, report = network_class.from_pretrained(
-        folder,
-        config=config,
-        dtype=dtype,
-        attn_implementation=attention,
-        output_loading_info=True,
-        local_files_only=True,
-        use_safetensors=True,
-        trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # reported below, with all other problems
-        **options,
-    )
+    with _quiet_transformers():
+        network, report = network_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            output_loading_info=True,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # reported below, with all other problems
+            **options,
+        )
     problems = [
         f"{kind.replace('_', ' ')}: {name}"
         for kind, names in report.items()
@@ -169,6 +171,24 @@ def load_pretrained(
         raise ModelError(message, code="checkpoint-mismatch", where=folder)
     loaded: PreTrainedModel = network
     return loaded
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without transformers' progress bar and report of tensors, which other programs did not ask for."""
+    from huggingface_hub.utils import are_progress_bars_disabled  # type: ignore[attr-defined]
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
 
 
 def _tensor_name(entry: object) -> str:

@@ -129,12 +129,14 @@ def train(
     on_warning: Callable[[Finding], None] | None = None,
     on_message: Callable[[str], None] | None = None,
     on_stage: StageProgress | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainResult:
     """Train as the configuration says, or resume where an earlier call was interrupted.
 
     `on_progress` is called after each step, `on_warning` for each doubtful thing in the dataset, `on_message` about
     damaged checkpoints and signals, `on_stage` during long work before the first step. With `preflight` a few samples
-    are overfitted first; cheap checks always run.
+    are overfitted first; cheap checks always run. `callbacks` come after those of dsocr, on every rank; if one of them
+    stops the trainer, the run is finished with the best weights so far.
 
     Raises DataError if the dataset has errors; RunError if the run folder holds another or a finished run, is in use or
     not writable, if a check refuses, or if loss or weights are not finite. Raises Interrupted after a signal; there is
@@ -211,19 +213,19 @@ def train(
             )
         else:
             log.warning("there is no validation split: the last weights are kept, not the best")
-        callbacks: list[Callback] = [validator] if validator else []
+        own_callbacks: list[Callback] = [validator] if validator else []
         if dist.is_main:
             require_trackers(config.training.report_to)
             trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
             batch_size = config.training.batch_size
             writer = MetricsWriter(run, log, batch_size=batch_size, trackers=trackers, on_progress=on_progress)
-            callbacks.append(writer)  # after the validator: progress shows the validation of the same step
+            own_callbacks.append(writer)  # after the validator: progress shows the validation of the same step
             if validator is not None:
                 validator.on_result = writer.write_validation
         # A line recogniser that reads already can lose more by a few lines than it learns from them.
         starts_whole = not checkpoint and trains_all_weights(processor.family, config.adapter.target)
         if validator is not None and (ancestors or starts_whole):
-            callbacks.append(StartValidation(validator, math.inf if ancestors else _READS))
+            own_callbacks.append(StartValidation(validator, math.inf if ancestors else _READS))
         signals = SignalHandler(say, dist)
         encoded = None if validator is None else validator.encoded
         cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)
@@ -243,7 +245,7 @@ def train(
             num_workers=0 if cached else config.training.num_workers,
             save_every=config.checkpoints.every_steps,
             save=save,
-            callbacks=[*callbacks, signals],
+            callbacks=[*own_callbacks, signals, *callbacks],
         )
         with signals.installed():
             fit(trainer, run, checkpoint, validator, dist, log, say)

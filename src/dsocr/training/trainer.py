@@ -8,6 +8,7 @@ import inspect
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -316,7 +317,7 @@ class Trainer:
         """Return all that the training needs to resume but the weights; every rank must call it."""
         self._sum_over_ranks()
         scaler = self.accelerator.scaler
-        callbacks = {type(callback).__name__: callback.state_dict() for callback in self._callbacks}
+        callbacks = {name: callback.state_dict() for name, callback in self._named_callbacks()}
         return {
             "trainer": asdict(self.state),
             "max_steps": self.max_steps,
@@ -338,9 +339,17 @@ class Trainer:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.accelerator.scaler is not None and state["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        for callback in self._callbacks:
-            if (known := state["callbacks"].get(type(callback).__name__)) is not None:
+        for name, callback in self._named_callbacks():
+            if (known := state["callbacks"].get(name)) is not None:
                 callback.load_state_dict(known)
+
+    def _named_callbacks(self) -> Iterator[tuple[str, Callback]]:
+        """Yield the callbacks with the names of their classes, numbered where a name repeats."""
+        counts = Counter[str]()
+        for callback in self._callbacks:
+            name = type(callback).__name__
+            counts[name] += 1
+            yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), callback
 
     def _sum_over_ranks(self) -> None:
         """Bring the state up to date with what every rank has counted since the last call."""
