@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.main import get_command
@@ -164,6 +165,14 @@ def test_a_base_reads_lines_but_transcribes_no_documents(small_dataset: Path, tm
 def test_a_page_that_is_read_as_a_line_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="transcribe"):
         dsocr.load("small").read(Image.new("L", (900, 1200), 255))
+
+
+@pytest.mark.parametrize(
+    "image", [None, b"line.png", np.zeros((48, 300), np.uint8), [3]], ids=lambda given: str(type(given))
+)
+def test_what_is_no_image_is_named(image: Any) -> None:
+    with raises_code("image-type"):
+        dsocr.load("small").read(image)
 
 
 def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:

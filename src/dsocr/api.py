@@ -4,7 +4,7 @@ Networks are imported only when a function needs one.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from html import escape
@@ -20,7 +20,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare as _prepare
 from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.document import Split, Unit
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.images import open_image
 from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
@@ -475,9 +475,10 @@ class Reader:
         """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
 
         Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
+        Raises DataError for what is not an image or cannot be read.
         """
-        single = isinstance(images, (str, Path, Image.Image))
-        several: Sequence[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
+        single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
+        several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
         predictions = list(self._local.read(self._open(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
 
@@ -497,6 +498,9 @@ class Reader:
         from dsocr.inference.inputs import guess_shows
 
         name, opened = str(place), image
+        if not isinstance(opened, (str, Path, Image.Image)):
+            message = f"image {name} is neither a path nor a PIL image, but of type {type(opened).__name__}"
+            raise DataError(message, code="image-type", hint="PIL.Image.fromarray(...) makes an image of an array")
         if not isinstance(opened, Image.Image):
             name, opened = str(opened), open_image(Path(opened))
         if self._reads_lines and guess_shows(opened.size) == "page":
