@@ -123,7 +123,9 @@ class RunFolder:
         run = cls.begun(path)
         if not run.adapter.is_dir():
             resume = f"run `{run.resume_command}` again to resume"
-            raise RunError("is not finished: it has no trained weights yet", code="run-unfinished", where=path, hint=resume)
+            raise RunError(
+                "is not finished: it has no trained weights yet", code="run-unfinished", where=path, hint=resume
+            )
         if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
             hint = "copy adapter/ again from an intact copy, or train again with --overwrite"
             raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=run.adapter, hint=hint)

@@ -230,6 +230,28 @@ def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> N
     assert "hash-differs" not in codes(tmp_path / "new")
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "encoding", "given"),
+    [
+        pytest.param(";", "utf-8-sig", None, id="CSV UTF-8 of a spreadsheet"),
+        pytest.param(";", "cp1251", "cp1251", id="CSV of a Russian spreadsheet"),
+        pytest.param("\t", "utf-16", "utf-16", id="Unicode text of a spreadsheet"),
+    ],
+)
+def test_corrections_come_back_from_a_spreadsheet(
+    delimiter: str, encoding: str, given: str | None, small_dataset: Path, tmp_path: Path
+) -> None:
+    sample = Dataset.open(small_dataset).samples("test")[0]
+    rows = [("rank", "id", "correction"), ("1", sample.id, "«Новый» текст")]
+    text = "".join(delimiter.join(cells) + "\r\n" for cells in rows)
+    (tmp_path / "audit.csv").write_bytes(text.encode(encoding))
+    fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=tmp_path / "audit.csv", encoding=given)
+    assert {one.id: one.text for one in Dataset.open(tmp_path / "out")}[sample.id] == "«Новый» текст"
+    if given:
+        with raises_code("not-utf8"):
+            fix_dataset(Dataset.open(small_dataset), tmp_path / "other", corrections=tmp_path / "audit.csv")
+
+
 def test_corrections_are_applied_and_listed(small_dataset: Path, tmp_path: Path) -> None:
     first, second, third = Dataset.open(small_dataset).samples("test")[:3]
     table = tmp_path / "audit.csv"

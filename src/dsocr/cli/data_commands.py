@@ -208,6 +208,9 @@ def check(
     corrections: Annotated[
         Path | None, typer.Option(help="Table of corrected texts for --fix, such as the audit.csv of dsocr audit.")
     ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of --corrections if it is not UTF-8, e.g. cp1251.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Dataset folder for --fix to write.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -228,7 +231,7 @@ def check(
     opened = Dataset.open(config.dataset, fold=config.fold)
     printer = Printer(quiet=quiet or json)
     if output is not None:
-        opened = _fix(printer, opened, output, corrections, overwrite)
+        opened = _fix(printer, opened, output, corrections, encoding, overwrite=overwrite)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
     from dsocr.data.leaks import report_leaks, summarise, to_markdown
@@ -269,13 +272,23 @@ def _load_config(path: Path, changes: Mapping[str, object]) -> "RunConfig":
     return load_config(source, changes={key: value for key, value in changes.items() if value is not None})
 
 
-def _fix(printer: Printer, dataset: "Dataset", output: Path, corrections: Path | None, overwrite: bool) -> "Dataset":
+def _fix(
+    printer: Printer,
+    dataset: "Dataset",
+    output: Path,
+    corrections: Path | None,
+    encoding: str | None,
+    *,
+    overwrite: bool,
+) -> "Dataset":
     """Write the repaired dataset and return it, or the old one if there was nothing to repair."""
     from dsocr.data.dataset import Dataset
     from dsocr.data.fix import fix_dataset
 
     with printer.progress("copying", "samples") as progress:
-        report = fix_dataset(dataset, output, corrections=corrections, overwrite=overwrite, progress=progress)
+        report = fix_dataset(
+            dataset, output, corrections=corrections, encoding=encoding, overwrite=overwrite, progress=progress
+        )
     for (code, split), count in sorted(report.counts().items()):
         printer.message(f"fixed in {split}: {count} [{code}]")
     if report.duplicates_left:

@@ -38,6 +38,7 @@ from dsocr.errors import DataError
 from dsocr.formats.tables import read_rows
 from dsocr.images import read_bytes
 from dsocr.io.atomic import writing_folder
+from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
 from dsocr.io.processes import ProgressCallback
 from dsocr.text import TextChange, comparable, is_blank
@@ -185,16 +186,18 @@ def fix_dataset(
     out: Path,
     *,
     corrections: Path | None = None,
+    encoding: str | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> FixReport:
     """Write a repaired copy of a dataset to `out`, atomically, with a list of all repairs in `fixes.jsonl`.
 
-    `corrections` is a table of corrected texts, see `read_corrections`; they get the dataset's text policy, and lines
-    whose correction is `-` are dropped, in every split. Samples stay in the split they are stored in, even if a fold is
-    selected. Raises DataError if `out` is in use, an image cannot be read, or a corrected line does not exist.
+    `corrections` is a table of corrected texts, see `read_corrections`, in UTF-8 or `encoding`; they get the dataset's
+    text policy, and lines whose correction is `-` are dropped, in every split. Samples stay in the split they are
+    stored in, even if a fold is selected. Raises DataError if `out` is in use, an image cannot be read, or a corrected line does not exist.
     """
-    corrected = {} if corrections is None else read_corrections(corrections)
+    with text_encoding(encoding):
+        corrected = {} if corrections is None else read_corrections(corrections)
     check_output_folder(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
         message, hint = "the output folder is inside the dataset that it is made from", "choose a folder beside it"
