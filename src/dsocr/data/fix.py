@@ -192,9 +192,10 @@ def fix_dataset(
 ) -> FixReport:
     """Write a repaired copy of a dataset to `out`, atomically, with a list of all repairs in `fixes.jsonl`.
 
-    `corrections` is a table of corrected texts, see `read_corrections`, in UTF-8 or `encoding`; they get the dataset's
-    text policy, and lines whose correction is `-` are dropped, in every split. Samples stay in the split they are
-    stored in, even if a fold is selected. Raises DataError if `out` is in use, an image cannot be read, or a corrected line does not exist.
+    `corrections` is a table of corrected texts, see `read_corrections`, in UTF-8 or `encoding`; they get the
+    dataset's text policy, and lines whose correction is `-` are dropped, in every split. Samples stay in the split
+    they are stored in, even if a fold is selected. Raises DataError if `out` is in use, an image cannot be read, or
+    a corrected line does not exist.
     """
     with text_encoding(encoding):
         corrected = {} if corrections is None else read_corrections(corrections)
