@@ -498,7 +498,7 @@ def load_run_config(path: Path) -> RunConfig:
 
 
 def _read_file(path: Path) -> dict[Any, Any]:
-    hint = "configs/ holds recipes to start from"
+    hint = "give a dataset folder, which `dsocr prepare` makes, or a YAML file; configs/ holds recipes to start from"
     if (path / "config.yaml").is_file():
         hint = f"a run's configuration is {path / 'config.yaml'}; {hint}"
     return read_yaml(path, example="dataset: my_dataset", hint=hint)

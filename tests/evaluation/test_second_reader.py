@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ import yaml
 import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
-from dsocr.document import Split
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import character_errors, pool
-from dsocr.evaluation.second_reader import describe_vote, fit_vote, load_vote, make_combiner, open_seconds
+from dsocr.evaluation.second_reader import describe_vote, fit_on, fit_vote, load_vote, make_combiner, open_seconds
 from dsocr.evaluation.statistics import Clusters
 from dsocr.inference.combine import combine
 from dsocr.inference.confidence import Prediction
+from dsocr.inference.reader import LocalReader
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
 from tests.models import toy_family
@@ -192,6 +194,24 @@ def test_a_second_run_is_fitted_when_it_is_first_used(run: RunFolder, tmp_path: 
     vote = make_combiner(run, [str(other)]).vote
     assert (vote.names, vote.lines, vote.kept) == (("run", "other"), 4, 0)
     assert load_vote(run, open_seconds(run, [str(other)])) == vote
+
+
+def test_predictions_of_other_lines_are_refused_before_anything_is_read(
+    run: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.tsv").write_text("a.jpg\tтекст\n", encoding="utf-8")
+
+    def read(samples: Sequence[Sample], reader: LocalReader) -> list[Prediction]:
+        raise AssertionError
+
+    with raises_code("nothing-matches"):
+        fit_on(
+            run,
+            LocalReader.of_run(run),
+            open_seconds(run, [str(tmp_path / "other.tsv")]),
+            Dataset.open(small_dataset).samples("validation"),
+            read,
+        )
 
 
 def test_two_readers_need_two_names(run: RunFolder) -> None:

@@ -259,7 +259,10 @@ def fit_on(
     names = (run.path.resolve().name, *(one.name for one in seconds))
     if not samples:
         return Vote(names, notes=tuple(notes))
-    readings = [list(read(samples, first)), *(_read_second(one, samples, first.text_policy, read) for one in seconds)]
+    # Files first: one that lacks these lines is an error, which needs no reading to be found.
+    in_order = sorted(seconds, key=lambda one: isinstance(one.source, LocalReader))
+    found = {one.name: _read_second(one, samples, first.text_policy, read) for one in in_order}
+    readings = [list(read(samples, first)), *(found[one.name] for one in seconds)]
     lines = list(zip(*readings, strict=True))
     vote = fit_vote(names, lines, [sample.text for sample in samples], clusters_of(samples))
     vote = replace(vote, digests=_digests(run, seconds), notes=tuple(notes))
