@@ -124,6 +124,7 @@ def test_too_few_lines_give_no_number() -> None:
         pytest.param(["le chat noir noir dort", "b c d e f"], "added", "", id="word added"),
         pytest.param(["le ch\u0430t noir dort", "b c d e f"], "script", "", id="Cyrillic a"),
         pytest.param(["le chat noyr dort", "b c d e f"], "spelling", "", id="spelling"),
+        pytest.param(["le chat noir dort", "b c d e f"], "same", "", id="none"),
     ],
 )
 def test_kinds_of_mistakes(texts: list[str], kind: str, other: str) -> None:

@@ -36,7 +36,9 @@ KINDS = {
     "script": "a letter of another script",
     "spelling": "spelled in another way",
 }
-"""Kinds of mistakes, and how they are described."""
+"""Kinds of mistakes that are planted, and how they are described."""
+LABELS = {**KINDS, "same": "read as it is given"}
+"""What `kind_of` may find, and how it is described."""
 PLANTED = 2
 """Mistakes that are planted into each line, one at a time."""
 _PLACES = 8
@@ -369,7 +371,7 @@ def differences_of(line: ReadSample) -> list[WordDifference]:
 
 
 def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
-    """Return the likeliest kind of mistake in a line, and the id of the line whose text it has, if any.
+    """Return the likeliest kind of mistake, a key of `LABELS`, and the id of the line whose text it is, if any.
 
     `others` are the lines near it, the nearest first.
     """
@@ -387,6 +389,8 @@ def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
         return "other", ""
     if any(find_look_alikes(given)):
         return "script", ""
+    if given == read:
+        return "same", ""
     places = _places(given, read)
     gains = {place: line.likelihoods[place.text] - line.likelihoods[given] for place in places}
     best = max(gains, key=lambda place: gains[place], default=None)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dsocr.document import Sample
 from dsocr.evaluation.mistake_count import MistakeCount, count_mistakes
-from dsocr.evaluation.mistakes import KINDS, ReadSample, WordDifference, differences_of, judge, kind_of, lines_near
+from dsocr.evaluation.mistakes import LABELS, ReadSample, WordDifference, differences_of, judge, kind_of, lines_near
 from dsocr.evaluation.report.lines import differences
 from dsocr.html import Thumbnails, counted, render
 from dsocr.runs import write_atomically
@@ -46,7 +46,7 @@ class SuspectLine:
     @property
     def why(self) -> str:
         """The likeliest kind of mistake in words."""
-        return KINDS[self.kind] + (f", {self.other}" if self.other else "")
+        return LABELS[self.kind] + (f", {self.other}" if self.other else "")
 
     @property
     def spans(self) -> list[tuple[str, str]]:
@@ -158,14 +158,14 @@ def write_audit(audit: Audit, lines: int) -> None:
 def render_audit(audit: Audit, shown: Sequence[SuspectLine]) -> str:
     """Render the page of these lines."""
     thumbnails = Thumbnails(_THUMBNAIL, _MAX_BYTES)
-    kinds = {kind: sum(line.kind == kind for line in shown) for kind in KINDS}
+    kinds = {kind: sum(line.kind == kind for line in shown) for kind in LABELS}
     return render(
         __package__,
         "audit.html.jinja",
         style="audit.css",
         audit=audit,
         lines=[(line, thumbnails.of(line.sample.image, alt=f"Line {line.rank}")) for line in shown],
-        kinds={KINDS[kind]: count for kind, count in kinds.items() if count},
+        kinds={LABELS[kind]: count for kind, count in kinds.items() if count},
         listed=_SHOWN,
         table=TABLE,
         times=_times,
