@@ -141,7 +141,7 @@ class Interval:
 
 
 def withheld_interval(new_writers: int) -> Interval:
-    """Return that there is no interval: one over the pages of few new writers says nothing about the next one."""
+    """Return that there is no interval: one over the pages of few new writers would not hold for the next one."""
     reason = f"{new_writers} new writer{'' if new_writers == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
     return Interval(None, None, LEVEL, "writer", new_writers, reason)
 
