@@ -127,7 +127,7 @@ class RunFolder:
                 "is not finished: it has no trained weights yet", code="run-unfinished", where=path, hint=resume
             )
         if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
-            hint = "copy adapter/ again from an intact copy, or train again with --overwrite"
+            hint = f"copy {run.adapter.name}/ again from an intact copy, or train again with --overwrite"
             raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=run.adapter, hint=hint)
         return run
 
