@@ -1,5 +1,6 @@
 """Cross-validation with a stand-in that trains in no time, and once in earnest; an audit reads its folds."""
 
+import codecs
 import csv
 import json
 import shutil
@@ -144,7 +145,8 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> 
     assert {row["id"] for row in rows} == ids
     assert [row["rank"] for row in rows] == list(range(1, len(ids) + 1))
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
-    with (work / TABLE).open(encoding="utf-8", newline="") as file:
+    assert (work / TABLE).read_bytes().startswith(codecs.BOM_UTF8)  # otherwise Excel shows é as Ã©
+    with (work / TABLE).open(encoding="utf-8-sig", newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["id"] for row in table] == [row["id"] for row in rows[:5]]
     assert {row["correction"] for row in table} == {""}

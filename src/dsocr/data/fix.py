@@ -164,17 +164,35 @@ class _StoredRow:
 DROP = "-"
 """The correction of a line that is to be dropped."""
 
+_FORMULA_ERROR = re.compile(r"#[^\W\d_]+(?:/\w+)?[?!]|Err:\d+")
+"""What spreadsheets show in place of a text that begins with =, + or - and is no formula, in any language."""
+
 
 def read_corrections(path: Path) -> dict[str, str]:
     """Read a table such as `audit.csv`: the correction of each line that has one, by the line's id.
 
-    Raises DataError without the columns `id` and `correction`, or if no line has a correction.
+    Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
+    corrections that a comma cut or a spreadsheet took for a formula: what was written there is lost.
     """
     columns, rows = read_rows(path, {})
     if missing := {"id", "correction"} - set(columns):
         message = f"has no column {min(missing)!r}"
         raise DataError(message, code="column-missing", where=path, hint="give the table that dsocr audit wrote")
-    found = {cells["id"]: text.strip() for _, cells in rows if (text := cells.get("correction", "")).strip()}
+    found: dict[str, str] = {}
+    for number, cells in rows:
+        where = f"{path}:{number}"
+        if not cells:
+            hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
+            raise DataError("the row has more cells than columns", code="row-too-long", where=where, hint=hint)
+        if not (text := cells["correction"].strip()):
+            continue
+        if _FORMULA_ERROR.fullmatch(text):
+            message = f"the correction is {text}: the spreadsheet took the text for a formula"
+            hint = "write the text again with an apostrophe in front, such as '- the first item"
+            raise DataError(message, code="correction-formula", where=where, hint=hint)
+        if found.setdefault(cells["id"], text) != text:
+            message = f"the line {cells['id']} has two corrections, {found[cells['id']]!r} and {text!r}"
+            raise DataError(message, code="correction-twice", where=where, hint="leave only one of them")
     if not found:
         hint = "write into the column `correction` what a line should say, or - to drop it"
         raise DataError("has no corrections", code="no-corrections", where=path, hint=hint)

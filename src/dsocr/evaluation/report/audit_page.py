@@ -152,7 +152,7 @@ def write_audit(audit: Audit, lines: int) -> None:
         probability = "" if line.probability is None else f"{line.probability:.2f}"
         one = line.sample
         writer.writerow([line.rank, one.id, one.source or "", line.why, probability, one.text, line.read, ""])
-    write_atomically(audit.folder / TABLE, table.getvalue())
+    write_atomically(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
 
 
 def render_audit(audit: Audit, shown: Sequence[SuspectLine]) -> str:
