@@ -175,6 +175,25 @@ def test_what_is_no_image_is_named(image: Any) -> None:
         dsocr.load("small").read(image)
 
 
+@pytest.mark.parametrize("size", [(0, 0), (300, 0), (0, 48)])
+def test_an_image_without_pixels_is_named(size: tuple[int, int]) -> None:
+    with raises_code("image-empty"):
+        dsocr.load("small").read(Image.new("L", size))
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        pytest.param(print, id="a function has no hooks"),
+        pytest.param(dsocr.Callback, id="a class, where its object is meant"),
+    ],
+)
+def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dataset: Path, tmp_path: Path) -> None:
+    with raises_code("callback-type"):
+        dsocr.train(dataset=small_dataset, output=tmp_path / "run", callbacks=[callback])
+    assert not (tmp_path / "run").exists()
+
+
 def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:
     report = dsocr.transcribe("small", [small_dataset.parent / "source" / "test-0.png"], tmp_path / "texts.txt")
     assert (report.images, report.failed) == (1, [])

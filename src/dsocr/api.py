@@ -503,6 +503,9 @@ class Reader:
             raise DataError(message, code="image-type", hint="PIL.Image.fromarray(...) makes an image of an array")
         if not isinstance(opened, Image.Image):
             name, opened = str(opened), open_image(Path(opened))
+        if not all(opened.size):
+            message = f"image {name} has no pixels: its size is {opened.width} x {opened.height}"
+            raise DataError(message, code="image-empty", hint="check the coordinates that it was cropped with")
         if self._reads_lines and guess_shows(opened.size) == "page":
             message = f"{name} looks like a page and is read as one line; Reader.transcribe finds the lines of pages"
             warnings.warn(message, stacklevel=2)

@@ -16,6 +16,7 @@ from dsocr.errors import ConfigError, RunError
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import load_checkpoint, save_checkpoint
 from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
+from tests.raising import raises_code
 
 SAMPLES, MICRO_BATCH = 12, 2
 
@@ -120,6 +121,12 @@ def test_callbacks_of_one_class_keep_their_own_state() -> None:
     first.logs, second.logs = [], []
     trainer.load_state_dict(state)
     assert (first.logs, second.logs) == ([{"step": 1}], [{"step": 2}])
+
+
+def test_a_trainer_without_batches_is_refused() -> None:
+    model = torch.nn.Linear(1, 1)
+    with raises_code("no-batches"):
+        Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), None, [], max_steps=1).fit()
 
 
 def test_a_plain_module_is_trained() -> None:

@@ -68,6 +68,15 @@ class Callback:
         """Restore what `state_dict` returned."""
 
 
+def require_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ConfigError for what is no object of a subclass of Callback."""
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            message = f"callbacks: {callback!r} is not an object of a subclass of dsocr.Callback"
+            hint = "pass objects, as in callbacks=[Losses()], not classes or functions"
+            raise ConfigError(message, code="callback-type", hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """Where a training is. `validation` is the last result, None before the first."""

@@ -52,6 +52,7 @@ from dsocr.training.callbacks import (
     Tracker,
     TrainingProgress,
     ignore_signals_in_worker,
+    require_callbacks,
     require_trackers,
     run_logger,
 )
@@ -138,10 +139,12 @@ def train(
     are overfitted first; cheap checks always run. `callbacks` come after those of dsocr, on every rank; if one of them
     stops the trainer, the run is finished with the best weights so far.
 
+    Raises ConfigError for what is no callback.
     Raises DataError if the dataset has errors; RunError if the run folder holds another or a finished run, is in use or
     not writable, if a check refuses, or if loss or weights are not finite. Raises Interrupted after a signal; there is
     then a checkpoint to resume from. In processes that a launcher started, they train together; rank 0 writes.
     """
+    require_callbacks(callbacks)
     started = time.monotonic()
     run = RunFolder(config.output)
     with connect() as dist, explain_disk_errors(run.path), explain_out_of_memory(config), ExitStack() as stack:

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
 
-from dsocr.errors import ConfigError, RunError
+from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.models.family import IGNORED
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import rng_state, set_rng_state
@@ -156,6 +156,9 @@ class Trainer:
 
     def fit(self, resume: Mapping[str, Any] | None = None) -> TrainerState:
         """Train from the start, or from the state of a checkpoint whose weights the model already has."""
+        if len(self.dataloader) == 0:
+            hint = "give it a dataset with samples, or set `drop_last=False`"
+            raise DataError("the dataloader has no batches to train on", code="no-batches", hint=hint)
         if resume is not None:
             self.load_state_dict(resume)
         self._stopping = False
