@@ -263,3 +263,13 @@ def test_a_signal_during_a_training_names_its_checkpoint(
     assert code == 143
     lines = [] if resume is None else ["interrupted; a checkpoint of step 20 is written", f"resume:  {resume}"]
     assert err.splitlines() == lines
+
+
+def test_an_audit_ended_by_a_signal_is_resumed_by_itself(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def audit(*arguments: Any, **options: Any) -> None:
+        raise Interrupted(15, 20, "dsocr train data-audit/fold-3/config.yaml")
+
+    monkeypatch.setattr("dsocr.training.audit.audit", audit)
+    monkeypatch.setattr("dsocr.data.dataset.Dataset.open", lambda *arguments, **options: None)
+    code, _, err = call("audit", "data")
+    assert (code, "dsocr train" in err) == (143, False)  # which would train one fold and find nothing

@@ -119,7 +119,7 @@ def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[s
     rank, processes = rank_and_count()
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = _AGAIN if name in {"forecast", "tune"} else f"{launcher}{interrupt.resume}"
+        resume = _AGAIN if name in {"audit", "evaluate", "forecast", "tune"} else f"{launcher}{interrupt.resume}"
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
     if name in _JOURNALS and work_path(Path(options["output"])).exists():
