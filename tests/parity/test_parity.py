@@ -94,6 +94,7 @@ def test_logits_and_losses_are_the_authors(compared: Compared) -> None:
         assert float(output.loss) == pytest.approx(case["loss"], abs=LOSS)
 
 
+@pytest.mark.slow
 def test_swapped_tiles_are_noticed(compared: Compared) -> None:
     number, case = next((n, case) for n, case in enumerate(compared.fixture.numbers["cases"]) if case["num_tiles"])
     batch = compared.batch(case)

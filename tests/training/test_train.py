@@ -124,7 +124,12 @@ def test_settings_of_memory_change_no_loss(
 @pytest.mark.parametrize(
     ("adapter", "training"),
     [
-        pytest.param({}, {"num_workers": 1, "augmentation": 1.0}, id="a worker process and augmentation"),
+        pytest.param(
+            {},
+            {"num_workers": 1, "augmentation": 1.0},
+            id="a worker process and augmentation",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {},
             {"precision": "bf16", "lr_scheduler": "constant", "max_steps": None, "epochs": 0.5},

@@ -100,6 +100,7 @@ def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pr
     assert (folder / "tune.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_has_the_same_result(
     config: RunConfig, pretended: Pretended, undrawn: None, tmp_path: Path
 ) -> None:

@@ -173,7 +173,7 @@ def test_a_text_that_xml_cannot_hold_is_reported(markup: tuple[str, CorrectionSt
     assert "первая строка" in (tmp_path / "out" / "page" / "scan-1.xml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("to", ["alto", "page"])
+@pytest.mark.parametrize("to", ["alto", pytest.param("page", marks=pytest.mark.slow)])
 def test_real_pages_without_changes_are_exported_byte_for_byte(tmp_path: Path, to: str) -> None:
     source = COPISTE
     if to == "page":
