@@ -46,8 +46,6 @@ class Case(NamedTuple):
     rate: float = 1e-2
     memory: Callable[[Path], Path] | None = None
     """The base that memorizes five samples; weights of 0.02 make features too small for an adapter."""
-    steps: int = 150
-    """Steps in which it does; a test with more is slow."""
 
 
 def write_ctc(folder: Path) -> Path:
@@ -69,7 +67,7 @@ def write_larger_donut(folder: Path) -> Path:
 CASES = {
     "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
-    "ctc": Case(write_ctc, rate=2e-2, memory=write_ctc, steps=900),
+    "ctc": Case(write_ctc, rate=2e-2),  # whether random weights end without an error depends on the processor
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
     "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
     "donut": Case(write_donut, memory=write_larger_donut),
@@ -238,14 +236,7 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if case.steps > 150 else [])
-        for name, case in CASES.items()
-        if case.memory
-    ],
-)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
 def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: Path) -> None:
     case = CASES[name]
     samples = lines_of(small_dataset, 5)
@@ -259,7 +250,7 @@ def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: 
     assert [check.verdict for check in checks] == ["ok"] * len(checks)
     generation = Generation(max_new_tokens=24, no_repeat_ngram_size=0)
     result = overfit(
-        setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5, max_steps=case.steps, max_seconds=300
+        setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5, max_steps=150, max_seconds=300
     )
     assert result.cer == 0, result
 
