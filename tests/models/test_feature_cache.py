@@ -83,7 +83,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
         losses = [base.network(**collate(them, pad_id, padding="right")).loss.item() for them in (samples, cached)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     read = [[replace(sample, answer_ids=()) for sample in them] for them in (samples, cached)]
-    for beams in (1, 2):
+    for beams in (1, 2) if kind == "nano" else (1,):  # beams know no kinds, and the published towers are slow
         settings = Generation(max_new_tokens=2, num_beams=beams)
         texts = [[reading.text for reading in decode(base.network, processor, them, settings)] for them in read]
         assert texts[0] == texts[1]
