@@ -199,6 +199,33 @@ def test_shapes_may_be_changed_while_a_model_reads(empty_store: CorrectionStore,
         edit(empty_store, "remove", [other])
 
 
+def test_changes_of_shapes_are_undone_after_a_model_read_the_lines(
+    empty_store: CorrectionStore, archive: Archive
+) -> None:
+    def read() -> None:
+        for line in empty_store.lines(1):
+            if line.state is State.UNREAD:
+                assert empty_store.add_reading(line, "gelesen", (0.9,) * 7, 0.9)
+
+    read()
+    before = snapshot(empty_store)
+    first, second, third = empty_store.lines(1)
+    edit(empty_store, "lineBelow", [third])
+    read()
+    shape = {"number": first.number, "polygon": [(0, 0), (600, 0), (600, 80), (0, 80)], "baseline": []}
+    edit(empty_store, "reshape", [first], shapes=[shape])
+    read()
+    edit(empty_store, "merge", [empty_store.lines(1)[0], second])
+    read()
+    for _ in range(3):
+        assert empty_store.undo("anna") is not None
+    assert snapshot(empty_store) == before
+    edit(empty_store, "lineBelow", [third])
+    empty_store.review(empty_store.lines(1)[3], "typed", State.ACCEPTED, who="boris")
+    with pytest.raises(StaleError):
+        empty_store.undo("anna")
+
+
 def test_what_only_a_model_read_is_read_again_and_never_exported_as_accepted(
     empty_store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:

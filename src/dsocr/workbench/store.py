@@ -336,7 +336,7 @@ class CorrectionStore:
     def undo(self, who: str) -> Change | None:
         """Undo somebody's last change; None if there is none.
 
-        Raises StaleError if somebody changed its lines since.
+        Raises StaleError if somebody changed its lines since; a model may have read them.
         """
         with self._transaction() as run:
             row = run(
@@ -346,7 +346,12 @@ class CorrectionStore:
             if row is None:
                 return None
             change = _load_change(row)
-            self._unchanged(change.after, change.regions_after)
+            now = [self.line(line.number) for line in change.after]
+            as_read = [
+                stored if stored is not None and stored.was_only_read_since(line) else line
+                for stored, line in zip(now, change.after, strict=True)
+            ]
+            self._unchanged(as_read, change.regions_after)
             kept_regions = {region.number for region in change.regions_before}
             changed = {line.number for line in change.after}
             for region in change.regions_after:

@@ -94,6 +94,12 @@ class StoredLine:
         """True if nobody wrote or reviewed its text: a model read it, perhaps in another outline, or it has none."""
         return self.state is State.UNREAD or (self.state is State.READ and self.text == self.machine)
 
+    def was_only_read_since(self, before: "StoredLine") -> bool:
+        """True if nothing but a model's reading makes it differ from what it was."""
+        reading = replace(before, text=self.text, state=self.state, machine=self.machine, version=self.version)
+        reading = replace(reading, characters=self.characters, confidence=self.confidence)
+        return self.is_reading and before.is_reading and reading == self
+
 
 def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
     """Two lines, the text split before the character `at` and the outline at that share of its width.

@@ -422,6 +422,7 @@ class Window:
         if change is None:
             ui.notify(self._t("nothing_to_undo"))
             return ()
+        self._read_on()
         ui.notify(self._t("undone"))
         self._line = next((now for line in change.before if (now := self._store.line(line.number))), self._line)
         if self._line is not None and self._store.line(self._line.number) is None:  # it was drawn
@@ -442,9 +443,13 @@ class Window:
                 select = carry_out(self._store, page, edit, who=self._user)
                 number = select or (self._line.number if self._line else 0)
                 self._line = self._store.line(number) or self._line
-            if self._session.reader is not None:
-                self._session.reader.resume()
+            self._read_on()
         self._show(notified=True)
+
+    def _read_on(self) -> None:
+        """Have lines read that are unread again."""
+        if self._session.reader is not None:
+            self._session.reader.resume()
 
     def _reorder(self, number: int, target: int, after: bool) -> None:
         with self._showing_errors():
