@@ -71,7 +71,7 @@ def _type(field: Mapping[str, Any]) -> str:
         return "name, or mapping of name and arguments"
     words = {"path": "path", "number": "number", "integer": "integer", "string": "text", "boolean": "true or false"}
     bounds = [
-        f"{sign} {field[name]:g}"
+        f"{sign} {field[name]:.12g}"
         for name, sign in (("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="))
         if name in field
     ]

@@ -134,12 +134,12 @@ def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_p
 def test_a_dataset_and_a_configuration_show_the_same(
     name: str, call: Call, small_dataset: Path, tmp_path: Path
 ) -> None:
-    text = f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\ntraining: {{augmentation: medium}}\n"
+    text = f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\ntraining: {{augmentation: light}}\n"
     written = []
     for source in (small_dataset, write(tmp_path / "c.yaml", text)):
         code, out, err = call("preview", source, "-o", tmp_path / name, "--samples", 2, "--epochs", 2)
         assert code == 0, err
-        assert "2 samples in 2 epochs, augmentation medium, seed 17" in out
+        assert "2 samples in 2 epochs, augmentation light, seed 17" in out
         assert f"page: {tmp_path / name}" in out
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -48,6 +49,19 @@ def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with worker_processes(2) as workers, raises_code("worker-died"):
         workers.result(workers.submit(die))
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from dsocr.io import processes
+processes.START_AFTER = 0.0
+with processes.worker_processes(2) as workers:
+    print(workers.result(workers.submit(os.getpid)) != os.getpid(), os.path.basename(__file__))
+"""
+    (tmp_path / "script.py").write_text(code, encoding="utf-8")
+    ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert ran.stdout == "True script.py\n", ran.stderr
 
 
 def test_workers_go_when_their_parent_is_killed() -> None:

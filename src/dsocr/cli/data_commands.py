@@ -187,7 +187,7 @@ def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
 def check(
     dataset: Annotated[Path, typer.Argument(help="Dataset folder, or a configuration that names one.")],
     base: Annotated[
-        str | None, typer.Option(help="Base whose tokenizer must know the characters; the configuration's or nano.")
+        str | None, typer.Option(help="Base whose tokenizer must know the characters; the configuration's or small.")
     ] = None,
     max_text_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest transcription, in tokens; the configuration's or 512.")
@@ -385,7 +385,7 @@ def preview(
     epochs: Annotated[int, typer.Option(min=1, max=50, help="Number of epochs to show each of them in.")] = 4,
     augmentation: Annotated[
         str | None,
-        typer.Option(help="none, light, medium, strong or a number; the configuration's, or medium, if not given."),
+        typer.Option(help="none, light, medium, strong or a number; the configuration's or the base's if not given."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; the configuration's if not given.")] = None,
     as_model: Annotated[
@@ -398,8 +398,6 @@ def preview(
     from dsocr.data.dataset import Dataset
 
     write = sheet_writer(output)
-    if data.suffix not in _YAML:
-        augmentation = augmentation or "medium"
     config = _load_config(data, {"training.augmentation": augmentation, "seed": seed})
     Dataset.open(config.dataset)
     # Slow, and not needed to say that something does not exist.

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import ParamSpec, TypeVar
 
 import psutil
@@ -30,12 +30,15 @@ ProgressCallback = Callable[[int, int], None]
 START_AFTER = 1.0
 """Seconds of work done in this process before others are started; starting one takes about half a second."""
 
+_HIDING = threading.Lock()
+
 
 class Workers:
     """Runs functions in this process and, once that took some time or `at_once`, in others; results are futures."""
 
     def __init__(self, count: int | None, *, at_once: bool = False) -> None:
         self.count = count or available_cores()
+        self._at_once = at_once
         self._spent = START_AFTER if at_once else 0.0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -46,7 +49,8 @@ class Workers:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_initialize_worker)
-        with _explain_broken_pool():
+        # Whole trainings, which are started at once, may need a family of networks that the script registers.
+        with _explain_broken_pool(), nullcontext() if self._at_once else _main_module_hidden():
             return self._pool.submit(function, *args, **kwargs)
 
     def result(self, future: "Future[R]") -> R:
@@ -91,6 +95,19 @@ def worker_processes(count: int | None, *, at_once: bool = False) -> Iterator[Wo
         yield workers
     finally:
         workers.close()
+
+
+@contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Let processes that start in the block not run the caller's script, so that it needs no `__main__` guard."""
+    names = vars(sys.modules["__main__"])
+    with _HIDING:
+        hidden: dict[str, object] = {name: names.pop(name) for name in ("__file__", "__spec__") if name in names}
+        names["__spec__"] = None
+        try:
+            yield
+        finally:
+            names.update(hidden)
 
 
 @contextmanager
