@@ -41,6 +41,7 @@ def with_scores(text: str, probability: float = 0.9) -> ScoredText:
         pytest.param("мир труд", "мирр труд", None, "-+", id="insertion, ambiguous which"),
         pytest.param("мир труд", "мр труд", "+++++++", "-+", id="deletion inside a word"),
         pytest.param("мир труд", "ми труд", "+++++++", "-+", id="deletion at the end of a word"),
+        pytest.param("мир труд", "ир труд", "+++++++", "-+", id="deletion at the start of a line"),
         pytest.param("мир труд", "миртруд", "+++++++", "-", id="two words run together"),
         pytest.param("мир труд", "мир тр уд", "++++++-++", "+--", id="a word split"),
         pytest.param("мир", "", "", "", id="empty prediction"),

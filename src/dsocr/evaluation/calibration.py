@@ -70,7 +70,7 @@ class JudgedLine:
         aligned: list[int | None] = [None] * len(text)
         for start, reference_start, length in Levenshtein.opcodes(text, reference).as_matching_blocks():
             aligned[start : start + length] = range(reference_start, reference_start + length)
-        ends = {0, len(reference)} | {place for place, character in enumerate(reference) if character.isspace()}
+        ends = {len(reference)} | {place for place, character in enumerate(reference) if character.isspace()}
         starts = {place + 1 for place in ends} | {0}
 
         def is_right(start: int, end: int) -> bool:
