@@ -196,6 +196,13 @@ def test_precision_auto_computes_in_bf16_where_the_cpu_multiplies_it(monkeypatch
         assert choose_dtype("auto", torch.device("cpu")) is torch.float32
 
 
+def test_precision_auto_does_not_train_line_recognisers_in_emulated_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert choose_dtype("auto", torch.device("cuda"), whole=True) is torch.float32
+    # Emulated bf16 is slow, but in fp32 the weights of a large base take twice the memory.
+    assert choose_dtype("auto", torch.device("cuda")) is torch.bfloat16
+
+
 def test_training_in_bf16_computes_in_bf16(base: Path) -> None:
     loaded = load_base(str(base))
     network, processor = loaded.network, loaded.processor(None, "")

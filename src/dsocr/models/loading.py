@@ -46,8 +46,9 @@ class BaseModel:
 def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False) -> "torch.dtype":
     """Return the number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
 
-    On a CPU `auto` is bf16 only for a `whole` network that is trained, and only if the CPU multiplies bf16. Raises
-    ConfigError for fp16 on a CPU, where it is neither fast nor trainable.
+    For a `whole` network that is trained `auto` is bf16 only where the device itself multiplies bf16; frozen weights
+    are bf16 on every GPU, also emulated, to fit into memory. Raises ConfigError for fp16 on a CPU, where it is neither
+    fast nor trainable.
     """
     import torch
 
@@ -55,7 +56,7 @@ def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False)
         message = "training.precision fp16 needs an accelerator, and none was found"
         raise ConfigError(message, code="fp16-on-cpu", hint="use bf16 or fp32, or auto to have it chosen")
     if precision == "auto":
-        supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=not whole)
         if whole and device.type == "cpu":
             capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
             supported = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
