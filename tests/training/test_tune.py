@@ -159,6 +159,19 @@ def test_more_trials_go_on_and_another_search_is_refused(
     assert pretended.trained[4:] == ["0000"]
 
 
+def test_more_trials_give_what_a_longer_search_would(
+    config: RunConfig, pretended: Pretended, undrawn: None, tmp_path: Path
+) -> None:
+    found = []
+    for name, lengths in (("at once", (9,)), ("in two parts", (5, 9))):
+        for trials in lengths:
+            place = config.model_copy(update={"output": tmp_path / name})
+            result = tune(place, search=SEARCH[:1], trials=trials, seeds=2)
+        found.append((result.trials, result.difference))
+    assert found[0] == found[1]
+    assert found[0][1] is not None
+
+
 def test_minutes_end_the_search(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
     result = tune(config, search=SEARCH[:1], trials=9, seeds=0, minutes=0.2)
     assert 1 < len(result.trials) < 9

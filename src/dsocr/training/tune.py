@@ -289,18 +289,19 @@ def _results(
     watch: Callable[[TrainingProgress], None],
 ) -> Iterator[Trial]:
     """Train the trials that are not in `done`, where the caller puts each when it is yielded, in their order."""
-    known = {(one.number, one.seed) for one in done}
+    known = set(map(_folder_of, done))
     with worker_processes(workers, at_once=True) as crew:
         pending: deque[Future[Trial]] = deque()
         for job in jobs:
-            if (job.number, job.config.seed) in known:
+            if job.output.name in known:
                 continue
             if len(pending) == workers:
                 yield crew.result(pending.popleft())
             if minutes is not None and job.repeats is None and sum(one.seconds for one in done) >= 60 * minutes:
                 break
             if job.repeats is None:
-                job = replace(job, earlier=tuple(done[: max(0, job.number - workers + 1)]))
+                searched = [one for one in done if one.repeats is None]
+                job = replace(job, earlier=tuple(searched[: max(0, job.number - workers + 1)]))
             pending.append(crew.submit(_run, job, watch if workers == 1 else None))
         while pending:
             yield crew.result(pending.popleft())
@@ -409,9 +410,13 @@ def _drop_weights(folder: Path, done: Sequence[Trial]) -> None:
     best = TuneResult([one for one in done if one.repeats is None]).best
     for trial in done:
         if trial is not best:
-            name = _folder_name(trial.number) if trial.repeats is None else _folder_name(trial.repeats, trial.seed)
             for part in ("checkpoints", "adapter", "model"):
-                shutil.rmtree(folder / "trials" / name / part, ignore_errors=True)
+                shutil.rmtree(folder / "trials" / _folder_of(trial) / part, ignore_errors=True)
+
+
+def _folder_of(trial: Trial) -> str:
+    """Return the name of the folder of a finished trial."""
+    return _folder_name(trial.number) if trial.repeats is None else _folder_name(trial.repeats, trial.seed)
 
 
 def _folder_name(number: int, seed: int | None = None) -> str:
