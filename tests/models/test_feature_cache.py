@@ -153,6 +153,17 @@ def test_the_least_recently_used_entry_is_evicted(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors")) + size <= 3 * size
 
 
+def test_making_room_ignores_what_another_process_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FeatureStore(tmp_path, 1)
+    for key in ("aa01", "bb02"):
+        store.put(key, Features(torch.zeros(1, 2)))
+    listed = sorted(tmp_path.glob("??/*.safetensors"))
+    listed[0].unlink()
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(listed))
+    store.make_room(0, keep=[])
+    assert not listed[1].exists()
+
+
 def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = load_base("nano")
     encoder = deepseek_processor(base, None, "free_ocr")

@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import resources
@@ -156,7 +157,10 @@ class FeatureStore:
     def make_room(self, size: int, keep: Iterable[str]) -> None:
         """Remove the least recently used entries, except those in `keep`, until `size` bytes fit."""
         protected = set(keep)
-        entries = [(path, path.stat()) for path in self._folder.glob(f"??/*{_SUFFIX}")]
+        entries = []
+        for path in self._folder.glob(f"??/*{_SUFFIX}"):
+            with suppress(OSError):  # removed by another process meanwhile
+                entries.append((path, path.stat()))
         taken = sum(found.st_size for _, found in entries)
         for path, found in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
             if taken + size <= self._limit:
@@ -287,8 +291,7 @@ def _checksum(tokens: Tensor) -> str:
 
 def _remove(path: Path) -> bool:
     """Remove a file; False if that fails, as on Windows while another process has it open."""
-    try:
+    with suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
