@@ -9,7 +9,8 @@ from PIL import Image, ImageDraw
 from torch import nn
 from transformers import PPOCRV6SmallDetForObjectDetection
 
-from dsocr.models.text_detector import convert_detector, create_detector, detect_text, load_detector
+from convert_detector import convert_detector, create_detector
+from dsocr.models.text_detector import detect_text, load_detector
 from tests.models.test_ctc_network import field, tensor_proto
 from tests.raising import raises_code
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
@@ -23,10 +23,6 @@ from dsocr.errors import RunError
 from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json, write_atomically
 from dsocr.text import is_blank
-
-if TYPE_CHECKING:
-    pass
-
 
 _WORD = re.compile(r"\S+")
 _DIGITS = 4
