@@ -39,6 +39,36 @@ def test_columns_fit_the_screen(window: Page, width: int, columns: int) -> None:
     assert window.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_nothing_moves_when_a_line_has_a_remark(window: Page, store: CorrectionStore) -> None:
+    page, remark = window.locator(".page-view-window"), window.get_by_text("the ink has run")
+    line = store.annotate(store.lines()[0], "the ink has run " * 9, who="another")
+    expect(remark).to_be_visible()
+    with_remark = page.bounding_box()
+    store.annotate(line, "", who="another")
+    expect(remark).to_have_count(0)
+    assert page.bounding_box() == with_remark
+
+
+def test_the_image_of_another_line_is_hidden_while_its_own_is_loaded(window: Page) -> None:
+    strip = window.get_by_role("img", name="Image of the line").locator("img")
+    expect(strip).to_be_visible()
+    with window.expect_request("**/picture/line/2?*"):
+        window.route("**/picture/line/2?*", lambda route: None)
+        window.get_by_label(FIELD).press("Alt+ArrowDown")
+    for image in strip.all():
+        expect(image).to_be_hidden()
+    window.unroute_all(behavior="ignoreErrors")
+    window.get_by_label(FIELD).press("Alt+ArrowUp")
+    expect(strip).to_have_count(1)
+    expect(strip).to_be_visible()
+
+
+def test_a_line_from_right_to_left_is_aligned_right(window: Page, store: CorrectionStore) -> None:
+    store.review(store.lines()[0], "שלום.", State.READ, who="another")
+    for shown in (window.get_by_label(FIELD), window.get_by_role("list").get_by_text("שלום.")):
+        expect(shown).to_have_css("direction", "rtl")
+
+
 def test_images_have_accessible_names(window: Page) -> None:
     expect(window.get_by_role("img", name="Image of the line")).to_be_visible()
     expect(window.get_by_role("combobox", name="Page")).to_be_visible()

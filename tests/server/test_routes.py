@@ -67,7 +67,7 @@ def test_transcriptions_take_image_bytes(client: TestClient) -> None:
 
 
 def test_chat_reads_the_last_message_with_images_and_reports_usage(client: TestClient) -> None:
-    request = chat(data_uri(png(20)), data_uri(png(99)), temperature=0.7, max_tokens=5)
+    request = chat(data_uri(png(20)), data_uri(png(99)), temperature=0.7, max_tokens=5, stream=None)
     request["messages"] = [
         {"role": "system", "content": "You read."},
         *request["messages"],

@@ -44,3 +44,4 @@ def test_only_browsers_that_left_early_are_not_logged(error: Exception | None, i
 def test_one_line_is_not_called_lines() -> None:
     assert interface_text("en", "counts", reviewed=1, all=1) == "1 of 1 line reviewed"
     assert interface_text("en", "counts", reviewed=1, all=21) == "1 of 21 lines reviewed"
+    assert "1 most doubtful line " in interface_text("en", "effort", lines=1, time="1 min", target="2.0%")

@@ -82,7 +82,7 @@ class ChatRequest(BaseModel):
 
     model: str
     messages: list[Message] = Field(min_length=1)
-    stream: bool = False
+    stream: bool | None = False
     stream_options: StreamOptions | None = None
     logprobs: bool | None = False
     n: Literal[1] | None = 1

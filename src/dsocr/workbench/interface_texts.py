@@ -186,6 +186,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "replaced": ("Replaced in {lines} lines. Alt+Z undoes it.", "Заменено строк: {lines}. Alt+Z — отменить"),
     "your_name": ("Your name", "Ваше имя"),
     "why_name": ("It is recorded with every line you accept.", "Оно записывается с каждой принятой строкой."),
+    "somebody": ("somebody", "кто-то"),
     "here_too": ("{names} is at this line too", "На этой строке сейчас: {names}"),
     "checked_by": ("checked by {name}", "проверил(а) {name}"),
     "learn": ("Learn while I work", "Учиться по ходу работы"),
@@ -215,4 +216,4 @@ _WORDS: dict[str, tuple[str, str]] = {
 def interface_text(language: Language, name: str, /, **values: object) -> str:
     """The text of that name in a language, with values filled in."""
     text = _WORDS[name][language == "ru"].format(**values)
-    return re.sub(r"\b1 lines\b", "1 line", text)
+    return re.sub(r"\b1 (most doubtful )?lines\b", r"1 \1line", text)

@@ -194,8 +194,8 @@ class _LineRow:
             self._row.props(f'role="listitem" draggable="true" data-line="{line.number}"').on(
                 "click", lambda: on_select(line.number)
             )
-            self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
-            self._text = ui.html(sanitize=False)
+            self._mark = ui.label().classes("w-4 shrink-0 text-emerald-700 dark:text-emerald-400")
+            self._text = ui.html(sanitize=False).classes("grow min-w-0 wrap-anywhere").props("dir=auto")
 
     def show(self, line: StoredLine, *, selected: bool) -> None:
         if line != self._line:

@@ -76,6 +76,8 @@ class Window:
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         # on a wide screen everything fits the window, and its parts scroll; on a narrow one the window scrolls
         ui.query(".nicegui-content").classes("p-3 gap-2 lg:h-screen lg:overflow-hidden")
+        # the image of another line must not stay beside the text of this one while its own is loaded
+        ui.add_css(".q-img:has(.q-img__loading:not(.q-transition--fade-leave-active)) img { visibility: hidden; }")
         self._build_header()
         self._build_editor()
         with ui.row().classes("w-full gap-3 items-stretch flex-nowrap max-lg:flex-col lg:grow lg:min-h-0"):
@@ -91,7 +93,7 @@ class Window:
         self._show()
 
     def _build_header(self) -> None:
-        with ui.row().classes("not-reading w-full items-center gap-x-4 gap-y-1"):
+        with ui.row().classes("not-reading w-full items-center gap-x-3 gap-y-1"):
             pages = ui.button(icon="menu_book").props(f'flat dense aria-label="{self._t("view_pages")}"')
             pages.on("click", lambda: self._overview.run_method("toggle"))
             ui.label(self._session.name).classes("text-lg font-semibold").props('role="heading" aria-level="1"')
@@ -133,27 +135,32 @@ class Window:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
             # of a fixed height, so that nothing moves from line to line
             self._line_image = (
-                ui.image().classes("w-full h-[clamp(5rem,min(22vh,16vw),20rem)]").props('fit="contain" no-spinner')
+                ui.image()
+                .classes("w-full h-[clamp(5rem,min(22vh,16vw),20rem)]")
+                .props('fit="contain" loading-show-delay=250')
             )
             self._line_image.props(f'alt="{self._t("line")}" no-transition')
             self._line_image.on("error", self._show_image_error)
             self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
-                self._highlighted = ui.html(sanitize=False).classes("text-xl grow min-h-7")
+                self._highlighted = ui.html(sanitize=False).classes("text-xl grow min-w-0 wrap-anywhere min-h-7")
+                self._highlighted.props("dir=auto")
                 self._state = ui.badge().props("outline")
             marks = {**MARKS, "mark_gap": ("", GAPS[self._language])}
             shorthands = self._keyboard.shorthands
             self._field = LineField(self._t("text"), self._session.id, self._handle, marks=marks, shorthands=shorthands)
-            self._field.classes("w-full text-xl").props("outlined spellcheck=false")
-            with ui.row().classes("gap-2"):
+            self._field.classes("w-full text-xl").props("outlined spellcheck=false dir=auto")
+            with ui.row().classes("w-full gap-2"):
                 self._field.button(self._t("accept"), "accept", icon="check").props('no-caps padding="xs md"')
                 for word in ("unreadable", "split", "join"):
                     self._field.button(self._t(word), word).props('outline no-caps padding="xs md"')
+                # always there, so that nothing moves when it gets a text
+                self._remarks = ui.label().classes("grow basis-64 h-8 line-clamp-2 text-xs/4 self-center")
+                self._remarks.classes("text-slate-600 dark:text-slate-300")
             with self._undo_place:
                 self._field.button(self._t("undo"), "undo", icon="undo").props("flat dense no-caps")
             self._alternatives = ui.row().classes("w-full gap-2 items-center empty:hidden").props('role="status"')
             self._build_letters(marks)
-            self._remarks = ui.label().classes("text-sm text-slate-600 dark:text-slate-300")
 
     def _build_letters(self, marks: Mapping[str, tuple[str, str]]) -> None:
         """The marks, and the sets of letters to click, of which the chosen one is remembered."""
@@ -230,7 +237,7 @@ class Window:
     def _show_people(self, line: StoredLine) -> None:
         """Show who reviewed a line, and who else is at it."""
         if (client := self._field.client).has_socket_connection:
-            self._session.presence.enter(client.id, self._visitor, line.number, self._name or "?")
+            self._session.presence.enter(client.id, self._visitor, line.number, self._name or self._t("somebody"))
         parts = []
         if line.author:
             parts.append(f"{line.author}, {line.reviewed_at[:16].replace('T', ' ')}")
@@ -241,7 +248,7 @@ class Window:
         if line.note:
             parts.append(line.note)
         self._remarks.set_text(" · ".join(parts))
-        self._remarks.set_visibility(bool(parts))
+        self._remarks.props["title"] = self._remarks.text
 
     def _outlook_texts(self, outlook: Outlook) -> Iterator[str]:
         """The estimated CER of all texts, and the work until it is below the next target."""
@@ -252,7 +259,7 @@ class Window:
         pace = seconds_a_line(self._store.review_times(f"{self._visitor}/"))
         if target is not None and pace is not None:
             lines = outlook.lines_until(target)
-            minutes = round(lines * pace / 60)
+            minutes = max(1, round(lines * pace / 60))
             time = self._t("hours", hours=round(minutes / 60)) if minutes > 90 else self._t("minutes", minutes=minutes)
             yield self._t("effort", lines=lines, time=time, target=f"{target:.1%}")
 
