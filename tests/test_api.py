@@ -194,6 +194,12 @@ def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("function", [dsocr.train, dsocr.dry_run, dsocr.forecast, dsocr.tune])
+def test_a_training_without_a_dataset_is_refused(function: Any) -> None:
+    with raises_code("dataset-missing"):
+        function(base="nano")
+
+
 def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:
     report = dsocr.transcribe("small", [small_dataset.parent / "source" / "test-0.png"], tmp_path / "texts.txt")
     assert (report.images, report.failed) == (1, [])

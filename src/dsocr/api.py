@@ -145,8 +145,11 @@ def training_config(
         changes["dataset"] = Path(dataset)
     if isinstance(config, RunConfig):
         config = config.model_dump()
+    if config is None and "dataset" not in changes:
+        hint = "give a dataset folder or a configuration, e.g. dataset='data/mine'"
+        raise ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
     if config is None:
-        config = {"output": f"runs/{Path(str(changes['dataset'])).resolve().name}"} if "dataset" in changes else {}
+        config = {"output": f"runs/{Path(str(changes['dataset'])).resolve().name}"}
     return load_config(config, changes=changes)
 
 

@@ -123,7 +123,7 @@ def test_folds_are_dealt_as_splits_are() -> None:
 
 def test_too_few_groups_are_an_error() -> None:
     with raises_code("too-few-groups"):
-        assign_groups({"a": 5, "b": 5}, EIGHT_ONE_ONE, 1, unit="writer")
+        assign_groups({"a": 5, "b": 5}, EIGHT_ONE_ONE, 1)
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,13 @@ def test_public_rates_are_pooled_as_jiwer_pools_them(pairs: list[tuple[str, str]
     assert dsocr.cer(*pairs[0]) == pytest.approx(jiwer.cer(references[0], predictions[0]))
 
 
-@pytest.mark.parametrize(("references", "predictions"), [(["а"], ["а", "б"]), ([], []), ("а", ["а"]), (["а"], "а")])
+@pytest.mark.parametrize(("references", "predictions"), [(["а"], ["а", "б"]), ([], ["а"]), ("а", ["а"]), (["а"], "а")])
 def test_public_rates_need_a_prediction_per_reference(references: list[str], predictions: list[str]) -> None:
     for rate in (dsocr.cer, dsocr.wer):
         with raises_code("pair-mismatch"):
             rate(references, predictions)
+        with raises_code("no-lines"):
+            rate([], [])
 
 
 def test_an_empty_reference_has_a_rate_but_never_nan() -> None:

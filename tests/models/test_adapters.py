@@ -59,6 +59,12 @@ def test_an_adapter_survives_the_disk_through_our_path_and_through_peft(scope: s
         assert all(torch.equal(after[name], before[name]) for name in before)
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_warning_of_a_library_is_shown(tmp_path: Path) -> None:
+    save_adapter(fresh("decoder"), tmp_path)
+    load_adapter(load_base("nano").network, tmp_path)
+
+
 def test_decoder_tensors_carry_original_names_on_disk(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     names = load_file(tmp_path / WEIGHTS).keys()

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -243,8 +242,6 @@ def quiet_libraries() -> None:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-    # PEFT asks transformers for a property under its old name.
-    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
 
 
 def limit_spinning() -> None:

@@ -211,9 +211,6 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
         report.note(_unknown_writers(candidates, unit))
     grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, report)
-    if plan.folds is not None and len(set(grouped.groups)) < plan.folds:
-        message = f"{plan.folds} folds need at least as many groups by {unit}, but there are {len(set(grouped.groups))}"
-        raise DataError(message, code="too-few-groups")
     grouped.check_largest(plan)
     splits: list[Split | None]
     folds: list[int | None] = [None] * len(candidates)
@@ -304,11 +301,12 @@ class _Grouped:
 
     def assign(self, plan: SplitPlan, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> list[Label]:
         """The split or fold of each sample; groups in `fixed` have no choice."""
+        self._check_count(plan)
         if plan.stratify:
             texts = [one.text for one in self.candidates]
-            assigned = assign_balanced(self.groups, texts, fractions, plan.seed, unit=self.unit, fixed=fixed)
+            assigned = assign_balanced(self.groups, texts, fractions, plan.seed, fixed=fixed)
         else:
-            assigned = assign_groups(Counter(self.groups), fractions, plan.seed, unit=self.unit, fixed=fixed)
+            assigned = assign_groups(Counter(self.groups), fractions, plan.seed, fixed=fixed)
         return [assigned[group] for group in self.groups]
 
     def check_largest(self, plan: SplitPlan) -> None:
@@ -325,6 +323,22 @@ class _Grouped:
             raise DataError(message, code="group-too-large", hint=hint)
         remedy = f"--split-by {first} comes nearer to the fractions, and the card counts what crosses splits"
         self.report.note(f"{message}; {remedy}")
+
+    def _check_count(self, plan: SplitPlan) -> None:
+        """Raise DataError if there are fewer groups than splits or folds, with the units that have enough of them."""
+        count, needed = len(set(self.groups)), plan.folds or sum(share > 0 for share in plan.fractions.values())
+        if count >= needed:
+            return
+        enough = [
+            unit
+            for unit in known_units(self.candidates)
+            if len(set(group_candidates(self.candidates, [unit]))) >= needed
+        ]
+        fewer = "take fewer folds" if plan.folds else "leave splits out, e.g. --split 1/0/0"
+        hint = f"split by a smaller unit (--split-by {' or '.join(enough)}), or {fewer}" if enough else fewer
+        kind = "folds" if plan.folds else "splits"
+        message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
+        raise DataError(message, code="too-few-groups", hint=hint)
 
     def listed_splits(self, fixed: FixedList | None) -> dict[str, Split]:
         """Splits of the groups that a list of fixed names mentions."""

@@ -152,7 +152,6 @@ def assign_groups(
     fractions: Mapping[Label, float],
     seed: int | str,
     *,
-    unit: str = "group",
     fixed: Mapping[str, Label] | None = None,
 ) -> dict[str, Label]:
     """Assign groups to splits (or folds) so that the sizes come as near the fractions as moves and swaps allow.
@@ -164,10 +163,8 @@ def assign_groups(
     fixed = fixed or {}
     wanted = {label: share for label, share in fractions.items() if share > 0}
     if len(sizes) < len(wanted):
-        count = f"1 {unit}" if len(sizes) == 1 else f"{len(sizes)} {unit}s"
-        hint = "split by a smaller unit (--split-by page or text), or leave splits out, e.g. --split 1/0/0"
-        message = f"{count} cannot fill {len(wanted)} splits without being in two of them"
-        raise DataError(message, code="too-few-groups", hint=hint)
+        message = f"{len(wanted)} splits need at least as many groups, but there are {len(sizes)}"
+        raise DataError(message, code="too-few-groups")
     fixed_sizes = Counter(dict.fromkeys(wanted, 0))
     for group, label in fixed.items():
         fixed_sizes[label] += sizes.get(group, 0)
@@ -289,7 +286,6 @@ def assign_balanced(
     fractions: Mapping[Label, float],
     seed: int,
     *,
-    unit: str = "group",
     fixed: Mapping[str, Label] | None = None,
 ) -> dict[str, Label]:
     """Call `assign_groups` with many seeds and keep the result with the most even lengths and scripts.
@@ -306,10 +302,10 @@ def assign_balanced(
     def score(assigned: Mapping[str, Label]) -> float:
         return imbalance(strata, np.array([str(assigned[group]) for group in sizes]))
 
-    best = assign_groups(sizes, fractions, seed, unit=unit, fixed=fixed)
+    best = assign_groups(sizes, fractions, seed, fixed=fixed)
     allowed, lowest = _size_error(best, sizes, fractions), score(best)
     for draw in range(1, min(_DRAWS, max(_MAX_ASSIGNMENTS // len(sizes), 2))):
-        tried = assign_groups(sizes, fractions, f"{seed}/{draw}", unit=unit, fixed=fixed)
+        tried = assign_groups(sizes, fractions, f"{seed}/{draw}", fixed=fixed)
         if _size_error(tried, sizes, fractions) <= allowed + 1e-9 and (found := score(tried)) < lowest - 1e-12:
             best, lowest = tried, found
     return best

@@ -240,7 +240,7 @@ def _split_families(
     splits_used = sum(fraction > 0 for fraction in fractions.values())
     assigned = capable if len(capable) >= splits_used else {face.family for face in faces}
     largest = max(fractions, key=lambda split: fractions[split])
-    splits = assign_groups(dict.fromkeys(assigned, 1), fractions, seed, unit="font family")
+    splits = assign_groups(dict.fromkeys(assigned, 1), fractions, seed)
     return {face.family: splits.get(face.family, largest) for face in faces}
 
 

@@ -103,7 +103,9 @@ def _pooled_rate(
     if isinstance(references, str) != isinstance(predictions, str):
         raise DataError("references and predictions must both be strings or both be lists", code="pair-mismatch")
     pairs = [[texts] if isinstance(texts, str) else list(texts) for texts in (references, predictions)]
-    if not pairs[0] or len(pairs[0]) != len(pairs[1]):
+    if not any(pairs):
+        raise DataError("there are no lines to score", code="no-lines")
+    if len(pairs[0]) != len(pairs[1]):
         message = f"got {len(pairs[0])} references and {len(pairs[1])} predictions; give one prediction per reference"
         raise DataError(message, code="pair-mismatch")
     return pool(map(count_errors, *pairs)).rate

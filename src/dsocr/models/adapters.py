@@ -7,6 +7,7 @@ more than a warning. Loading therefore goes through `load_tensors`, which requir
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,7 +80,14 @@ def attach_adapter(
         target_modules=pattern,
         target_parameters=family.expert_parameters if target_modules == WITH_EXPERTS else None,
     )
-    return get_peft_model(network, config)
+    return _add_lora(network, config)
+
+
+def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PeftModel:
+    with warnings.catch_warnings():
+        # PEFT asks transformers for a property under its old name.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        return get_peft_model(network, config)
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
@@ -100,7 +108,7 @@ def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
     """Load a saved adapter onto a network. Raises ModelError if a file is missing or a tensor does not match."""
     config, tensors = _read_adapter(folder)
     try:
-        model = get_peft_model(network, config)
+        model = _add_lora(network, config)
     except ValueError as error:  # PEFT found none of the layers
         raise _mismatch(folder, error) from error
     load_tensors(model, tensors, where=folder / WEIGHTS)

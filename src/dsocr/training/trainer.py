@@ -388,12 +388,14 @@ def build_optimizer(
         hint = f"choose one of {', '.join(known)}"
         raise ConfigError(f"training.optimizer: unknown optimizer {name!r}", code="unknown-optimizer", hint=hint)
     settings = {"lr": learning_rate, "weight_decay": weight_decay, **(arguments or {})}
-    if "weight_decay" not in inspect.signature(classes[name]).parameters:
+    accepted = inspect.signature(classes[name]).parameters
+    if "weight_decay" not in accepted:
         del settings["weight_decay"]
     try:
         optimizer: Optimizer = classes[name](parameters, **settings)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"training.optimizer: {name}: {error}", code="optimizer-arguments") from error
+        hint = f"its arguments are {', '.join(key for key in accepted if key not in {'params', 'lr'})}"
+        raise ConfigError(f"training.optimizer: {name}: {error}", code="optimizer-arguments", hint=hint) from error
     return optimizer
 
 
