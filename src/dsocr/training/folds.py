@@ -62,7 +62,7 @@ class FoldReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _PlannedFold:
-    """A fold to train and read; `config` is that of its run, `work` in lines."""
+    """A fold to train and read; `config` is that of its run, `replaces` if its folder has another training."""
 
     number: int
     config: RunConfig
@@ -70,6 +70,7 @@ class _PlannedFold:
     samples: list[Sample]
     steps: int
     finished: bool
+    replaces: bool
 
     @property
     def training_work(self) -> int:
@@ -124,8 +125,7 @@ def read_folds(
                 cer = "" if at.cer is None else f", validation CER {at.cer:.1%}"
                 report(fold.training_work * at.step / max(at.max_steps, 1), f"{note}, step {at.step}{cer}")
 
-            replaces = overwrite and run.config.is_file() and not _resumes(fold.config)
-            train_function(fold.config, overwrite=replaces, on_progress=on_progress, on_message=on_message)
+            train_function(fold.config, overwrite=fold.replaces, on_progress=on_progress, on_message=on_message)
             gc.collect()  # there may be no memory for this network and the next
             done += fold.training_work
         run = RunFolder.open(run.path)
@@ -256,22 +256,15 @@ def _plan(config: RunConfig, dataset: Dataset, number: int, overwrite: bool) -> 
     changes = {"dataset": dataset.folder, "fold": number, "output": config.output / f"fold-{number}"}
     planned = config.model_copy(update={**changes, "checkpoints": checkpoints})
     opened = Dataset.open(dataset.folder, fold=number)
+    finished = replaces = False
     try:
         finished = is_trained(planned)
     except RunError as error:
         if not overwrite:
             raise RunError(error.message, code=error.code, where=error.where, hint=_HINT) from error
-        finished = False
+        replaces = True
     steps = total_steps(planned, len(training_samples(opened, planned)))
-    return _PlannedFold(number, planned, opened, opened.samples(Split.TEST), steps, finished)
-
-
-def _resumes(config: RunConfig) -> bool:
-    """Whether the run folder holds this very training, begun and not finished."""
-    try:
-        return not is_trained(config)
-    except RunError:
-        return False
+    return _PlannedFold(number, planned, opened, opened.samples(Split.TEST), steps, finished, replaces)
 
 
 def _keep(path: Path, identity: Mapping[str, Any], make: Callable[[], Rows]) -> Rows:
