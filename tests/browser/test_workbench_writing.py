@@ -30,6 +30,9 @@ def test_marks_and_shorthands(window: Page, store: CorrectionStore) -> None:
     field.press("Enter")
     expect(field).to_have_value(TEXTS[0][1])
     assert texts(store)[0] == "~~первая~~ строка[?] вѣ\\к/"
+    field.press("Home")
+    field.press_sequentially(r"\e\i-")
+    expect(field).to_have_value(f"ѣі-{TEXTS[0][1]}")
 
 
 def test_letters_to_click(window: Page) -> None:

@@ -88,6 +88,7 @@ export default {
       const at = before.length - longest.length;
       const expanded = text.slice(0, at) + this.shorthands[longest] + text.slice(before.length);
       const caret = at + this.shorthands[longest].length;
+      this.text = expanded; // the next tick comes after it is shown, which moves the cursor to the end
       this.$nextTick(() => input.setSelectionRange(caret, caret));
       return expanded;
     },
