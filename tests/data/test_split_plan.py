@@ -100,6 +100,13 @@ def test_more_lines_of_a_known_writer_go_where_the_writer_is() -> None:
     assert any("whole groups come no nearer" in note for note in notes)
 
 
+def test_a_unit_that_comes_nearer_to_the_fractions_is_named() -> None:
+    three = [replace(one, page=f"page {place // 2}") for place, one in enumerate(lines({"a": 20, "b": 20, "c": 20}))]
+    assert "--split-by page does" in assign(three)[1][-1]
+    _, notes = assign(lines({"a": 3, "b": 3, "c": 3}))
+    assert "--split-by" not in notes[-1], "nine texts come no nearer either"
+
+
 def test_a_writer_who_becomes_known_stays_where_the_page_was() -> None:
     old = [replace(one, writer=None, page=f"page {one.writer}") for one in lines({"a": 8, "b": 4, "c": 4})]
     before, _ = assign(old)

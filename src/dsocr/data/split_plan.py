@@ -1,6 +1,7 @@
 """Decide which split, and which fold, each sample goes to: by what unit, what is fixed, and what users should know."""
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -223,7 +224,7 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         assigned = grouped.assign(plan, shares, grouped.earlier_labels(plan.earlier, lambda one: one.fold))
         folds = [*assigned]
         splits = [split_of_fold(fold, 1, plan.folds) for fold in assigned]
-    _note_sizes(splits, plan, report)
+    grouped.note_sizes(splits, plan)
     return SplitAssignment(unit, splits, folds)
 
 
@@ -329,16 +330,31 @@ class _Grouped:
         count, needed = len(set(self.groups)), plan.folds or sum(share > 0 for share in plan.fractions.values())
         if count >= needed:
             return
-        enough = [
-            unit
-            for unit in known_units(self.candidates)
-            if len(set(group_candidates(self.candidates, [unit]))) >= needed
-        ]
+        enough = self._units_with(needed)
         fewer = "take fewer folds" if plan.folds else "leave splits out, e.g. --split 1/0/0"
         hint = f"split by a smaller unit (--split-by {' or '.join(enough)}), or {fewer}" if enough else fewer
         kind = "folds" if plan.folds else "splits"
         message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
         raise DataError(message, code="too-few-groups", hint=hint)
+
+    def _units_with(self, count: int) -> list[str]:
+        """The other units by which there are at least as many groups."""
+        others = (unit for unit in known_units(self.candidates) if unit not in self.unit.split("+"))
+        return [unit for unit in others if len(set(group_candidates(self.candidates, [unit]))) >= count]
+
+    def note_sizes(self, splits: Sequence[Split | None], plan: SplitPlan) -> None:
+        """Note fractions that whole groups come not near, and by which unit they would."""
+        counts, wanted = Counter(splits), plan.target_fractions()
+        got = {split: counts[split] / len(splits) for split in Split}
+        if all(abs(got[split] - wanted[split]) <= _TOLERANCE for split in Split):
+            return
+        shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, wanted))
+        message = f"the splits are {shares} instead of {asked}: whole groups come no nearer"
+        free = plan.folds is None and plan.fixed is None and plan.earlier is None
+        finer = self._units_with(math.ceil(1 / min(filter(None, wanted.values())))) if free else []
+        if finer:
+            message += f"; --split-by {finer[0]} does, with samples of one {self.unit} in several splits"
+        self.report.note(message)
 
     def listed_splits(self, fixed: FixedList | None) -> dict[str, Split]:
         """Splits of the groups that a list of fixed names mentions."""
@@ -427,11 +443,3 @@ class _Grouped:
 def _earlier_conflict(message: str, where: str | None = None) -> DataError:
     hint = "use another seed or unit and no --like to draw all splits anew"
     return DataError(message, code="earlier-split-conflict", where=where, hint=hint)
-
-
-def _note_sizes(splits: Sequence[Split | None], plan: SplitPlan, report: SourceReport) -> None:
-    counts, wanted = Counter(splits), plan.target_fractions()
-    got = {split: counts[split] / len(splits) for split in Split}
-    if any(abs(got[split] - wanted[split]) > _TOLERANCE for split in Split):
-        shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, wanted))
-        report.note(f"the splits are {shares} instead of {asked}: whole groups come no nearer")
