@@ -220,6 +220,16 @@ def test_the_best_must_be_better_with_other_seeds(other: tuple[float, ...], is_b
     assert not TuneResult(trials[:1]).is_better
 
 
+def test_only_trainings_with_the_same_seed_are_paired() -> None:
+    def trial(number: int, seed: int, cer: float | None, repeats: int | None = None) -> Trial:
+        return Trial(number, seed, {}, "complete" if cer else "failed", cer, {}, repeats=repeats)
+
+    yours = [trial(2, seed, cer, 0) for seed, cer in ((1, None), (2, 0.2), (3, 0.3), (4, 0.4))]
+    best = [trial(3, seed, cer, 1) for seed, cer in ((1, 0.11), (2, 0.19), (3, 0.29), (4, None))]
+    result = TuneResult([trial(0, 0, 0.3), trial(1, 0, 0.2)], [*yours, *best])
+    assert result.difference == pytest.approx((-0.01, -0.01, -0.01))
+
+
 def test_weights_of_trials_that_still_run_are_kept(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
     running, kept = config.output / "tune" / "trials" / "0003" / "checkpoints", []
 

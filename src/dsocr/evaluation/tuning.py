@@ -71,14 +71,15 @@ class TuneResult:
         """The best settings' mean CER minus that of the configuration's, with a paired Student interval of 95 %.
 
         Over other seeds than that of the search, so that the best is not judged by the luck that made it the best.
-        None without two of them.
+        None without two with which both were trained.
         """
         if self.best is None or self.best.number == 0:
             return None
-        first, second = self.cers_with_other_seeds(self.trials[0]), self.cers_with_other_seeds(self.best)
-        if len(first) != len(second) or len(first) < 2:
+        cers = {(one.repeats, one.seed): one.cer for one in self.repeats if one.cer is not None}
+        pairs = [(cers.get((0, seed)), after) for (number, seed), after in cers.items() if number == self.best.number]
+        changes = [after - before for before, after in pairs if before is not None]
+        if len(changes) < 2:
             return None
-        changes = [after - before for before, after in zip(first, second, strict=True)]
         mean, count = statistics.fmean(changes), len(changes)
         reach = student_quantile(count - 1) * statistics.stdev(changes) / math.sqrt(count)
         return mean, mean - reach, mean + reach
