@@ -119,6 +119,10 @@ def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     out = served.work / "export"
     lines = [line.text for image in read_page(out) if isinstance(image, document.Page) for line in image.lines]
     assert lines == ["выгруженная строка", *TEXTS[0][1:], *TEXTS[1]]
+    window.get_by_role("button", name="Export").click()
+    window.get_by_label("Format").click()
+    window.get_by_role("option", name="Training dataset").click()
+    expect(window.get_by_label("Output folder")).to_have_value(str(served.work / "export-dataset"))
 
 
 def test_other_host_names_and_frames_are_rejected(window: Page) -> None:

@@ -73,7 +73,10 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
         kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, _DATASET, _LOG)}
         kind = ui.select(kinds, value="page", label=translate("format")).classes("w-full").props("outlined")
         only = ui.checkbox(translate("accepted_only"), value=True).props("dense")
-        folder = ui.input(translate("folder"), value=str(session.work / "export")).classes("w-full").props("outlined")
+        folders = {name: str(session.work / ("export" if name == "page" else f"export-{name}")) for name in kinds}
+        folder = ui.input(translate("folder"), value=folders["page"]).classes("w-full").props("outlined")
+        # A folder of one's own stays.
+        kind.on_value_change(lambda: folder.value in folders.values() and folder.set_value(folders[kind.value]))
         with ui.row():
             button = ui.button(translate("write")).props("no-caps")
             ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
