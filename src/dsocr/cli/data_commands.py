@@ -257,8 +257,9 @@ def check(
         for finding in findings:
             print_finding(printer, finding)
         printer.result(f"{opened.folder}: {findings.summary()}")
-        for file in filter(None, (html, markdown, csv)):
-            printer.result(f"page: {file}")
+        for label, file in (("page", html), ("splits", markdown), ("table", csv)):
+            if file is not None:
+                printer.result(f"{label}: {file}")
         if not findings.of("error"):
             printer.message(f"next: dsocr train {typed(opened.folder)}")
     sys.exit(1 if findings.of("error") else 0)
