@@ -43,7 +43,8 @@ CONTRASTS = """dialog => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_window_and_its_dialogs(window: Page, scheme: Literal["light", "dark"]) -> None:
     window.emulate_media(color_scheme=scheme)
     expect(window.locator(f"body.body--{scheme}")).to_have_count(1)
