@@ -113,6 +113,8 @@ def test_a_text_too_long_for_its_image_gets_a_wider_one(base: Path) -> None:
     sample = processor.encode(image, text)
     assert sample.image.shape[1] // 8 >= count_steps(text)
     assert processor.encode(image).image.shape[1] == 48
+    assert not sample.has_input_of(processor.encode(image))
+    assert sample.without_text().has_input_of(processor.encode(image)), "its text must not help to read it"
 
 
 def test_another_image_makes_a_text_less_likely_and_never_impossible(base: Path) -> None:

@@ -1,6 +1,7 @@
 """Image encoders with a text decoder: what they see, what they learn, and how they are read."""
 
 import json
+import math
 import pickle
 import shutil
 from dataclasses import replace
@@ -15,11 +16,14 @@ from tokenizers import pre_tokenizers
 from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from dsocr.config import RunConfig
+from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import CanvasWithText, EncoderDecoderProcessor
 from dsocr.models.family import load_processor
 from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.training.train import train
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 
@@ -194,6 +198,34 @@ def test_texts_longer_than_the_decoder(trocr: BaseModel) -> None:
     network: Any = trocr.network
     (decoded,) = trocr.family.decode(network, processor, [sample.without_text()], generation)
     assert decoded.tokens <= 63
+
+
+def test_what_the_decoder_cannot_write_is_excluded_like_what_the_settings_exclude(
+    trocr: BaseModel, tmp_path: Path
+) -> None:
+    rows = []
+    texts = {"train-1": "один", "train-2": "a" * 64, "validation-1": "два", "validation-2": "b" * 65}
+    for name, text in texts.items():
+        line(200 + 40 * len(text)).save(tmp_path / f"{name}.png")
+        rows.append({"file_name": f"{name}.png", "text": text, "split": name.partition("-")[0]})
+    table = tmp_path / "lines.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    dataset = prepare(tmp_path, tmp_path / "dataset").folder
+    settings: dict[str, Any] = {
+        "base": str(trocr.folder),
+        "dataset": dataset,
+        "output": tmp_path / "run",
+        "guard": {"lines": 0},
+        "training": {"max_steps": 1, "batch_size": 1, "micro_batch_size": 1},
+    }
+    with raises_code("dataset-has-errors"):
+        train(RunConfig.model_validate(settings), preflight=False)
+    settings["training"]["long_text"] = "exclude"
+    result = train(RunConfig.model_validate(settings), preflight=False)
+    assert (result.steps, result.excluded) == (1, 1)
+    (row,) = [json.loads(one) for one in result.run.metrics.read_text("utf-8").splitlines() if '"validation"' in one]
+    assert row["samples"] == 2
+    assert math.isfinite(row["loss"])
 
 
 def test_start_end_and_pad_are_found_where_they_are(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
         [None] * 10,  # type: ignore[list-item]
         _NoProcessor(),  # type: ignore[arg-type]
         Generation(),
+        max_text_tokens=512,
         every_steps=1,
         patience=2,
         folder=tmp_path,

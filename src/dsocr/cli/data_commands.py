@@ -236,12 +236,12 @@ def check(
     from dsocr.data.check import check_dataset
     from dsocr.data.leaks import report_leaks, summarise, to_markdown
     from dsocr.models.family import load_processor
+    from dsocr.training.preview import text_limit
 
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    limit = text_limit(processor, config)
     with printer.progress("checking", "samples") as progress:
-        findings = check_dataset(
-            opened, processor, max_text_tokens=config.training.max_text_tokens, workers=workers, progress=progress
-        )
+        findings = check_dataset(opened, processor, max_text_tokens=limit, workers=workers, progress=progress)
     splits = report_leaks(opened)
     if html is not None:
         findings.to_html(html, source=source)

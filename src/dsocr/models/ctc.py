@@ -62,21 +62,21 @@ _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 class LineInput:
     """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
 
-    `widened` says that the image was drawn wider than usual, because its text would not fit its steps.
+    An image with too few steps for its text is drawn wider; `as_read` is then what transcription sees.
     """
 
     image: NDArray[np.uint8]
     classes: tuple[int, ...] = ()
-    widened: bool = False
+    as_read: NDArray[np.uint8] | None = None
 
     @property
     def nbytes(self) -> int:
         """The bytes of its pixels."""
-        return self.image.nbytes
+        return self.image.nbytes + (0 if self.as_read is None else self.as_read.nbytes)
 
     def without_text(self) -> Self:
         """Return it as for transcription."""
-        return replace(self, classes=())
+        return replace(self, image=self.image if self.as_read is None else self.as_read, classes=(), as_read=None)
 
     def with_image_of(self, other: Self) -> Self:
         """Return it with the image of another line, drawn wider if the text would not fit."""
@@ -84,11 +84,11 @@ class LineInput:
         image = other.image
         if needed > image.shape[1]:
             image = np.asarray(Image.fromarray(image).resize((needed, HEIGHT), Image.Resampling.BILINEAR))
-        return replace(self, image=image)
+        return replace(self, image=image, as_read=None)
 
     def has_input_of(self, other: Self) -> bool:
-        """Whether another line has the same pixels; one that was widened for its text need not."""
-        return self.widened or np.array_equal(self.image, other.image)
+        """Whether another line has the same pixels."""
+        return np.array_equal(self.image, other.image)
 
     def pixels(self) -> NDArray[np.uint8]:
         """Return the line as the network sees it, (48, W, 3) in RGB order."""
@@ -134,9 +134,11 @@ class LineProcessor:
         image = image.convert("L") if self.grey else image
         line = prepare_line(image, self.stretch)
         needed = 0 if text is None else count_steps(text) * PIXELS_PER_STEP
-        if widened := needed > line.shape[1]:
-            line = prepare_line(image, self.stretch * (needed + PIXELS_PER_STEP) / line.shape[1])
-        return LineInput(line, () if text is None else tuple(self.text_ids(text)), widened)
+        classes = () if text is None else tuple(self.text_ids(text))
+        if needed <= line.shape[1]:
+            return LineInput(line, classes)
+        wider = prepare_line(image, self.stretch * (needed + PIXELS_PER_STEP) / line.shape[1])
+        return LineInput(wider, classes, as_read=line)
 
     def training_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
         """Return `pixel_values` (B, 3, 48, W), `steps` (B,) and `labels` (B, L) on the CPU."""

@@ -164,6 +164,11 @@ class EncoderDecoderProcessor:
         return (self.end_id,)
 
     @property
+    def max_text_tokens(self) -> int:
+        """The most tokens of a text: one position of the decoder is for its end."""
+        return self.family.positions - 1
+
+    @property
     def answer_start(self) -> str:
         """The begin token, which networks trained on a tokenizer's own output write first."""
         return str(self.tokenizer.bos_token or "")

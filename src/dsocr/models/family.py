@@ -247,6 +247,15 @@ class Family(Protocol):
 
 
 @runtime_checkable
+class LimitedProcessor(Protocol):
+    """The processor of a network whose texts have a greatest length."""
+
+    @property
+    def max_text_tokens(self) -> int:
+        """The most tokens of a text, its end token not counted."""
+
+
+@runtime_checkable
 class LanguageModelProcessor(Processor, Protocol):
     """The processor of a family that reads with a language model of characters."""
 

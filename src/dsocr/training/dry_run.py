@@ -25,7 +25,7 @@ from dsocr.training.callbacks import Callback
 from dsocr.training.features import cache_features_in_memory
 from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
-from dsocr.training.preview import within_budget
+from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
     Collator,
@@ -174,7 +174,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
             return DryRun(checks)
         split = training_samples(dataset, config)
         samples, excluded = within_budget(split, processor, config)
-        checks.append(_check_budget(len(samples), excluded, config))
+        checks.append(_check_budget(len(samples), excluded, text_limit(processor, config)))
         with explain_out_of_memory(config):
             setup = set_up(config, samples)
             trained = f"of the adapter ({config.adapter.target_modules})"
@@ -202,7 +202,7 @@ def _check_run(config: RunConfig) -> Check:
 
 
 def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) -> Check:
-    limit = config.training.max_text_tokens if config.training.long_text == "error" else None
+    limit = text_limit(processor, config) if config.training.long_text == "error" else None
     findings = check_dataset(dataset, processor, max_text_tokens=limit)
     for severity in ("error", "warning"):
         if found := findings.of(severity):
@@ -212,8 +212,7 @@ def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) ->
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples without findings")
 
 
-def _check_budget(fitting: int, excluded: int, config: RunConfig) -> Check:
-    limit = config.training.max_text_tokens
+def _check_budget(fitting: int, excluded: int, limit: int) -> Check:
     if excluded:
         message = f"{excluded} of {fitting + excluded} texts have more than {limit} tokens and are excluded"
         return Check("text budget", "warning", message, "raise training.max_text_tokens, or cut them into lines")
@@ -251,7 +250,7 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
         vision=Spread.of([length.vision for length in lengths]),
         text=Spread.of([length.text for length in lengths]),
         sequence=Spread.of([length.sequence for length in lengths]),
-        limit=config.training.max_text_tokens,
+        limit=text_limit(setup.processor, config),
         too_long=len(lengths) - len(samples),
     )
     precision = str(setup.dtype).removeprefix("torch.")

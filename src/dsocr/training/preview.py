@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from dsocr.models.family import Processor
 
 
-def within_budget(samples: Sequence[Sample], processor: "Processor", config: RunConfig) -> tuple[list[Sample], int]:
+def text_limit(processor: "Processor", config: RunConfig) -> int:
+    """Return the most tokens of a text that is trained on: as configured, and as the network can write."""
+    from dsocr.models.family import LimitedProcessor
+
+    limit = config.training.max_text_tokens
+    return min(limit, processor.max_text_tokens) if isinstance(processor, LimitedProcessor) else limit
+
+
+def within_budget(
+    samples: Sequence[Sample], processor: "Processor", config: RunConfig, split: Split = Split.TRAIN
+) -> tuple[list[Sample], int]:
     """Return the samples whose transcription fits, and the number of others. Raises DataError if none fits."""
-    budget = config.training.max_text_tokens
-    fitting = [sample for sample in samples if len(processor.text_ids(sample.text)) <= budget]
+    limit = text_limit(processor, config)
+    fitting = [sample for sample in samples if len(processor.text_ids(sample.text)) <= limit]
     if not fitting:
-        message = "no training sample fits max_text_tokens"
+        message = f"no sample of the {split} split fits max_text_tokens ({limit})"
         raise DataError(message, code="text-too-long", where=config.dataset, hint="see `dsocr check`")
     return fitting, len(samples) - len(fitting)
 

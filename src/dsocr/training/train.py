@@ -78,7 +78,7 @@ from dsocr.training.lifecycle import (
     start_run,
 )
 from dsocr.training.preflight import check_setup, forward_backward, require_learning
-from dsocr.training.preview import within_budget
+from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     Collator,
     EncodedSamples,
@@ -170,6 +170,8 @@ def train(
         recorded = load_run_config(run.config) if checkpoint else None
         config, dataset, processor, guard = dist.main_first(lambda: open_sources(config, recorded, dist, on_warning))
         samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
+        validated = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+        _, too_long = within_budget(validated, processor, config, Split.VALIDATION) if validated else ([], 0)
         setup = dist.main_first(lambda: set_up(config, samples, resumed=checkpoint is not None))
         processor = setup.processor
 
@@ -200,13 +202,14 @@ def train(
         log.info("%d training samples, %d excluded as too long", len(samples), excluded)
 
         # Fit
-        validated = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
         validator = None
         if validated:
+            log.info("%d validation samples, %d without a loss as too long", len(validated), too_long)
             validator = Validator(
                 validated,
                 processor,
                 Generation(**config.generation.model_dump()),
+                max_text_tokens=text_limit(processor, config),
                 every_steps=config.validation.every_steps,
                 patience=config.validation.patience,
                 folder=run.checkpoints,
@@ -301,7 +304,7 @@ def open_sources(
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
     if dist.is_main:
-        limit = config.training.max_text_tokens if config.training.long_text == "error" else None
+        limit = text_limit(processor, config) if config.training.long_text == "error" else None
         findings = check_dataset(dataset, processor, max_text_tokens=limit)
         if errors := findings.of("error"):
             shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)

@@ -120,6 +120,7 @@ class Validator(Callback):
         processor: Processor,
         generation: Generation,
         *,
+        max_text_tokens: int,
         every_steps: int,
         patience: int,
         folder: Path,
@@ -134,6 +135,7 @@ class Validator(Callback):
         self._samples = samples
         self._processor = processor
         self._generation = generation
+        self._max_text_tokens = max_text_tokens
         self._every_steps = every_steps
         self._patience = patience
         self._folder = folder
@@ -272,10 +274,12 @@ class Validator(Callback):
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
-        """Return the mean loss of a token over all samples."""
+        """Return the mean loss of a token over the samples whose text is no longer than those trained on."""
         model.eval()
         total, tokens = 0.0, 0
-        for indices in batches(self._dist.shard(range(len(self.encoded))), self._generation.batch_size):
+        counts = [len(self._processor.text_ids(sample.text)) for sample in self._samples]
+        fitting = [index for index, count in enumerate(counts) if count <= self._max_text_tokens]
+        for indices in batches(self._dist.shard(fitting), self._generation.batch_size):
             batch = on_device(self._processor, [self.encoded[index] for index in indices], model, dtype=model.dtype)
             count = (batch["labels"] >= 0).sum()
             total += float(self._processor.family.loss(model, batch, count)) * int(count)
