@@ -242,8 +242,8 @@ def test_corrections_come_back_from_a_spreadsheet(
     delimiter: str, encoding: str, given: str | None, small_dataset: Path, tmp_path: Path
 ) -> None:
     sample = Dataset.open(small_dataset).samples("test")[0]
-    rows = [("rank", "id", "correction"), ("1", sample.id, "«Новый» текст")]
-    text = "".join(delimiter.join(cells) + "\r\n" for cells in rows)
+    rows = [("Rank", "ID", "Correction "), ("1", sample.id, "«Новый» текст")]
+    text = f"sep={delimiter}\r\n" + "".join(delimiter.join(cells) + "\r\n" for cells in rows)
     (tmp_path / "audit.csv").write_bytes(text.encode(encoding))
     fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=tmp_path / "audit.csv", encoding=given)
     assert {one.id: one.text for one in Dataset.open(tmp_path / "out")}[sample.id] == "«Новый» текст"

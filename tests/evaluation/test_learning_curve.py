@@ -107,6 +107,13 @@ def test_any_measurements_give_a_rate_inside_its_interval(
     assert curve.best.c >= 0
 
 
+def test_two_clusters_that_differ_much_give_a_rate() -> None:
+    errors, lengths = np.array([[40.0, 1], [30, 1], [24, 0], [20, 0]]), np.array([40.0, 8])
+    curve = fit_learning_curve([0, 8, 16, 32], errors, lengths)
+    assert 0 <= curve.expect(64).low < curve.expect(64).high < math.inf
+    assert curve.needed(0.01).count > 0
+
+
 def test_intervals_cover_later_measurements() -> None:
     """Sixty simulated forecasts with writers of different legibility and random trainings."""
     random = np.random.default_rng(5)

@@ -34,6 +34,7 @@ def table(folder: Path, name: str, content: str, columns: dict[str, str] | None 
         pytest.param("t.tsv", '"a.png"\t"без, заголовка"\n', "без, заголовка", id="quoted without header"),
         pytest.param("t.csv", 'file_name,text\na.png,"раз, два"\n', "раз, два", id="CSV with quotes"),
         pytest.param("t.csv", "path;label\na.png;раз, два\n", "раз, два", id="CSV with semicolons"),
+        pytest.param("t.csv", "\ufeffsep=;\r\npath;label\r\na.png;раз, два\r\n", "раз, два", id="CSV that names it"),
         pytest.param("t.csv", "\ufeffImage,Transcription\na.png,раз\n", "раз", id="byte order mark and capitals"),
         pytest.param("t.csv", 'image,text\na.png,"раз\nдва"\n', "раз\nдва", id="two lines in a cell"),
         pytest.param("t.csv", "a.png,раз\n", "раз", id="CSV without header"),

@@ -171,12 +171,14 @@ _FORMULA_ERROR = re.compile(r"#[^\W\d_]+(?:/\w+)?[?!]|Err:\d+")
 def read_corrections(path: Path) -> dict[str, str]:
     """Read a table such as `audit.csv`: the correction of each line that has one, by the line's id.
 
+    Capitals and spaces around the names of columns do not matter.
     Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
     corrections that a comma cut or a spreadsheet took for a formula: what was written there is lost.
     """
-    columns, rows = read_rows(path, {})
-    if missing := {"id", "correction"} - set(columns):
-        message = f"has no column {min(missing)!r}"
+    names, rows = read_rows(path, {})
+    columns = {name.strip().lower(): name for name in names}
+    if missing := {"id", "correction"} - columns.keys():
+        message = f"has no column {min(missing)!r}, only {', '.join(map(repr, names))}"
         raise DataError(message, code="column-missing", where=path, hint="give the table that dsocr audit wrote")
     found: dict[str, str] = {}
     for number, cells in rows:
@@ -184,14 +186,15 @@ def read_corrections(path: Path) -> dict[str, str]:
         if not cells:
             hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
             raise DataError("the row has more cells than columns", code="row-too-long", where=where, hint=hint)
-        if not (text := cells["correction"].strip()):
+        id_, text = cells[columns["id"]], cells[columns["correction"]].strip()
+        if not text:
             continue
         if _FORMULA_ERROR.fullmatch(text):
             message = f"the correction is {text}: the spreadsheet took the text for a formula"
             hint = "write the text again with an apostrophe in front, such as '- the first item"
             raise DataError(message, code="correction-formula", where=where, hint=hint)
-        if found.setdefault(cells["id"], text) != text:
-            message = f"the line {cells['id']} has two corrections, {found[cells['id']]!r} and {text!r}"
+        if found.setdefault(id_, text) != text:
+            message = f"the line {id_} has two corrections, {found[id_]!r} and {text!r}"
             raise DataError(message, code="correction-twice", where=where, hint="leave only one of them")
     if not found:
         hint = "write into the column `correction` what a line should say, or - to drop it"

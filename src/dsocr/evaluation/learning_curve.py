@@ -36,6 +36,9 @@ _BASE_RANGE = math.log(10)
 _NOISE_SHAPE, _NOISE_SCALE = 0.75, 0.05
 """The prior of the noise variance is an inverse gamma, worth one and a half residuals of 5 % each."""
 
+_LARGEST_LOG = 50.0
+"""Limit of log rates that are drawn: of two clusters some are so far out that their exponential would overflow."""
+
 _DRAWS = 2000
 _DRAWS_PER_BATCH = 250
 
@@ -214,7 +217,7 @@ def _draw_curves(models: Sequence[_CurveModel], log_rates: Floats, random: np.ra
     points = np.array([model.used.sum() for model in models])[of_model]
     height = heights + random.normal(size=len(rows)) * np.sqrt(variance / points)
     noise = random.normal(size=len(rows)) * np.sqrt(variance)
-    return np.stack([*grid, height, noise])
+    return np.stack([*grid, *np.clip([height, noise], -_LARGEST_LOG, _LARGEST_LOG)])
 
 
 def _shape(share: "Floats | float", exponent: Floats, floor: Floats) -> Floats:

@@ -42,6 +42,8 @@ COLUMNS_HINT = "say which is which, e.g. --column image=scan --column text=words
 
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
 _QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')
+_NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[^\r\n])\r?\n", re.IGNORECASE)
+"""The first line of some tables for spreadsheets."""
 _POINT = r"-?\d{1,7},-?\d{1,7}"
 _NOTATIONS = {
     "bbox": re.compile(rf"{_POINT} {_POINT}"),
@@ -296,12 +298,15 @@ def _is_minimally_quoted(text: str) -> bool:
 
 
 def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
+    first = 0
+    if named := _NAMED_DELIMITER.match(text):
+        delimiter, text, first = named["delimiter"], text[named.end() :], 1
     delimiter = delimiter or max(",;\t|", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        return [(reader.line_num, cells) for cells in reader if any(cells)]
+        return [(first + reader.line_num, cells) for cells in reader if any(cells)]
     except csv.Error as error:
-        message = f"line {reader.line_num} cannot be read: {error}"
+        message = f"line {first + reader.line_num} cannot be read: {error}"
         raise DataError(message, code="table-unreadable", where=path) from error
 
 
