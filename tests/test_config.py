@@ -66,7 +66,7 @@ def test_every_problem_of_a_file_is_reported_at_once(written: Written) -> None:
         "  'adapter.r': an override has the form section.key=value\n"
         "  adapter.r: '[' is not YAML: expected the node content, but found '<stream end>'\n"
         "  output.r: 'output' has no keys\n"
-        "  dataset: field required\n"
+        "  dataset: is missing\n"
         "  adapter.alpha: must be greater than 0, not 0\n"
         "  adapter.alhpa: unknown key; did you mean 'alpha'?\n"
         "  adaptr: unknown key; did you mean 'adapter'?"

@@ -108,7 +108,7 @@ def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
 def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
     match problem["type"]:
         case "missing":
-            return "field required"
+            return "is missing"
         case "extra_forbidden" | "unexpected_keyword_argument" | "invalid_key":
             return f"unknown key; {_suggestion(name, keys)}"
         case "value_error":
