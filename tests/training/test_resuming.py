@@ -242,6 +242,21 @@ def test_a_damaged_best_adapter_is_reported_and_replaced(killed: RunConfig) -> N
     assert find_damage(result.run.adapter) is None
 
 
+def test_the_validation_after_a_lost_best_adapter_continues_the_clock(
+    uninterrupted: RunFolder, config: RunConfig
+) -> None:
+    shutil.copytree(uninterrupted.path, config.output)
+    run = RunFolder(config.output)
+    shutil.rmtree(run.adapter)
+    for best in run.checkpoints.glob("best-*"):
+        empty(best / "adapter_model.safetensors")
+    train(config)
+    *before, last = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    assert (last["kind"], last["step"]) == ("validation", STEPS)
+    trained = max(row["elapsed_seconds"] for row in before if row["kind"] == "train")
+    assert trained <= last["elapsed_seconds"] < trained + PATIENCE
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(
     killed: RunConfig, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,7 @@ class MetricsWriter(Callback):
         self._trackers = trackers
         self._on_progress = on_progress
         self._log = log
-        self._started, self._first_step, self._first_tokens = 0.0, 0, 0
+        self._started, self._first_step, self._first_tokens = math.nan, 0, 0
         self._elapsed_before = 0.0
         self._values: Mapping[str, float | None] = {}
         self._validation: ValidationResult | None = None
@@ -158,6 +158,8 @@ class MetricsWriter(Callback):
 
     def write_validation(self, result: "ValidationResult") -> None:
         """Write one validation."""
+        if math.isnan(self._started):  # the best adapter of a finished training was lost
+            self._started, self._elapsed_before = time.monotonic(), elapsed_until(self._run, result.step)
         self._validation = replace(result, lines=())
         append_jsonl(self._run.metrics, {"kind": "validation", **result.to_dict(), "elapsed_seconds": self._elapsed()})
         for tracker in self._trackers:
