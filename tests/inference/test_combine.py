@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr.document import Outline
 from dsocr.inference.combine import Combiner, Vote, align, combine, divide
 from dsocr.inference.confidence import Prediction, Word
-from dsocr.inference.prediction_files import PlacedTexts, read_predictions
+from dsocr.inference.prediction_files import (
+    FoundPrediction,
+    LinePlace,
+    PlacedTexts,
+    PredictionFile,
+    read_predictions,
+)
 from dsocr.inference.transcribe import transcribe
 from dsocr.text import TextPolicy
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
@@ -163,6 +170,16 @@ def test_pages_of_another_tool_are_found_by_position(
         assert {line.split("\t")[4] for line in review} == set(
             tool if kept == 0 else (str(row["text"]) for row in first)
         )
+
+
+def test_of_two_pages_with_one_name_neither_is_taken(tmp_path: Path) -> None:
+    outline = Outline((0, 0, 90, 20))
+    found = [FoundPrediction(page, "l1", page, page=page, outline=outline) for page in ("a/1", "b/1", "b/2")]
+    texts = PlacedTexts(PredictionFile(tmp_path, found, "", has_positions=True), TextPolicy())
+    for page, text in {"a/1": "a/1", "1": None, "c/1": None, "c/2": "b/2", "3": None}.items():
+        for place in (LinePlace("line", page, "l1", outline), LinePlace("page", page)):
+            prediction = texts.find(place)
+            assert (None if prediction is None else prediction.text) == text
 
 
 def test_a_second_network_reads_the_same_lines(

@@ -350,9 +350,11 @@ class PlacedTexts:
         self._file, self._policy = file, policy
         self._pages: dict[str, list[FoundPrediction]] = defaultdict(list)
         self._named: dict[tuple[str, str], list[FoundPrediction]] = defaultdict(list)
+        self._same_stem: dict[str, set[str]] = defaultdict(set)
         for found in file.predictions:
-            for key in {normalize_name(found.page or ""), PurePosixPath(found.page or "").name}:
-                self._pages[key].append(found)
+            page = normalize_name(found.page or "")
+            self._pages[page].append(found)
+            self._same_stem[PurePosixPath(page).name].add(page)
             for how, name_of in _NAME_KEYS.items():
                 self._named[how, name_of(normalize_name(found.name))].append(found)
 
@@ -374,7 +376,10 @@ class PlacedTexts:
 
     def _at_position(self, place: LinePlace) -> FoundPrediction | None:
         page = normalize_name(place.page)
-        lines = self._pages.get(page) or self._pages.get(PurePosixPath(page).name, [])
+        if page not in self._pages:
+            same = self._same_stem.get(PurePosixPath(page).name, set())
+            page = next(iter(same)) if len(same) == 1 else ""
+        lines = self._pages.get(page)
         sample = Sample(place.id, Path(place.id), "", Split.TEST, source=f"{place.page}:{place.line}")
         if place.outline is not None:
             sample = replace(sample, geometry={"bbox": place.outline.box})

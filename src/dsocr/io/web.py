@@ -211,6 +211,8 @@ class _Connection(http.client.HTTPConnection):
         if self._is_secure:
             self.sock = _tls_context().wrap_socket(self.sock, server_hostname=self.host)
         self._used = self.sock  # http.client forgets it as soon as the server says that it will close
+        if self.is_aborted:
+            raise TimeoutError
 
     def abort(self) -> None:
         """Break the connection from another thread; whoever reads from it gets an error."""
