@@ -4,13 +4,14 @@ Only files that others need are sent: of a run those of an export, of a dataset 
 states, logs and sources never are.
 """
 
+import json
 import re
 import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import yaml
@@ -281,10 +282,15 @@ def _author(text: str) -> dict[str, str]:
     return {**({"name": name} if name else {}), "surname": surname}
 
 
+def spellings(folder: PurePath) -> set[str]:
+    """Return the ways to write a folder in a text: as the system does, with slashes, and as a string of JSON."""
+    return {str(folder), folder.as_posix(), json.dumps(str(folder), ensure_ascii=False)[1:-1]}
+
+
 def _require_no_paths(files: Files, source: Path) -> None:
     """Raise DataError if a text names a folder of this machine."""
     folders = {Path.home(), source.resolve().parent, Path.cwd()}
-    names = [str(folder) for folder in folders if len(folder.parts) > 2]
+    names = [name for folder in folders if len(folder.parts) > 2 for name in spellings(folder)]
     for name, content in files.items():
         if Path(name).suffix in _TEXTS:
             text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ import dsocr
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scorecard import make_scorecard
 from dsocr.evaluation.scores import LineScore
+from dsocr.publish import spellings
 from dsocr.runs import RunFolder
 from tests.conftest import draw_line
 from tests.integration.calling import Call
@@ -114,6 +115,12 @@ def test_nothing_is_sent_without_a_licence_and_a_yes(hub: Hub, run: RunFolder) -
     with raises_code("option-invalid"):
         dsocr.push(run.path, "me/letters", license="mit", about={"colour": "red"}, yes=True)
     assert (hub.requests, hub.root.exists()) == ([], False)
+
+
+def test_folders_of_windows_are_found_however_they_are_written() -> None:
+    folder = PureWindowsPath(r"C:\Users\Анна")
+    for text in (f"source: {folder}", json.dumps({"source": str(folder / "a")}, ensure_ascii=False), "C:/Users/Анна/a"):
+        assert any(spelling in text for spelling in spellings(folder))
 
 
 def test_what_names_this_machine_is_not_sent(hub: Hub, run: RunFolder) -> None:

@@ -3,6 +3,8 @@
 import io
 import json
 import socket
+import socketserver
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -68,6 +70,12 @@ def completion(text: str, reason: str = "stop") -> bytes:
     return json.dumps(answer).encode()
 
 
+class Response(io.BytesIO):
+    """A whole answer: `length` bytes are missing."""
+
+    length = 0
+
+
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Has the server give these answers, one after the other; gives what it was asked and how long was waited."""
@@ -76,14 +84,14 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         seen: list[Any] = []
         left = iter(answers)
 
-        def answer(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        def answer(request: urllib.request.Request, timeout: float) -> Response:
             assert isinstance(request.data, bytes)
             seen.append(json.loads(request.data) | {"headers": dict(request.header_items())})
             said = next(left)
             if isinstance(said, Exception):
                 raise said
             assert isinstance(said, bytes)
-            return io.BytesIO(said)
+            return Response(said)
 
         monkeypatch.setattr(urllib.request, "urlopen", answer)
         monkeypatch.setattr(time, "sleep", seen.append)
@@ -121,6 +129,35 @@ def test_a_server_that_restarts_is_waited_for_and_a_wrong_address_is_not(answeri
     with raises_code("engine-unreachable"):
         read_one()
     assert sum(seconds for seconds in asked if isinstance(seconds, float)) < 10
+
+
+def test_a_server_that_ends_in_the_middle_of_an_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    whole = completion("text")
+    answers = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(whole), whole[:9]),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n" + whole[:4],
+        b"nothing that HTTP has\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(whole), whole),
+    ]
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            length = 0
+            while line := self.rfile.readline().strip():
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.partition(b":")[2])
+            self.rfile.read(length)
+            self.wfile.write(answers.pop(0))
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            engine = RemoteEngine(f"http://127.0.0.1:{server.server_address[1]}/v1", "mine")
+            (prediction,) = RemoteReader(engine, SETTINGS).read([("line", Image.new("L", (40, 10)))])
+        finally:
+            server.shutdown()
+    assert (prediction.text, answers) == ("text", [])
 
 
 def test_the_run_says_how_to_read(answering: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ between its processes as pickles in memory; no pickled file is written or read.
 """
 
 import base64
+import http.client
 import io
 import json
 import logging
@@ -177,7 +178,7 @@ class RemoteReader:
                         raise failure from None
                     asked = error.headers.get("Retry-After", "")
                     pause = float(asked) if asked.isascii() and asked.isdigit() else pause
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
                 message = f"Cannot reach the server: {getattr(error, 'reason', error)}"
                 hint = "check that the server is running and that the address ends in /v1"
                 failure = RunError(message, code="engine-unreachable", where=self._url, hint=hint)
@@ -191,6 +192,8 @@ class RemoteReader:
         request = urllib.request.Request(self._url, body, self._headers)  # noqa: S310 - http or https, see above
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
             content = response.read(_MAX_ANSWER_BYTES)
+            if response.length and len(content) < _MAX_ANSWER_BYTES:
+                raise http.client.IncompleteRead(content, response.length)
         self._has_answered = True
         try:
             answer = json.loads(content)
