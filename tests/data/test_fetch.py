@@ -484,6 +484,31 @@ def test_what_is_no_line_is_omitted_and_counted(archive: Archive) -> None:
     ]
 
 
+def test_annotations_that_are_none_leave_the_page_and_are_asked_for_again(archive: Archive) -> None:
+    pages: list[Any] = [5, None, "http://[", {"id": 5}, "{url}/texts"]
+    url = archive.add("/m", manifest3(canvas3(1, image(archive, "s"), annotations=pages, seeAlso=["http://["])))
+    archive.add("/texts", b"<html>come back later")
+    root, index = fetch(url)
+    assert len(sizes(root, index)) == 1
+    assert [where[-9:] for _, where, _ in index.skipped] == ["/canvas/1"]
+    archive.add("/m", manifest3(canvas3(1, image(archive, "s"), annotations=["{url}/texts"])))
+    archive.add("/texts", texts3(("a line", "60,100,400,40")))
+    root, index = fetch(url, fresh=True)
+    assert ([text for text, _, _ in lines_of(root)], index.skipped) == (["a line"], ())
+
+
+def test_what_a_server_sends_instead_of_a_manifest_is_not_kept(archive: Archive) -> None:
+    url = archive.add("/m", b"<html>come back later")
+    collection = archive.add("/c", {"@context": V3, "id": "{url}/c", "type": "Collection", "items": [url]})
+    with raises_code("not-a-manifest"):
+        fetch(url)
+    _, index = fetch(collection)
+    assert [where for _, where, _ in index.skipped] == [url]
+    archive.add("/m", manifest3(canvas3(1, image(archive, "s"))))
+    for address in (url, collection):
+        assert len(sizes(*fetch(address))) == 1
+
+
 ALTO = b"""<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description><MeasurementUnit>pixel</MeasurementUnit>
 <sourceImageInformation><fileName>D:\\masters\\0001.tif</fileName></sourceImageInformation></Description>
 <Layout><Page ID="p" PHYSICAL_IMG_NR="1" WIDTH="1200" HEIGHT="1600"><PrintSpace><TextBlock ID="b">

@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urljoin
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from dsocr.document import Page, SkipReason
@@ -26,6 +26,7 @@ from dsocr.formats.iiif import (
     image_address,
     is_collection,
     is_iiif,
+    join,
     parse_manifest,
     parse_service,
     read_lines,
@@ -50,6 +51,8 @@ from dsocr.io.encodings import head
 from dsocr.io.files import cache_path, current_time, inside, rename, safe_stem
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
+
+Parsed = TypeVar("Parsed")
 
 _ADDRESS = re.compile(r"(https?):/+(.+)")
 _METS = re.compile(rb"<(?:[\w.-]+:)?mets[\s>]")
@@ -104,15 +107,20 @@ def fetch_source(
     with explain_disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         fetcher = _Fetcher(root, WebClient(options), options, None if address else source.resolve().parent)
-        content = fetcher.document(address, _JSON) if address else raw or b""
-        is_mets = _METS.search(content[:65536]) is not None
         where = address or source.resolve().as_uri()
+
+        def parse(content: bytes) -> tuple[bytes, Any]:
+            if _METS.search(content[:65536]):
+                return content, parse_mets(content, where, images=options.group, texts=options.texts)
+            return content, _parse_manifest(content, where)
+
+        content, parsed = fetcher.document(address, parse) if address else parse(raw or b"")
+        is_mets = isinstance(parsed, Manifest)
         if is_mets:
-            manifest = parse_mets(content, where, images=options.group, texts=options.texts)
-            manifests = [_with_whole_addresses(manifest, address) if address else manifest]
+            manifests = [_with_whole_addresses(parsed, address) if address else parsed]
             _write_whole(root / ORIGINAL, content)
         else:
-            manifests = list(fetcher.manifests(_parse_json(content, where), where))
+            manifests = list(fetcher.manifests(parsed, where))
         fetched = fetcher.fetch(manifests, progress)
         index = SourceIndex(
             address or source.name,
@@ -131,15 +139,22 @@ def _with_whole_addresses(manifest: Manifest, address: str) -> Manifest:
     pages = (
         replace(
             page,
-            image=page.image and urljoin(address, page.image),
-            texts=tuple(urljoin(address, text) for text in page.texts),
+            image=page.image and join(address, page.image),
+            texts=tuple(join(address, text) for text in page.texts),
         )
         for page in manifest.pages
     )
     return replace(manifest, pages=tuple(pages))
 
 
-def _parse_json(content: bytes, where: str) -> Any:
+def _parse_json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError("the server sent no JSON", code="not-json") from error
+
+
+def _parse_manifest(content: bytes, where: str) -> Any:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -178,14 +193,15 @@ class _Fetcher:
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def document(self, address: str, accept: str) -> bytes:
-        """Return a document, which stays in the folder for a run that resumes."""
+    def document(self, address: str, parse: Callable[[bytes], Parsed]) -> Parsed:
+        """Return a parsed document, which stays in the folder for a run that resumes; not if `parse` raises."""
         path = self.root / ".documents" / hashlib.sha256(address.encode()).hexdigest()[:20]
         if path.is_file():
-            return path.read_bytes()
-        content = require_document(self.client, address, limit=_MAX_DOCUMENT, accept=accept).content
+            return parse(path.read_bytes())
+        content = require_document(self.client, address, limit=_MAX_DOCUMENT, accept=_JSON).content
+        parsed = parse(content)
         _write_whole(path, content)
-        return content
+        return parsed
 
     def skip(self, where: str, message: str) -> None:
         """Count what cannot be fetched."""
@@ -197,9 +213,9 @@ class _Fetcher:
         while waiting:
             one, base = waiting.pop(0)
             if one is not document and not _is_whole(one):
-                target = urljoin(base, id_of(one))
+                target = join(base, id_of(one))
                 try:
-                    found = _parse_json(self.document(target, _JSON), target)
+                    found = self.document(target, partial(_parse_manifest, where=target))
                 except DataError as error:
                     self.skip(target, error.message)
                     continue
@@ -282,7 +298,7 @@ class _Fetcher:
         for with_info in tries:
             try:
                 if with_info:
-                    info = json.loads(self.document(f"{service.id}/info.json", _JSON))
+                    info = self.document(f"{service.id}/info.json", _parse_json)
                     described = parse_service(info, service.id)
                     stated = info.get("width"), info.get("height")
                     size = stated if all(isinstance(side, int) and side > 0 for side in stated) else page.image_size
@@ -331,15 +347,15 @@ class _Fetcher:
         while waiting:
             one = waiting.pop(0)
             address = id_of(one)
-            if isinstance(one, str) or not (one.get("items") or one.get("resources")):
+            if not isinstance(one, dict) or not (one.get("items") or one.get("resources")):
                 if not address or address in seen or len(seen) > _MAX_MANIFESTS:
                     continue
                 seen.add(address)
-                one = json.loads(self.document(address, _JSON))
+                one = self.document(address, _parse_json)
             if isinstance(one, dict):
                 yield one
                 if following := id_of(one.get("next")):
-                    waiting.append(urljoin(address, following))
+                    waiting.append(join(address, following))
 
 
 def _find_text(folder: Path, name: str) -> Path:

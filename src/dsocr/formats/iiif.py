@@ -67,6 +67,14 @@ def id_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def join(address: str, id_: str) -> str:
+    """Return an id relative to an address as an address; what is none is returned as it is."""
+    try:
+        return urljoin(address, id_)
+    except ValueError:
+        return id_
+
+
 def _type(value: object) -> str:
     """Return the type without its prefix, such as `Image` for `dctypes:Image`."""
     found = value.get("type") or value.get("@type") if isinstance(value, dict) else ""
@@ -118,7 +126,7 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         resource, region, rotation = _image_resource(body)
         if not resource:
             problems.append(f"its content is {_type(body) or 'unknown'}, not an image")
-        elif not (image := urljoin(address, id_of(resource))) and not resource.get("service"):
+        elif not (image := join(address, id_of(resource))) and not resource.get("service"):
             problems.append("its image has no address")
         else:
             seen.append((image, resource, region, rotation, _target_part(target, size)))
@@ -129,8 +137,8 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
         "id": id_of(canvas) or f"{address}#canvas-{number}",
         "label": language_map(canvas.get("label")),
         "size": size,
-        "annotations": tuple(urljoin(address, one) if isinstance(one, str) else one for one in annotations),
-        "texts": tuple(urljoin(address, id_of(one)) for one in texts),
+        "annotations": tuple(join(address, one) if isinstance(one, str) else one for one in annotations),
+        "texts": tuple(join(address, id_of(one)) for one in texts),
     }
     if not seen:
         return ManifestPage(**known, problem=next(iter(problems), "it has no image"))
@@ -198,7 +206,7 @@ def _image_service(resource: Mapping[str, Any], address: str) -> ImageService | 
         described = " ".join(str(service.get(key, "")) for key in ("@context", "type", "@type", "profile"))
         is_image = re.search(r"image/\d|ImageService|image-api|level\d", described)
         if is_image and id_of(service) and not _type(service).startswith("Auth"):
-            return parse_service(service, urljoin(address, id_of(service)).rstrip("/"))
+            return parse_service(service, join(address, id_of(service)).rstrip("/"))
     return None
 
 

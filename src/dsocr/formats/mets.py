@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from lxml import etree
 
@@ -112,7 +112,7 @@ def _address(file: etree._Element) -> str:
 
 
 def _suffix(file: etree._Element) -> str:
-    return PurePosixPath(urlsplit(_address(file)).path).suffix.lower()
+    return PurePosixPath(_address(file).partition("?")[0].partition("#")[0]).suffix.lower()
 
 
 def _is_image(file: etree._Element) -> bool:

@@ -123,7 +123,11 @@ class PageStructure:
         root = parse_xml_bytes(raw)
         ids = {tag.get("LABEL") or "": tag.get("ID") or "" for tag in root.iterfind("{*}Tags/{*}*")}
         file = XmlEditor(raw, {"Tags", "Layout"})
-        wanted = {one.kind for one in self.regions.values() if one.kind != self.region_kinds.get(one.element or -1, "")}
+        wanted = {
+            one.kind
+            for one in self.regions.values()
+            if one.kind != self.region_kinds.get(-1 if one.element is None else one.element, "")
+        }
         (layout,), new = file.elements("Layout"), []
         for number, kind in enumerate(sorted(wanted - ids.keys() - {""})):
             ids[kind] = _free_id(file, "region_type", number)
