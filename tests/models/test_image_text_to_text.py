@@ -21,7 +21,8 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter, save_adapter
 from dsocr.models.batch import aligned_labels
-from dsocr.models.chat_inputs import ChatProcessor
+from dsocr.models.canvas import PAD_COLOUR
+from dsocr.models.chat_inputs import ChatProcessor, shown_size
 from dsocr.models.export import export_merged
 from dsocr.models.family import IGNORED, family_of, load_processor, recognize
 from dsocr.models.feature_cache import vision_features
@@ -449,12 +450,17 @@ def test_a_prompt_with_the_image(qwen: Path) -> None:
             load_processor(str(qwen), None, prompt)
 
 
-def test_a_strip_that_no_processor_takes(qwen: Path) -> None:
-    processor = load_processor(str(qwen), None, "free_ocr")
-    strip = Image.new("L", (900, 2))
-    for refused in (lambda: processor.encode(strip), lambda: processor.measure("", lambda: strip.size)):
-        with raises_code("image-shape"):
-            refused()
+@pytest.mark.parametrize("size", [(900, 2), (1, 5000)], ids=str)
+def test_a_strip_that_its_image_processor_refuses_is_padded(qwen: Path, size: tuple[int, int]) -> None:
+    processor: Any = load_processor(str(qwen), None, "free_ocr")
+    strip = Image.new("L", size)
+    encoded = processor.encode(processor.shrink(strip))
+    slots = encoded.prompt_ids.count(processor.image_token_id)
+    assert processor.measure("", lambda: size).vision == slots > 0
+    assert (encoded.pixels()[0, 0] == PAD_COLOUR).all()
+    assert processor.distortion(*size) > 0
+    with raises_code("image-shape"):
+        shown_size(processor.transformers.image_processor, *size)
 
 
 def test_checkpoints_that_cannot_be_loaded(tmp_path: Path) -> None:

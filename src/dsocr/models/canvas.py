@@ -196,7 +196,7 @@ def shrink(image: Image.Image, resolution: Resolution) -> Image.Image:
     scale = SPARE * shown_scale(image.size, resolution)
     height = math.ceil(image.height * scale)
     # From the height, a line's shorter side: rounding both would change its shape.
-    size = (round(image.width * height / image.height), height)
+    size = (max(1, round(image.width * height / image.height)), height)
     if scale > _WORTH_SHRINKING or resolution.grid(*size) != resolution.grid(*image.size):
         return image
     return image.resize(size, Image.Resampling.BICUBIC)

@@ -6,6 +6,7 @@ Pillow and NumPy, also where torchvision is installed, so that pixels are the sa
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, DataError, ModelError
-from dsocr.models.canvas import Resolution, draw_canvas, shrink
+from dsocr.models.canvas import PAD_COLOUR, Resolution, draw_canvas, shrink
 from dsocr.models.family import Family, InputLength
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _RESOLUTION = re.compile(r"default|pad|wrap|edge(?P<edge>\d+)|pixels(?:(?P<least
 _PROBE = "Qz7"
 """An answer that is looked for in what a chat template writes."""
 _WORTH_SHRINKING, _SPARE = 0.7, 2.0
+_MAX_ASPECT = 190
+"""Of Qwen's image processors an image may be 200 times as long as it is wide."""
 
 _DEFAULT_PROMPT = "free_ocr"
 _PROMPTS = {"glm_ocr": "Text Recognition:", "got_ocr2": " OCR: ", "lighton_ocr": "", "paddleocr_vl": "OCR:"}
@@ -201,7 +204,7 @@ class ChatProcessor:
         import torch
 
         image = image.convert("RGB")
-        shown = image if self.canvas is None else draw_canvas(image, self.canvas)
+        shown = self._pad(image) if self.canvas is None else draw_canvas(image, self.canvas)
         try:
             inputs = self.transformers(
                 images=[shown],
@@ -252,6 +255,7 @@ class ChatProcessor:
         """Return by how much letters of an image of this size are stretched vertically."""
         if self.canvas is not None:
             return self.canvas.distortion(width, height)
+        width, height = padded_size(width, height)
         shown_width, shown_height = shown_size(self.transformers.image_processor, width, height)
         return (shown_height / height) / (shown_width / width)
 
@@ -259,6 +263,8 @@ class ChatProcessor:
         """Reduce an image that is far larger than it will be shown, to about twice that size."""
         if self.canvas is not None:
             return shrink(image, self.canvas)
+        if padded_size(*image.size) != image.size:
+            return image
         shown = shown_size(self.transformers.image_processor, *image.size)
         scale = _SPARE * max(shown[0] / image.width, shown[1] / image.height)
         if scale > _WORTH_SHRINKING:
@@ -344,14 +350,24 @@ class ChatProcessor:
     def _image_tokens(self, width: int, height: int) -> int:
         """Return the number of tokens of an image of this size."""
         if (width, height) not in self._slots:
-            size = (width, height) if self.canvas is None else (self.canvas.size, self.canvas.size)
+            size = padded_size(width, height) if self.canvas is None else (self.canvas.size, self.canvas.size)
             self._slots[width, height] = count_image_tokens(self.transformers, *size)
         return self._slots[width, height]
+
+    def _pad(self, image: Image.Image) -> Image.Image:
+        """Put a strip that is too long for image processors, such as a ruled line, into the middle of a wider one."""
+        size = padded_size(*image.size)
+        return image if size == image.size else ImageOps.pad(image, size, color=(PAD_COLOUR,) * 3)
 
     def _format(self) -> PixelFormat:
         images = self.transformers.image_processor
         patch = images.patch_size if isinstance(getattr(images, "patch_size", None), int) else 0
         return PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, getattr(images, "merge_size", 1))
+
+
+def padded_size(width: int, height: int) -> tuple[int, int]:
+    """Return the size to which an image is padded, so that its longer side is at most `_MAX_ASPECT` times the other."""
+    return max(width, math.ceil(height / _MAX_ASPECT)), max(height, math.ceil(width / _MAX_ASPECT))
 
 
 def validate_resolution(name: str | None) -> "re.Match[str] | None":
