@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.io.atomic import write_folder
-from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, to_json, write_atomically
+from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, read_validations, to_json, write_atomically
 from dsocr.text import TextPolicy
 from tests.raising import raises_code
 
@@ -94,6 +94,10 @@ def test_reading_settings_of_an_earlier_version_get_defaults_for_missing_keys(tm
             {"text_policy": {"unicode": "NFD"}}, "reading-invalid", "must be 'NFC' or 'keep', not 'NFD'", id="a policy"
         ),
         pytest.param({"prompt": None}, "reading-invalid", "prompt: must be a valid string, not null", id="wrong kind"),
+        pytest.param(
+            {"generation": {"num_beams": [4]}}, "reading-invalid", "generation.num_beams: must be", id="beams"
+        ),
+        pytest.param({"generation": {"beamz": 4}}, "reading-invalid", "generation.beamz: unknown key", id="a setting"),
         pytest.param({"lines_per_sheet": "auto"}, "reading-unsupported", "auto", id="several lines on one canvas"),
     ],
 )
@@ -119,6 +123,14 @@ def test_a_file_that_holds_no_reading_settings(tmp_path: Path, content: bytes | 
         (tmp_path / "reading.json").write_bytes(content)
     with raises_code(code, where="reading.json"):
         ReadingSettings.load(tmp_path)
+
+
+@pytest.mark.parametrize("row", [b"\xff", b'{"kind": "train", "step": "no number"}', b"[]"])
+def test_metrics_that_are_damaged_name_the_line(tmp_path: Path, row: bytes) -> None:
+    run = RunFolder(tmp_path)
+    run.metrics.write_bytes(row + b'\n{"kind": "train", "step": 2}\n')
+    with raises_code("metrics-invalid", where="metrics.jsonl:1"):
+        read_validations(run)
 
 
 def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TextIO
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from dsocr.config import migrate_section, problems_in
+from dsocr.config import GenerationSection, migrate_section, problems_in
 from dsocr.errors import RunError, typed
 from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.io.files import rename
@@ -169,7 +169,8 @@ class ReadingSettings:
             settings = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(settings, dict):
                 _migrate_reading(settings, path)
-            return TypeAdapter(cls).validate_python(settings)
+            loaded = TypeAdapter(cls).validate_python(settings)
+            return replace(loaded, generation=_checked_generation(loaded.generation, path))
         except FileNotFoundError as error:
             hint = "give the complete adapter/ folder of a run"
             raise RunError("no such file", code="reading-missing", where=path, hint=hint) from error
@@ -188,6 +189,14 @@ class ReadingSettings:
     def to_json(self) -> str:
         """Return the settings as indented JSON."""
         return to_json(asdict(self))
+
+
+def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        return GenerationSection.model_validate(settings).model_dump(mode="json", include=set(settings))
+    except ValidationError as error:
+        problems = (f"generation.{problem}" for problem in problems_in(error, [*GenerationSection.model_fields]))
+        raise RunError("; ".join(problems), code="reading-invalid", where=path) from error
 
 
 def _migrate_reading(settings: dict[str, Any], path: Path) -> None:
@@ -317,11 +326,11 @@ def elapsed_until(run: RunFolder, step: int) -> float:
 
 def _read_rows(path: Path) -> tuple[list[Row], list[Row]]:
     rows: dict[tuple[str, int], Row] = {}
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            rows[row["kind"], row["step"]] = row
+            rows[str(row["kind"]), int(row["step"])] = row
         except (ValueError, KeyError, TypeError) as error:
             if number < len(lines):
                 raise RunError("not a row of metrics", code="metrics-invalid", where=f"{path}:{number}") from error
