@@ -5,13 +5,14 @@ Needs no torch, so that a base that is not found can be reported at once.
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from dsocr.errors import ModelError
+from dsocr.errors import DsocrError, ModelError
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
@@ -93,6 +94,25 @@ def read_config_json(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelError("Not the configuration of a model", code="config-not-json", where=path)
     return config
+
+
+@contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Raise ModelError for what libraries raise about the files of a checkpoint, each in its own way.
+
+    Errors of dsocr, and that memory ran out, stay as they are.
+    """
+    try:
+        yield
+    except (DsocrError, MemoryError):
+        raise
+    except Exception as error:
+        if "memory" in str(error).lower():
+            raise
+        reason = next(iter(str(error).strip().splitlines()), "")[:300]
+        message = f"cannot be loaded: {type(error).__name__}: {reason}"
+        hint = "one of its files is damaged, or made for another version of transformers: download the checkpoint again"
+        raise ModelError(message, code="base-damaged", where=folder, hint=hint) from error
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.base_folder import find_base, read_config_json
+from dsocr.models.base_folder import explain_damage, find_base, read_config_json
 from dsocr.models.decoded import Decoded
 from dsocr.models.generation import Generation
 
@@ -379,4 +379,5 @@ def load_processor(name: str, resolution: str | None, prompt: str, revision: str
     Raises ModelError if the base is not found or incomplete, ConfigError for an unknown resolution or prompt.
     """
     folder, _ = find_base(name, revision)
-    return recognize(folder).processor(folder, resolution, prompt)
+    with explain_damage(folder):
+        return recognize(folder).processor(folder, resolution, prompt)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.base_folder import find_base
+from dsocr.models.base_folder import explain_damage, find_base
 from dsocr.models.family import Family, Processor, recognize
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class BaseModel:
 
     def processor(self, resolution: str | None, prompt: str) -> Processor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
-        return self.family.processor(self.folder, resolution, prompt)
+        with explain_damage(self.folder):
+            return self.family.processor(self.folder, resolution, prompt)
 
 
 def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False) -> "torch.dtype":
@@ -119,10 +120,11 @@ def load_base(
 
     limit_kernel_cache()
     folder, commit = find_base(name, revision)
-    family = recognize(folder)
-    require_quantization(family, quantization, torch.device(device))
     options = {"dtype": dtype or torch.float32, "device": device, "device_map": device_map, "attention": attention}
-    network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
+    with explain_damage(folder):
+        family = recognize(folder)
+        require_quantization(family, quantization, torch.device(device))
+        network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
     network.eval().requires_grad_(False)
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
     network.name_or_path = name
