@@ -122,8 +122,9 @@ def test_a_download_that_was_cut_off_is_a_sentence(copied_base: Path) -> None:
         load_base(str(copied_base))
 
 
-def test_that_memory_ran_out_stays_as_it_is(tmp_path: Path) -> None:
-    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory")):
+def test_what_is_no_damage_stays_as_it_is(tmp_path: Path) -> None:
+    texts = ("DefaultCPUAllocator: not enough memory", "CUDA error: no kernel image is available")
+    for error in (MemoryError(), *map(RuntimeError, texts)):
         with pytest.raises(type(error)), explain_damage(tmp_path):
             raise error
 

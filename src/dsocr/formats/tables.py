@@ -42,7 +42,7 @@ COLUMNS_HINT = "say which is which, e.g. --column image=scan --column text=words
 
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
 _QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')
-_NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[^\r\n])\r?\n", re.IGNORECASE)
+_NAMED_DELIMITER = re.compile(r"sep=(?P<delimiter>[,;\t|])\r?\n", re.IGNORECASE)
 """The first line of some tables for spreadsheets."""
 _POINT = r"-?\d{1,7},-?\d{1,7}"
 _NOTATIONS = {

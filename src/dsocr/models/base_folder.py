@@ -4,6 +4,7 @@ Needs no torch, so that a base that is not found can be reported at once.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -100,14 +101,14 @@ def read_config_json(folder: Path) -> dict[str, Any]:
 def explain_damage(folder: Path) -> Iterator[None]:
     """Raise ModelError for what libraries raise about the files of a checkpoint, each in its own way.
 
-    Errors of dsocr, and that memory ran out, stay as they are.
+    Errors of dsocr and of an accelerator, and that memory ran out, stay as they are.
     """
     try:
         yield
     except (DsocrError, MemoryError):
         raise
     except Exception as error:
-        if "memory" in str(error).lower():
+        if re.search("memory|CUDA", str(error)):
             raise
         reason = next(iter(str(error).strip().splitlines()), "")[:300]
         message = f"cannot be loaded: {type(error).__name__}: {reason}"
