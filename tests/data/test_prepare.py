@@ -12,6 +12,7 @@ import pytest
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
+from dsocr.data.sources import suggest_patterns
 from dsocr.document import SkipReason, Split
 from dsocr.text import TextPolicy
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
@@ -295,6 +296,13 @@ def test_unknown_writers_are_noted_with_patterns_that_find_them(pages: Path, tmp
     dataset = prepare(pages, tmp_path / "out", writer=pattern, overwrite=True)
     assert not any("writers are unknown" in note for note in dataset.card.notes)
     assert dataset.report.names["writer"] == {"анна": 2, "boris": 2, "vera": 2, "gleb": 2}
+
+
+def test_names_that_are_counted_anew_in_each_folder_say_nothing_about_writers() -> None:
+    names = [f"{writer}/строка {number}.tif" for writer in ("Иванов И", "Петров П") for number in range(3)]
+    ((pattern, groups),) = suggest_patterns(names)
+    assert groups == {"Иванов И": 3, "Петров П": 3}
+    assert suggest_patterns([*names, "Петров П/строка 7.tif"])[0][0] == pattern
 
 
 def test_the_text_policy_is_applied_and_recorded(tmp_path: Path) -> None:

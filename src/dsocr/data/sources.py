@@ -227,10 +227,12 @@ def suggest_patterns(names: Iterable[str]) -> list[tuple[str, Counter[str]]]:
     """Patterns that divide image names into groups, with the number of images in each group, most groups first.
 
     A pattern counts only if it matches every name and gives at least two groups, one of them with several images.
+    Where folders have files of the same name, these were counted anew in each, and only the folder says more.
     """
     names = list(names)
+    repeat = len({name.rpartition("/")[2] for name in names}) < len(names)
     found: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
-    for pattern in _USUAL_PATTERNS:
+    for pattern in (one for one in _USUAL_PATTERNS if "/" in one or not repeat):
         matched = [match_name(pattern, name) for name in names]
         groups = Counter(group for group in matched if group)
         if groups.total() == len(names) and 1 < len(groups) < len(names):
