@@ -21,8 +21,7 @@ from PIL import Image
 from dsocr.data.dataset import read_card
 from dsocr.document import Page
 from dsocr.formats.alto import read_alto
-from dsocr.images import open_image
-from dsocr.io.cropping import crop_line, encode_image, paper_colour
+from dsocr.images import crop_line, encode_image, open_image, paper_colour
 from measuring import COPISTE, append_json, describe, machine, require_copiste, table_line, watch
 
 WRITER = r"((?:imp_)?wikitexte_\d+)"

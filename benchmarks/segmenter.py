@@ -25,9 +25,8 @@ from dsocr.data.detected_lines import reading_outlines
 from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
-from dsocr.images import MAX_PAGE_PIXELS, decode_image, open_image, read_bytes
+from dsocr.images import MAX_PAGE_PIXELS, LineFile, crop_lines, decode_image, open_image, read_bytes
 from dsocr.inference.inputs import choose_segmenter
-from dsocr.io.cropping import LineFile, crop_lines
 from measuring import append_json, peak_resident
 
 SHRUNK = 3

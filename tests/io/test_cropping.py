@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dsocr.document import Line, Outline, Page, SkipReason
-from dsocr.io.cropping import (
+from dsocr.images import (
     MARGIN,
     CropFailure,
     CroppedLine,

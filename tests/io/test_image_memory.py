@@ -21,7 +21,7 @@ from pathlib import Path
 from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError
 from dsocr.images import open_image
-from dsocr.io.cropping import CropFailure, crop_page
+from dsocr.images import CropFailure, crop_page
 
 def crop(path):
     outline = Outline.of_polygon(((10, 10), (500, 10), (500, 60), (10, 60)))

@@ -16,9 +16,19 @@ from typing import Any
 from dsocr.data.dataset import SOURCES_FILE
 from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.images import MAX_PIXELS, packed_images, read_bytes, read_packed, upright_size
+from dsocr.images import (
+    MAX_PIXELS,
+    CropFailure,
+    CroppedLine,
+    CroppedPage,
+    crop_key,
+    crop_page,
+    packed_images,
+    read_bytes,
+    read_packed,
+    upright_size,
+)
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
-from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_key, crop_page
 from dsocr.io.files import inside, rename
 from dsocr.io.processes import Workers
 

@@ -37,7 +37,7 @@ from dsocr.document import Line, Outline, Page, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
-from dsocr.io.cropping import CropFailure, cropped_outline
+from dsocr.images import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes

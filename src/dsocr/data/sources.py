@@ -77,7 +77,7 @@ def open_source(
     root, name, archives = source, source.resolve().name, []
     dataset = HubDataset.parse(source)
     if dataset:
-        fetched = fetch_dataset(dataset)
+        fetched = fetch_dataset(dataset, IMAGE_SUFFIXES)
         root, name = fetched.folder, f"hf:{dataset.path}@{fetched.commit}"
         items += [Note(fetched.note)] if fetched.note else []
     if root.is_dir():

@@ -12,8 +12,7 @@ from urllib.parse import unquote
 
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
-from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
-from dsocr.io.cropping import LineFile, crop_lines, cropped_outline, scale_line
+from dsocr.images import IMAGE_SUFFIXES, LineFile, crop_lines, cropped_outline, decode_image, read_bytes, scale_line
 from dsocr.io.files import UniqueStems, inside, list_files, relative, split_of_folder, split_of_name
 
 Columns = Mapping[str, str]

@@ -28,8 +28,7 @@ from PIL import Image
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format, SourceFile, image_bytes, read_files
-from dsocr.images import MAX_PIXELS, decode_image
-from dsocr.io.cropping import encode_image
+from dsocr.images import MAX_PIXELS, decode_image, encode_image
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative, split_of_folder
 

@@ -26,9 +26,19 @@ from dsocr.formats.format import ImageFinder
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.xml import parse_xml
-from dsocr.images import IMAGE_SUFFIXES, count_frames, decode_image, read_bytes, read_frame, upright_size
+from dsocr.images import (
+    IMAGE_SUFFIXES,
+    CropFailure,
+    count_frames,
+    crop_lines,
+    decode_image,
+    read_bytes,
+    read_frame,
+    scale_line,
+    scale_outline,
+    upright_size,
+)
 from dsocr.io.archives import is_archive
-from dsocr.io.cropping import CropFailure, crop_lines, scale_line, scale_outline
 from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions

@@ -18,12 +18,12 @@ from pydantic import TypeAdapter
 from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
+from dsocr.images import crop_box
 from dsocr.inference.combine import Combiner
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
-from dsocr.io.cropping import crop_box
 from dsocr.io.files import rename
 from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
 from dsocr.outlines import quarter_turns

@@ -28,11 +28,10 @@ from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
-from dsocr.images import open_image, read_bytes, upright_size
+from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
 from dsocr.inference.combine import Combiner
 from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.atomic import writing_folder
-from dsocr.io.cropping import CropFailure, crop_page
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
 from dsocr.io.web import FetchOptions

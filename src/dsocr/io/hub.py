@@ -11,7 +11,6 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
 from dsocr.errors import ConfigError, DataError, ModelError
-from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES
 
 CONVERTED = "refs/convert/parquet"
@@ -23,7 +22,6 @@ _DATASET = re.compile(r"hf:/*(?P<id>[^/@]+/[^/@]+)(?:/(?P<folder>[^@]+))?(?:@(?P
 _MODEL_FILES = ["*.jinja", "*.json", "*.safetensors", "*.txt"]
 """Weights, settings, tokenizers and chat templates; no pickles, and no code."""
 _PARQUET = frozenset({".parquet"})
-_IMAGES = IMAGE_SUFFIXES | ARCHIVE_SUFFIXES | {".pdf"}
 _TEXTS = frozenset({".jsonl", ".json", ".csv", ".tsv", ".xml", ".txt"})
 
 
@@ -158,17 +156,18 @@ class FetchedDataset:
     note: str | None = None
 
 
-def fetch_dataset(dataset: HubDataset) -> FetchedDataset:
+def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> FetchedDataset:
     """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion.
 
     Without a network, what an earlier command fetched is used, at the commit it had then.
     """
+    image_suffixes |= ARCHIVE_SUFFIXES | {".pdf"}
     try:
         names = list_dataset_files(dataset.id, dataset.revision)
     except NotFetchedError as error:
         for revision in (dataset.revision, CONVERTED):
             with suppress(NotFetchedError):
-                return _fetch(dataset, revision, _PARQUET | _IMAGES | _TEXTS, offline=True)
+                return _fetch(dataset, revision, _PARQUET | image_suffixes | _TEXTS, offline=True)
         raise _not_found(dataset, error) from error
     names = [name for name in names if name.startswith(f"{dataset.folder}/" if dataset.folder else "")]
     if dataset.folder and not names:
@@ -177,8 +176,8 @@ def fetch_dataset(dataset: HubDataset) -> FetchedDataset:
     try:
         if suffixes & _PARQUET:
             return _fetch(dataset, dataset.revision, _PARQUET)
-        if suffixes & _IMAGES and suffixes & _TEXTS:
-            return _fetch(dataset, dataset.revision, _IMAGES | _TEXTS)
+        if suffixes & image_suffixes and suffixes & _TEXTS:
+            return _fetch(dataset, dataset.revision, image_suffixes | _TEXTS)
         return _fetch_conversion(dataset, has_script=".py" in suffixes)
     except NotFetchedError as error:
         raise _not_found(dataset, error) from error

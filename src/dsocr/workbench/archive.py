@@ -16,9 +16,8 @@ from dsocr.errors import DataError, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.tables import read_rows
-from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
+from dsocr.images import IMAGE_SUFFIXES, CropFailure, LineFile, crop_lines, decode_image, read_bytes, scale_outline
 from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
-from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions

@@ -20,9 +20,8 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, SkipReason, Split
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.images import open_image
+from dsocr.images import CropFailure, open_image
 from dsocr.inference.pages import ImageReader
-from dsocr.io.cropping import CropFailure
 from dsocr.models.base_folder import SINGLE
 from dsocr.runs import RunFolder, read_history, write_atomically
 from dsocr.workbench.archive import Archive

@@ -9,8 +9,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from dsocr.errors import DataError
-from dsocr.images import decode_image
-from dsocr.io.cropping import crop_box, paper_colour
+from dsocr.images import crop_box, decode_image, paper_colour
 from dsocr.io.files import rename
 from dsocr.outlines import quarter_turns
 from dsocr.workbench.archive import Archive

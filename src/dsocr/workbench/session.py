@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.images import CropFailure
 from dsocr.inference.pages import ImageReader, JudgingReader
-from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.pictures import Pictures

@@ -19,8 +19,7 @@ from dsocr.document import Page, Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.html import BAR, Thumbnails, plot_svg, render
-from dsocr.images import MAX_PAGE_PIXELS, open_image
-from dsocr.io.cropping import scale_outline
+from dsocr.images import MAX_PAGE_PIXELS, open_image, scale_outline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
