@@ -181,7 +181,6 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
-    second: "StrPath | Sequence[StrPath]" = (),
     folds: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -189,16 +188,14 @@ def evaluate(
     """Score a run's adapter beside its base on a split of its dataset, or of another one.
 
     `limit` reads only the first samples. `calibrate` first fits the confidences again, on the validation split. The
-    scorecard and the scored lines are written into the run folder. `second` are other readers, whose readings are
-    combined with the run's: runs, bases, or predictions of other tools; `NAME=PLACE` names one. Whether combining helps
-    is decided on the validation split; `card.settings["second"]` has the scores of all. `folds` scores all lines of the
-    run's dataset: for each fold a model is trained as the run was, without it. `run` may then be a configuration or a
-    dataset too, and `overwrite` trains again what has other settings or data.
+    scorecard and the scored lines are written into the run folder. `folds` scores all lines of the run's dataset: for
+    each fold a model is trained as the run was, without it. `run` may then be a configuration or a dataset too, and
+    `overwrite` trains again what has other settings or data.
     """
     if folds:
-        if dataset is not None or Split(split) is not Split.TEST or limit is not None or calibrate or second:
+        if dataset is not None or Split(split) is not Split.TEST or limit is not None or calibrate:
             message = "folds scores all lines of the run's own dataset"
-            hint = "leave dataset, split, limit, calibrate and second out"
+            hint = "leave dataset, split, limit and calibrate out"
             raise ConfigError(message, code="option-invalid", hint=hint)
         from dsocr.training.folds import cross_validate, recipe_of
 
@@ -217,7 +214,6 @@ def evaluate(
             limit=limit,
             with_base=with_base,
             calibrate=calibrate,
-            second=places_of(second),
             progress=callback,
         )
 
@@ -289,7 +285,8 @@ def transcribe(
         review: Also write all lines to this file, least certain first.
         engine: A server or a cluster that runs the model.
         workers: Processes that open pages; chosen if None.
-        second: Other readers: runs, bases, or predictions of other tools, as for `evaluate`.
+        second: Other readers: runs, bases, or predictions of other tools; `NAME=PLACE` names one. What they read
+            differently is marked, and checked first.
         strict: Stop at the first input that cannot be read, instead of counting it.
         overwrite: Replace an earlier output.
         fetch: How IIIF manifests and METS files are fetched.
@@ -304,12 +301,6 @@ def transcribe(
     if folder is None:
         message = "transcribing documents needs a run or an exported adapter, not a base alone"
         raise ModelError(message, code="adapter-missing", hint="read() works with a base")
-    combiner = None
-    if places := places_of(second):
-        from dsocr.evaluation.second_reader import make_combiner
-
-        with progress_bar(None, "fitting the vote", "lines") as callback:
-            combiner = make_combiner(folder, places, callback)
     with progress_bar(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
             folder,
@@ -327,7 +318,7 @@ def transcribe(
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local,
-            combiner=combiner,
+            second=places_of(second),
             fetch=fetch,
             progress=callback,
         )

@@ -207,7 +207,7 @@ def suggest(
         format: Format of the source; detected if None.
         writer: Column, or pattern over file names.
         encoding: Encoding of texts that are not UTF-8.
-        second: Other readers, as for `evaluate`; lines that they read otherwise are less certain.
+        second: Other readers, as for `transcribe`; lines that they read differently are less certain.
         strict: Stop at the first fault instead of counting it.
         overwrite: Replace earlier suggestions.
         fetch: How IIIF manifests and METS files are fetched.
@@ -216,12 +216,6 @@ def suggest(
     from dsocr.inference.suggest import suggest as choose_lines
 
     folder = RunFolder.to_read_with(run_path(run))
-    combiner = None
-    if places := places_of(second):
-        from dsocr.evaluation.second_reader import make_combiner
-
-        with progress_bar(None, "fitting the vote", "lines") as callback:
-            combiner = make_combiner(folder, places, callback)
     with progress_bar(progress, "reading", "lines") as callback:
         return choose_lines(
             folder,
@@ -234,6 +228,6 @@ def suggest(
             strict=strict,
             overwrite=overwrite,
             fetch=fetch,
-            combiner=combiner,
+            second=places_of(second),
             progress=callback,
         )

@@ -1,6 +1,7 @@
 """The run folder: its files, how they are written, and the metrics recorded in it."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -73,12 +74,6 @@ class RunFolder:
     confidence = _Entry("confidence.json")
     """Calibration of the confidences, and the gain of checking the least certain lines."""
     confidence_page = _Entry("confidence.html")
-    """The same as a page."""
-    votes = _Entry("votes.json")
-    """How to combine the run with other readers, by their names."""
-    combined = _Entry("combined.json")
-    """Scores of the run, of other readers and of all combined."""
-    combined_page = _Entry("combined.html")
     """The same as a page."""
     report = _Entry("report.html")
     """The report of the evaluation as a page."""
@@ -210,6 +205,17 @@ def _migrate_reading(settings: dict[str, Any], path: Path) -> None:
             where=path,
             hint="train again with this version, or read with the version that trained it",
         )
+
+
+def adapter_digest(adapter: Path) -> str:
+    """Hash the adapter; a manifest, if there is one, covers all files but the settings and the calibration."""
+    digest = hashlib.sha256()
+    files = sorted(adapter.iterdir())
+    if (adapter / MANIFEST).exists():
+        files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
 
 
 def to_json(value: object) -> str:

@@ -12,7 +12,6 @@ from dsocr.cli.app import (
     Json,
     Overwrite,
     Quiet,
-    Second,
     command,
     parse_columns,
     print_json,
@@ -40,7 +39,6 @@ def evaluate(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
     ] = False,
-    second: Second = None,
     folds: Annotated[
         bool, typer.Option("--folds", help="Train as the run on all folds but one, for each, and score all lines.")
     ] = False,
@@ -52,9 +50,9 @@ def evaluate(
 ) -> None:
     """Score a run on lines it never saw, beside its base."""
     if folds:
-        if dataset or split != Split.TEST or limit or calibrate or second:
+        if dataset or split != Split.TEST or limit or calibrate:
             message = "--folds scores all lines of the run's own dataset"
-            hint = "leave --dataset, --split, --limit, --calibrate and --second out"
+            hint = "leave --dataset, --split, --limit and --calibrate out"
             raise ConfigError(message, code="option-invalid", hint=hint)
         _evaluate_folds(run, base=base, report=report, overwrite=overwrite, json=json, quiet=quiet)
         return
@@ -74,7 +72,6 @@ def evaluate(
             limit=limit,
             with_base=base,
             calibrate=calibrate,
-            second=second or (),
             progress=progress,
         )
     outdated = drop_reports(folder, drawn=report)
@@ -86,14 +83,8 @@ def evaluate(
         return
     printer.result(str(card))
     print_guard(printer, card.guard)
-    for reader in card.settings.get("second", {}).get("readers", ()):
-        low, high = reader["intervals"]["cer"]["low"], reader["intervals"]["cer"]["high"]
-        bounds = "" if low is None else f" (95 % CI {100 * low:.1f} to {100 * high:.1f})"
-        printer.result(f"{reader['name']}: CER {100 * reader['cer']:.1f} %{bounds}")
     printer.message(f"scorecard:  {folder.scorecard}")
     printer.message(f"lines:      {folder.lines}")
-    if second:
-        printer.message(f"combined:   {folder.combined_page}")
     if folder.confidence_page.is_file():
         printer.message(f"confidence: {folder.confidence_page}")
     if page is not None:

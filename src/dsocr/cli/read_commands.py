@@ -36,7 +36,6 @@ from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.io.files import safe_stem
 
 if TYPE_CHECKING:
-    from dsocr.inference.combine import Combiner
     from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.reader import LocalReader
     from dsocr.runs import RunFolder
@@ -99,7 +98,6 @@ def transcribe(
     folder = RunFolder.to_read_with(run)
     quiet_libraries()
     printer = Printer(quiet=quiet or json)
-    combiner = _make_combiner(printer, folder, second)
     with printer.progress("transcribing", "pages") as progress:
         report = transcribe(
             folder,
@@ -118,7 +116,7 @@ def transcribe(
             progress=progress,
             engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
             workers=workers,
-            combiner=combiner,
+            second=second or (),
         )
     if json:
         print_json(printer, {**asdict(report), "out": str(report.out)})
@@ -154,18 +152,6 @@ def transcribe(
     if report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
-
-
-def _make_combiner(printer: Printer, run: "RunFolder", places: list[str] | None) -> "Combiner | None":
-    """Open other readers, and say whether their readings are combined."""
-    if not places:
-        return None
-    from dsocr.evaluation.second_reader import describe_vote, make_combiner
-
-    with printer.progress("fitting the vote", "lines") as progress:
-        combiner = make_combiner(run, places, progress)
-    printer.message(describe_vote(combiner.vote))
-    return combiner
 
 
 def choose_engine(engine: str | None, model: str, actors: int | None) -> "RemoteEngine | Cluster | None":
@@ -227,7 +213,6 @@ def suggest(
 
     quiet_libraries()
     folder, printer = RunFolder.to_read_with(run), Printer(quiet=quiet or json)
-    combiner = _make_combiner(printer, folder, second)
     with printer.progress("reading", "lines") as progress:
         queue = suggest(
             folder,
@@ -241,7 +226,7 @@ def suggest(
             overwrite=overwrite,
             fetch=parse_fetch(fetch),
             progress=progress,
-            combiner=combiner,
+            second=second or (),
         )
     for item in queue.skipped:
         printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")

@@ -203,31 +203,25 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
-    second: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another one.
 
     Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
-    validation split; training has fitted them once. With the base, the guard set is scored too. `second` are other
-    readers, whose readings are combined with the run's as `second_reader` says. `progress` gets the number of lines
-    read and their total.
+    validation split; training has fitted them once. With the base, the guard set is scored too. `progress` gets
+    the number of lines read and their total.
     """
     opened = open_dataset(run, dataset)
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
-    from dsocr.evaluation.second_reader import open_seconds, score_combined
     from dsocr.inference.reader import LocalReader
 
-    others = open_seconds(run, second)
-    vote_samples = opened.samples(Split.VALIDATION)[:limit] if others else []
     reader = LocalReader.of_run(run)
     # First, so that an unreadable guard set fails before hours of reading.
     guard = _score_guard_set(run, reader) if with_base else None
-    networks = sum(isinstance(one.source, LocalReader) for one in others)
-    total = len(fitting_samples) + len(samples) * (1 + with_base + networks) + len(vote_samples) * (1 + networks)
+    total = len(fitting_samples) + len(samples) * (1 + with_base)
     done = 0
 
     def read(some: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
@@ -258,10 +252,6 @@ def evaluate(
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
         notes.append(f"The language model brings the CER from {without} to {with_model}.")
-    combined = {}
-    if others:
-        combined = score_combined(run, reader, others, samples, predictions, vote_samples, statuses, read)
-        notes.append(combined["summary"])
     card = make_scorecard(
         split,
         lines.get("base"),
@@ -273,7 +263,6 @@ def evaluate(
         settings={
             **_settings(run, reader, opened),
             **({"language_model": language_model} if language_model else {}),
-            **({"second": combined} if combined else {}),
             "lines": len(samples),
             "limit": limit,
             "dataset": None if dataset is None else dataset.as_posix(),

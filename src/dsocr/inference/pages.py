@@ -19,10 +19,10 @@ from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
 from dsocr.images import crop_box
-from dsocr.inference.combine import Combiner
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
+from dsocr.inference.review import SecondReader, with_others
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.files import rename
 from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
@@ -240,12 +240,12 @@ def read_locally(
     *,
     strict: bool,
     workers: int | None = None,
-    combiner: Combiner | None = None,
+    seconds: Sequence[SecondReader] = (),
 ) -> Generator[Rows]:
     """Yield the results of each group of pages, in order.
 
     `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
-    this process only, None for as many as are useful. `combiner` has other readers. A page that cannot be read is
+    this process only, None for as many as are useful. `seconds` read the same lines. A page that cannot be read is
     reported with the reason; with `strict` it is an error.
     """
     opened_reader = cache(open_reader)
@@ -257,8 +257,8 @@ def read_locally(
             placed = [(one.source, crop) for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]
             images = partial(_open_crops, [crop for _, crop in placed])
             read = list(opened_reader().read(images())) if placed else []
-            if combiner is not None and placed:
-                read = combiner.combine(read, images, [_line_place(page, crop) for page, crop in placed])
+            if seconds and placed:
+                read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
             predictions = iter(read)
             yield [(page.id, page.stamp, _row(one, predictions, preparer)) for page, one in group]
 

@@ -1,12 +1,24 @@
-"""The order in which to check lines, and what checking brings: flagged lines first, then the least confident."""
+"""The order in which to check lines, and what checking brings: flagged lines first, then the least confident.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import fsum
+Other readers (`--second`) leave the text and its confidences as they are. A line that they read differently is checked
+earlier.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from dsocr.runs import writing_whole
+from PIL import Image
+from rapidfuzz.distance import Levenshtein
+
+from dsocr.errors import DataError
+from dsocr.inference.confidence import Prediction, log_odds
+from dsocr.inference.prediction_files import LinePlace, PlacedTexts, parse_name, read_predictions
+from dsocr.models.base_folder import embedded_bases
+from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, writing_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +35,7 @@ def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:
 
     A checked line counts as right, and an empty rest as free of errors.
     """
-    total = remaining = fsum(errors for errors, _ in lines)
+    total = remaining = math.fsum(errors for errors, _ in lines)
     characters = sum(length for _, length in lines)
     curve = []
     for count, (errors, length) in enumerate([(0.0, 0), *lines]):
@@ -70,15 +82,104 @@ class EstimatedCer:
         return cls(curve[0].rest, half, point_at(curve, half).rest)
 
 
+ReadImages = Callable[[Iterable[tuple[str, Image.Image]]], Iterable[Prediction]]
+"""Reads every (id, image), in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondReader:
+    """Another reader: a network, or what another tool read. `digest` changes with what it reads."""
+
+    name: str
+    source: ReadImages | PlacedTexts
+    digest: str
+
+    @classmethod
+    def open(cls, text: str, run: RunFolder) -> Self:
+        """Open `NAME=PLACE`, or a place that names itself: a run, an adapter, a base, or predictions of another tool.
+
+        Predictions get the text policy of `run`, the first reader. Raises DsocrError if the place is none of these.
+        """
+        name, path = parse_name(text)
+        place = path.as_posix() if path.name != text else text
+        trained = RunFolder(embedded_bases().get(place, path))
+        is_trained = (trained.path / READING).is_file() or (trained.path / "config.yaml").is_file()
+        if path.exists() and not is_trained and not (path / "config.json").is_file():
+            texts = PlacedTexts(read_predictions(path), ReadingSettings.load(run.adapter).text_policy)
+            return cls(name, texts, texts.digest)
+        from dsocr.inference.reader import LocalReader
+
+        if is_trained:
+            trained = RunFolder.to_read_with(trained.path)
+            return cls(name, LocalReader.of_run(trained).read, adapter_digest(trained.adapter))
+        return cls(name, LocalReader.of_base(place).read, f"base {place}")
+
+    def read(
+        self, images: Callable[[], Iterable[tuple[str, Image.Image]]], places: Sequence[LinePlace]
+    ) -> Iterator[Prediction | None]:
+        """Yield the reading of each image, or of the line at each place; None for one that a tool did not read."""
+        return map(self.source.find, places) if isinstance(self.source, PlacedTexts) else iter(self.source(images()))
+
+
+def open_seconds(run: RunFolder, places: Sequence[str]) -> list[SecondReader]:
+    """Open other readers than a run. Raises DataError if two readers have the same name."""
+    names = [run.path.resolve().name, *(parse_name(place)[0] for place in places)]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        message, hint = f"two readers are called {min(repeated)!r}", "name the second as NAME=PLACE"
+        raise DataError(message, code="duplicate-name", hint=hint)
+    return [SecondReader.open(place, run) for place in places]
+
+
+def with_others(
+    predictions: Sequence[Prediction],
+    seconds: Sequence[SecondReader],
+    images: Callable[[], Iterable[tuple[str, Image.Image]]],
+    places: Sequence[LinePlace],
+) -> list[Prediction]:
+    """Return predictions with what other readers read differently on the same images, or have at these places."""
+    readings = [list(second.read(images, places)) for second in seconds]
+    return [
+        replace(line, others=tuple(dict.fromkeys(other.text for other in others if other and other.text != line.text)))
+        for line, *others in zip(predictions, *readings, strict=True)
+    ]
+
+
+_DISPUTED = 1.5
+"""By how much the log odds of a character fall if another reader has something else there; fitted to pairs of readers,
+it was 0.8 to 2.5 (docs/lab/experiments.md, "A second reader")."""
+
+
+def disputed_places(text: str, others: Iterable[str]) -> set[int]:
+    """Return the places of the characters of a text at which another reading differs.
+
+    Where another reading has more, that is the next character, or the last one at the end.
+    """
+    steps = [step for other in others for step in Levenshtein.opcodes(text, other) if step.tag != "equal"]
+    places = {place for step in steps for place in range(step.src_start, max(step.src_end, step.src_start + 1))}
+    return {min(place, len(text) - 1) for place in places} if text else set()
+
+
+def doubted_confidence(
+    text: str, confidence: float | None, characters: Sequence[float], others: Sequence[str]
+) -> float | None:
+    """Return the confidence of a line by which it is checked: lower for each character that other readers dispute."""
+    if confidence is None or not others:
+        return confidence
+    disputed = [characters[place] if characters else confidence for place in disputed_places(text, others)]
+    lost = (before - 1 / (1 + math.exp(_DISPUTED - log_odds(before))) for before in disputed)
+    return confidence - math.fsum(lost) / max(len(text), 1)
+
+
 DOUBTFUL = 0.5
 """Words below this confidence are marked."""
+_WORD = re.compile(r"\S+")
 _FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "other_resolution", "retried")
 """Flags, the most serious first."""
 _OPEN, _CLOSE = "⟦", "⟧"
 
 
 def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
-    """Write `confidence<TAB>flags<TAB>id<TAB>text`, the least certain line first, doubtful words in ⟦⟧.
+    """Write `confidence<TAB>flags<TAB>id<TAB>text`, the least certain line first, doubtful and disputed words in ⟦⟧.
 
     Texts of other readers that differ follow, each after another tab. Returns the estimated result of checking in this
     order, and the confidences of the lines that have one.
@@ -96,23 +197,28 @@ def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[Ch
 
 def _review_line(row: Mapping[str, Any]) -> str:
     confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
-    texts = [mark_doubtful(str(row["text"]), row.get("words", ())), *row.get("others", ())]
+    others = row.get("others", ())
+    texts = [mark_doubtful(str(row["text"]), row.get("words", ()), others), *others]
     columns = [confidence, ",".join(row.get("flags", ())), row["id"], *(text.replace("\n", " / ") for text in texts)]
     return "\t".join(columns) + "\n"
 
 
-def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text with its doubtful words in ⟦⟧."""
-    pieces, end = [], 0
-    for word in words:
-        if word["confidence"] < DOUBTFUL:
-            pieces += [text[end : word["start"]], _OPEN, text[word["start"] : word["end"]], _CLOSE]
-            end = word["end"]
-    return "".join([*pieces, text[end:]])
+def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]], others: Sequence[str] = ()) -> str:
+    """Return the text with its doubtful words, and those that other readers read differently, in ⟦⟧."""
+    doubtful = {word["start"] for word in words if word["confidence"] < DOUBTFUL}
+    disputed = disputed_places(text, others)
+
+    def mark(word: re.Match[str]) -> str:
+        is_marked = word.start() in doubtful or not disputed.isdisjoint(range(*word.span()))
+        return f"{_OPEN}{word[0]}{_CLOSE}" if is_marked else word[0]
+
+    return _WORD.sub(mark, text)
 
 
 def _priority(row: Mapping[str, Any]) -> tuple[int, float]:
     flags = row.get("flags", ())
     most_serious = min((_FLAG_ORDER.index(flag) for flag in flags if flag in _FLAG_ORDER), default=len(_FLAG_ORDER))
-    confidence = row.get("confidence")
-    return most_serious, 0.0 if confidence is None else float(confidence)
+    confidence = doubted_confidence(
+        str(row["text"]), row.get("confidence"), row.get("characters", ()), row.get("others", ())
+    )
+    return most_serious, 0.0 if confidence is None else confidence

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,8 +30,9 @@ from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
-from dsocr.inference.combine import Combiner
 from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
+from dsocr.inference.prediction_files import LinePlace
+from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others
 from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
@@ -185,19 +187,20 @@ def suggest(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
     reader: "ReadCandidates | None" = None,
-    combiner: Combiner | None = None,
+    second: Sequence[str] = (),
     fetch: FetchOptions | None = None,
 ) -> Suggestions:
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
     The source is what `prepare` reads, whose lines without a text are the untranscribed ones, or a folder of line
-    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `combiner`
-    has other readers; lines that they read otherwise are less certain. Raises DataError if there is no untranscribed
+    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `second`
+    are other readers; lines that they read differently are less certain. Raises DataError if there is no untranscribed
     line.
     """
     check_conversion_folder(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
         require_readable_adapter(run.adapter)
+    seconds = open_seconds(run, second)
     training, remarks = _training_content(run)
     notes = SourceReport(strict)
     with (
@@ -215,7 +218,7 @@ def suggest(
             raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
         crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or partial(_read_candidates, run, combiner=combiner))(crops.images()):
+        for candidate in (reader or partial(_read_candidates, run, seconds, crops.places))(crops.images()):
             page, name = crops.pages[candidate.id]
             candidates.append(replace(candidate, page=name, writer=page.writer))
             if progress is not None:
@@ -272,14 +275,23 @@ ReadCandidates = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidat
 """Reads images with ids, in their order."""
 
 
+_TOGETHER = 64
+"""Lines that one reader reads before the next does."""
+
+
 def _read_candidates(
-    run: RunFolder, images: Iterator[tuple[str, Image.Image]], combiner: Combiner | None
+    run: RunFolder,
+    seconds: Sequence[SecondReader],
+    places: Mapping[str, LinePlace],
+    images: Iterator[tuple[str, Image.Image]],
 ) -> Iterator[Candidate]:
     from dsocr.inference.reader import LocalReader
 
     first = LocalReader.of_run(run)
-    for prediction in first.read(images) if combiner is None else combiner.read(first, images):
-        yield Candidate(prediction.id, prediction.text, prediction.confidence)
+    while group := list(islice(images, _TOGETHER)):
+        for line in with_others(list(first.read(group)), seconds, lambda: group, [places[id_] for id_, _ in group]):
+            confidence = doubted_confidence(line.text, line.confidence, line.characters, line.others)
+            yield Candidate(line.id, line.text, confidence)
 
 
 def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
@@ -294,11 +306,12 @@ def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
 
 
 class _Crops:
-    """Crop lines page by page, and keep their pages, names of pages, and files by the id of the line."""
+    """Crop lines page by page, and keep their pages, names of pages, places and files by the id of the line."""
 
     def __init__(self, untranscribed: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
         self._untranscribed, self._notes, self._folder = untranscribed, notes, folder
         self.pages: dict[str, tuple[Page, str]] = {}
+        self.places: dict[str, LinePlace] = {}
         self.files: dict[str, Path] = {}
 
     def images(self) -> Iterator[tuple[str, Image.Image]]:
@@ -321,6 +334,7 @@ class _Crops:
                 # For images of single lines, the folder stands for the page.
                 name = page.name if line.outline else PurePosixPath(page.name).parent.as_posix()
                 self.pages[id_] = (page, page.page or name)
+                self.places[id_] = LinePlace(line.where, page.name, line.id or "", line.outline)
                 self.files[id_] = self._folder / stored.file
                 yield id_, open_image(self.files[id_])
 

@@ -1,6 +1,5 @@
 """Transcribe scans, PDF, ALTO and PAGE into the formats that archives use."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,18 +15,16 @@ from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
-from dsocr.inference.combine import Combiner
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
 from dsocr.inference.pages import ImageReader, TranscribedPage, read_into, read_locally, recover, work_folder
-from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
-from dsocr.io.atomic import MANIFEST
+from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json, write_atomically
 
 CARD = "transcription"
 
@@ -231,7 +228,7 @@ def transcribe(
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
     workers: int | None = None,
-    combiner: Combiner | None = None,
+    second: Sequence[str] = (),
     fetch: FetchOptions | None = None,
 ) -> TranscribeReport:
     """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
@@ -241,11 +238,11 @@ def transcribe(
     files are kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
     `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `combiner`
-    has other readers, whose readings are combined with the run's. `fetch` says how manifests are fetched.
+    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `second` are
+    other readers as `SecondReader.open` takes them; where they differ is kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
-    if combiner is not None and engine is not None:
+    if second and engine is not None:
         raise ConfigError("a second reader reads in this process", code="option-invalid", hint="leave --engine out")
     if review is not None:
         _validate_review(review, out, overwrite=overwrite)
@@ -253,6 +250,7 @@ def transcribe(
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
+    seconds = open_seconds(run, second)
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
         work_folder(out) as (journal, folder),
@@ -277,14 +275,12 @@ def transcribe(
             "replace": replace_texts,
             "shard": share,
             **(engine.job_settings() if engine else {}),
-            **({"second": combiner.digest} if combiner else {}),
+            **({"second": {one.name: one.digest for one in seconds}} if seconds else {}),
         }
         date = journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
             read = partial(
-                engine.read
-                if isinstance(engine, Cluster)
-                else partial(read_locally, workers=workers, combiner=combiner),
+                engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers, seconds=seconds),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
                 open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
@@ -298,7 +294,6 @@ def transcribe(
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
-        summary += f"; with {' and '.join(combiner.vote.names[1:])}" if combiner else ""
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
@@ -312,8 +307,7 @@ def transcribe(
             curve, confidences = write_review(rows, review)
             # The calibration was not fitted to the confidences of other programs.
             if not isinstance(engine, RemoteEngine):
-                calibration = Calibration.load(run.adapter) if combiner is None else combiner.vote.calibration
-                report.estimate(curve, confidences, calibration)
+                report.estimate(curve, confidences, Calibration.load(run.adapter))
         unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
@@ -364,14 +358,3 @@ def _summary(failed: Sequence[str]) -> str:
     """Return one message for everything that failed."""
     more = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
     return f"{failed[0]}{more}" if failed else ""
-
-
-def adapter_digest(adapter: Path) -> str:
-    """Hash the adapter; a manifest, if there is one, covers all files but the settings and the calibration."""
-    digest = hashlib.sha256()
-    files = sorted(adapter.iterdir())
-    if (adapter / MANIFEST).exists():
-        files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
