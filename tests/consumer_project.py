@@ -10,7 +10,8 @@ def read_archive(scans: str, work: Path) -> float:
     dataset: dsocr.Dataset = dsocr.prepare(scans, work / "data", writer=r"(\w+?)_\d+", split_by="writer")
     if dataset.check():
         dataset.check().to_html(work / "findings.html")
-    run: dsocr.Run = dsocr.train(base="nano", dataset=dataset, output=work / "run", max_steps=100)
+    recipe: dsocr.RunConfigKeys = {"base": "nano", "max_steps": 100, "adapter": {"r": 16}, "output": work / "run"}
+    run: dsocr.Run = dsocr.train(dataset=dataset, **recipe)
     card: dsocr.Scorecard = run.evaluate(split="test")
     low, high = card.interval or (0.0, 1.0)
     reader: dsocr.Reader = dsocr.load(work / "run")
@@ -26,3 +27,14 @@ def read_archive(scans: str, work: Path) -> float:
     except dsocr.DataError as error:
         raise SystemExit(f"{error.code}: {error.hint}, {best}, {lines}") from error
     return card.cer + dsocr.cer(texts, [text]) + dsocr.wer(["a b"], ["a c"]) + high - low
+
+
+def misspell(run: dsocr.Run) -> None:
+    """Make typos; strict mypy reports an `ignore` that hides no error, so each of them must be found."""
+    dsocr.trian(dataset="data")  # type: ignore[attr-defined]
+    dsocr.train(dataset="data", max_stpes=100)  # type: ignore[call-arg]
+    dsocr.train(dataset="data", adapter={"rank": 16})  # type: ignore[typeddict-unknown-key]
+    dsocr.transcribe(run, "scans", "out", formt="page")  # type: ignore[call-arg]
+    run.evaluate(split="tset")  # type: ignore[arg-type]
+    run.reader().transcribe("scans", "out", over_write=True)  # type: ignore[call-arg]
+    dsocr.suggest(run, "scans", "out", count="many")  # type: ignore[arg-type]

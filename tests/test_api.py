@@ -1,23 +1,29 @@
 """`import dsocr`: lazy, typed, with the command line's defaults, and the code of the README."""
 
 import ast
+import builtins
+import collections.abc
 import inspect
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import TypeAdapter
 from typer.main import get_command
 
 import dsocr
 from dsocr.cli import app
+from dsocr.config import Component, config_sections
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset
@@ -111,7 +117,63 @@ def test_every_public_name_is_there() -> None:
     for name in dsocr.__all__:
         assert getattr(dsocr, name) is not None
     with pytest.raises(AttributeError):
-        dsocr.nothing  # noqa: B018
+        getattr(dsocr, "nothing")  # noqa: B009
+
+
+def test_type_checkers_see_every_public_name_and_no_other() -> None:
+    stub = ast.parse((ROOT / "src" / "dsocr" / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    imported = {(node.module, alias.asname) for node in imports for alias in node.names}
+    assert imported == {(module, name) for module, names in vars(dsocr)["_MODULES"].items() for name in names}
+
+
+HELD = {"Callback", "Dataset", "Reader", "Run", "Trainer"}
+"""Classes whose methods users call; the others are results."""
+
+
+def annotations_of(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Each annotation of a public function, or of the public methods of a class, as it is written."""
+    members = (
+        {name: value} if not inspect.isclass(value) else {f"{name}.{key}": part for key, part in vars(value).items()}
+    )
+    for where, member in members.items():
+        function = getattr(member, "fget", getattr(member, "__func__", member))
+        if inspect.isfunction(function) and not function.__name__.startswith("_"):
+            for annotation in function.__annotations__.values():
+                yield where, annotation if isinstance(annotation, str) else str(annotation)
+
+
+def test_every_type_of_a_public_signature_can_be_imported() -> None:
+    known = {*dsocr.__all__, *vars(builtins), *vars(typing), *vars(collections.abc), "NoneType", "Path", "PathLike"}
+    foreign = {"Image", "PreTrainedModel", "Module", "Optimizer", "LRScheduler", "DataLoader", "Tensor"}
+    missing = {
+        (where, word)
+        for name in dsocr.__all__
+        if name in HELD or not inspect.isclass(getattr(dsocr, name))
+        for where, annotation in annotations_of(name, getattr(dsocr, name))
+        for word in re.findall(r"\b[A-Z]\w+", re.sub(r"Literal\[.*?\]", "", annotation))
+        if word not in known | foreign
+    }
+    assert missing == set()
+
+
+def test_keywords_of_train_are_the_keys_of_the_configuration() -> None:
+    sections = {name: set(section.model_fields) for name, section in config_sections().items()}
+    for name, keys in sections.items():
+        assert get_type_hints(dsocr.RunConfigKeys)[name].__annotations__.keys() == keys
+    counts = Counter(key for keys in sections.values() for key in keys)
+    first = set().union(*(sections[name] for name in ("input", "adapter", "training")))
+    unique = {key for key, count in counts.items() if count == 1} - {"lines", "split", "dataset"}
+    expected = {*dsocr.RunConfig.model_fields, *first, *unique} - {"dataset"}
+    assert get_type_hints(dsocr.RunConfigKeys).keys() == expected
+
+
+def test_every_default_of_the_configuration_has_the_type_of_its_keyword() -> None:
+    for section, kind in config_sections().items():
+        hints = get_type_hints(get_type_hints(dsocr.RunConfigKeys)[section])
+        for key, field in kind.model_fields.items():
+            default = field.default.name if isinstance(field.default, Component) else field.default
+            TypeAdapter(hints[key]).validate_python(default)
 
 
 def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ def test_every_problem_of_a_file_is_reported_at_once(written: Written) -> None:
     [
         pytest.param("alpha: 8", "alpha: unknown key; did you mean 'adapter.alpha'?", id="key outside its section"),
         pytest.param(
+            "lerning_rate: 1", "unknown key; did you mean 'training.learning_rate'?", id="a typo outside its section"
+        ),
+        pytest.param(
             "checkpoints: {a: 1}", "checkpoints.a: unknown key; the keys are every_steps, keep", id="no guess"
         ),
         pytest.param("1: 2", "1: unknown key", id="a key that is no word"),

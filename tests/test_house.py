@@ -30,7 +30,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
-    "errors | text | document | outlines | config | io | images | runs | html | formats | data models"
+    "errors | options | text | document | outlines | config | io | images | runs | html | formats | data models"
     " | inference | evaluation | training | publish | console | api | planning | server | workbench | doctor | cli"
     " | __main__"
 )

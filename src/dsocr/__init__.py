@@ -5,94 +5,72 @@
     print(run.evaluate())
     reader = dsocr.load("runs/mine")
 
-Names are loaded when they are used, so `import dsocr` is fast and never imports torch.
+Names are loaded when they are used, so `import dsocr` is fast and never imports torch. `__init__.pyi` tells type
+checkers the same names.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from dsocr.api import (
-        Reader,
-        Run,
-        compare,
-        convert,
-        evaluate,
-        export,
-        load,
-        prepare,
-        push,
-        synthesize,
-        train,
-        transcribe,
-    )
-    from dsocr.config import RunConfig, load_config
-    from dsocr.data.dataset import Dataset
-    from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
-    from dsocr.evaluation.metrics import cer, wer
-    from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.io.web import FetchOptions
-    from dsocr.planning import audit, dry_run, forecast, suggest, tune
-    from dsocr.training.callbacks import Callback
-    from dsocr.training.trainer import Trainer
-
 __version__ = "0.1.0"
 
-__all__ = [
-    "Callback",
-    "ConfigError",
-    "DataError",
-    "Dataset",
-    "DsocrError",
-    "FetchOptions",
-    "ModelError",
-    "Reader",
-    "Run",
-    "RunConfig",
-    "RunError",
-    "Scorecard",
-    "Trainer",
-    "__version__",
-    "audit",
-    "cer",
-    "compare",
-    "convert",
-    "dry_run",
-    "evaluate",
-    "export",
-    "forecast",
-    "load",
-    "load_config",
-    "prepare",
-    "push",
-    "suggest",
-    "synthesize",
-    "train",
-    "transcribe",
-    "tune",
-    "wer",
-]
-
 _MODULES = {
+    "dsocr.api": (
+        "Reader",
+        "Run",
+        "compare",
+        "convert",
+        "evaluate",
+        "export",
+        "load",
+        "prepare",
+        "push",
+        "synthesize",
+        "train",
+        "transcribe",
+    ),
     "dsocr.config": ("RunConfig", "load_config"),
+    "dsocr.data.check.findings": ("Findings",),
+    "dsocr.data.convert": ("ConvertReport",),
     "dsocr.data.dataset": ("Dataset",),
+    "dsocr.data.synthesize": ("SynthesisReport",),
+    "dsocr.document": ("Sample", "Split", "Unit"),
     "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
+    "dsocr.evaluation.compare": ("Comparison",),
+    "dsocr.evaluation.learning_curve": ("Forecast",),
     "dsocr.evaluation.metrics": ("cer", "wer"),
+    "dsocr.evaluation.report.audit_page": ("Audit",),
     "dsocr.evaluation.scorecard": ("Scorecard",),
+    "dsocr.evaluation.tuning": ("TuneResult",),
+    "dsocr.inference.confidence": ("Prediction",),
+    "dsocr.inference.engines": ("Cluster", "RemoteEngine"),
+    "dsocr.inference.suggest": ("Suggestions",),
+    "dsocr.inference.transcribe": ("TranscribeReport",),
+    "dsocr.io.processes": ("ProgressCallback",),
     "dsocr.io.web": ("FetchOptions",),
+    "dsocr.models.family": ("Processor",),
+    "dsocr.models.model_card": ("Export",),
+    "dsocr.options": ("ExportForm", "RecipeKeys", "RunConfigKeys", "SplitName", "StrPath"),
     "dsocr.planning": ("audit", "dry_run", "forecast", "suggest", "tune"),
+    "dsocr.publish": ("Publication",),
+    "dsocr.runs": ("History",),
+    "dsocr.text": ("TextPolicy",),
     "dsocr.training.callbacks": ("Callback",),
-    "dsocr.training.trainer": ("Trainer",),
+    "dsocr.training.dry_run": ("DryRun",),
+    "dsocr.training.trainer": ("Batch", "LossFunction", "Trainer", "TrainerState"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
+__all__ = ["__version__", *sorted(_MODULE_OF)]
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'dsocr' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF.get(name, "dsocr.api")), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'dsocr' has no attribute {name!r}")
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from html import escape
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from PIL import Image
 
@@ -25,6 +26,7 @@ from dsocr.images import open_image
 from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.options import ExportForm, RunConfigKeys, StrPath
 from dsocr.runs import READING, History, ReadingSettings, RunFolder, read_history
 
 if TYPE_CHECKING:
@@ -36,17 +38,12 @@ if TYPE_CHECKING:
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.engines import Cluster, RemoteEngine
-    from dsocr.inference.inputs import Shows
-    from dsocr.inference.prediction_files import Missing
     from dsocr.inference.reader import LocalReader
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.family import Processor
     from dsocr.models.model_card import Export
     from dsocr.publish import Publication
     from dsocr.training.callbacks import Callback
-
-StrPath = str | Path
-ExportForm = Literal["merged", "peft", "vllm"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +89,7 @@ def train(
     preflight: bool = True,
     changes: Mapping[str, object] | None = None,
     callbacks: "Sequence[Callback]" = (),
-    **keys: Any,
+    **keys: Unpack[RunConfigKeys],
 ) -> "Run":
     """Train a reader, or resume an interrupted training.
 
@@ -223,7 +220,7 @@ def compare(
     base: bool = False,
     dataset: StrPath | None = None,
     split: Split | Literal["train", "validation", "test"] | None = None,
-    missing: "Missing" = "error",
+    missing: Literal["error", "empty"] = "error",
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     pages: bool = False,
@@ -257,7 +254,7 @@ def transcribe(
     *,
     format: str | Sequence[str] = (),
     unit: Unit | None = None,
-    shows: "Shows | None" = None,
+    shows: Literal["line", "page"] | None = None,
     segmenter: str = "ppocr",
     replace: bool = False,
     shard: tuple[int, int] = (1, 1),
@@ -304,7 +301,7 @@ def transcribe(
     with progress_bar(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
             folder,
-            [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(one) for one in inputs],
+            [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(one) for one in inputs],
             Path(output),
             formats=[format] if isinstance(format, str) else list(format),
             unit=unit,
@@ -512,7 +509,7 @@ class Reader:
         *,
         format: str | Sequence[str] = (),
         unit: Unit | None = None,
-        shows: "Shows | None" = None,
+        shows: Literal["line", "page"] | None = None,
         segmenter: str = "ppocr",
         replace: bool = False,
         review: StrPath | None = None,
@@ -544,7 +541,7 @@ class Reader:
 
 def places_of(second: "StrPath | Sequence[StrPath]") -> list[str]:
     """Return the places of other readers as texts."""
-    return [str(second)] if isinstance(second, (str, Path)) else list(map(str, second))
+    return [str(second)] if isinstance(second, str | PathLike) else list(map(str, second))
 
 
 def run_path(run: "StrPath | Run") -> Path:

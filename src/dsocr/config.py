@@ -32,6 +32,7 @@ from pydantic import (
 )
 
 from dsocr.errors import ConfigError
+from dsocr.options import StrPath
 from dsocr.text import TextPolicy
 
 
@@ -128,8 +129,10 @@ def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _suggestion(name: str, keys: Sequence[str]) -> str:
     section, _, key = name.rpartition(".")
     siblings = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == section]
-    elsewhere = [known for known in keys if known.rpartition(".")[2] == key]
-    likely = get_close_matches(key, siblings, n=1) or elsewhere
+    last_parts = {known: known.rpartition(".")[2] for known in keys}
+    likely = get_close_matches(key, siblings, n=1)
+    for close in [] if likely else [key, *get_close_matches(key, last_parts.values(), n=1)]:
+        likely = likely or [known for known, last_part in last_parts.items() if last_part == close]
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 
@@ -463,7 +466,7 @@ _REMOVED_KEYS: dict[str, dict[str, object]] = {
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any],
+    source: StrPath | Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
     changes: Mapping[str, object] | None = None,
@@ -534,7 +537,7 @@ def migrate(settings: dict[Any, Any]) -> list[str]:
     A removed key is kept if it had a value that this version cannot honour.
     """
     sentences = migrate_section("", settings)
-    for section in _sections():
+    for section in config_sections():
         sentences += migrate_section(section, settings.get(section))
     return sentences
 
@@ -562,7 +565,7 @@ def _validate(
     settings: dict[Any, Any], where: object, problems: Sequence[str] = (), *, code: str = "config-invalid"
 ) -> RunConfig:
     """Make the configuration, or raise ConfigError with these problems and pydantic's."""
-    sections = _sections()
+    sections = config_sections()
     try:
         given = {key: value for key, value in settings.items() if value is not None or key not in sections}
         config = RunConfig.model_validate(given)
@@ -575,7 +578,7 @@ def _validate(
 
 def config_keys() -> list[str]:
     """Return every key of the configuration in order, as `section.key` within sections."""
-    sections = _sections()
+    sections = config_sections()
     keys: list[str] = []
     for name in RunConfig.model_fields:
         inner = sections[name].model_fields if name in sections else ()
@@ -583,7 +586,8 @@ def config_keys() -> list[str]:
     return keys
 
 
-def _sections() -> dict[str, type[Section]]:
+def config_sections() -> dict[str, type[Section]]:
+    """Return the sections of the configuration by their names."""
     annotations = {name: field.annotation for name, field in RunConfig.model_fields.items()}
     return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Section)}
 
@@ -594,7 +598,7 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
     A name is a key (`seed`), a dotted key (`training.epochs`), a section with a mapping, or the last part of
     a dotted key: of `training` if it has such a key, else of the only section that has one. Raises ConfigError.
     """
-    known, sections = config_keys(), _sections()
+    known, sections = config_keys(), config_sections()
     problems: list[str] = []
     expanded: dict[str, object] = {}
     for name, value in settings.items():

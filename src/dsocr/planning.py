@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from dsocr.api import Run, StrPath, places_of, progress_bar, run_path, training_config, without_note
+from dsocr.api import Run, places_of, progress_bar, run_path, training_config, without_note
 from dsocr.config import RunConfig, expand_keys
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.options import RecipeKeys, RunConfigKeys, StrPath
 from dsocr.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def audit(
     overwrite: bool = False,
     changes: Mapping[str, object] | None = None,
     progress: ProgressCallback | None = None,
-    **keys: Any,
+    **keys: Unpack[RecipeKeys],
 ) -> "Audit":
     """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
 
@@ -69,7 +70,7 @@ def dry_run(
     preflight: bool = True,
     changes: Mapping[str, object] | None = None,
     progress: ProgressCallback | None = None,
-    **keys: Any,
+    **keys: Unpack[RunConfigKeys],
 ) -> "DryRun":
     """Check that a training would learn and fit into memory, and how long it would take, without starting it.
 
@@ -94,7 +95,7 @@ def forecast(
     overwrite: bool = False,
     changes: Mapping[str, object] | None = None,
     progress: ProgressCallback | None = None,
-    **keys: Any,
+    **keys: Unpack[RunConfigKeys],
 ) -> "Forecast":
     """Forecast what more lines would bring, from trainings on growing parts of the data.
 
@@ -142,7 +143,7 @@ def tune(
     overwrite: bool = False,
     changes: Mapping[str, object] | None = None,
     progress: ProgressCallback | None = None,
-    **keys: Any,
+    **keys: Unpack[RunConfigKeys],
 ) -> "TuneResult":
     """Search for settings that read better on the validation split, and tell chance from gain.
 
