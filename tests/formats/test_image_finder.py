@@ -23,6 +23,7 @@ from tests.raising import raises_code
         pytest.param(["jpg/P.JPG"], "p.jpg", "jpg/P.JPG", id="other case"),
         pytest.param(["tif/p.tif"], "p.jpg", "tif/p.tif", id="other suffix"),
         pytest.param(["jpg/p.jpg", "tif/p.tif"], "p.tif", "tif/p.tif", id="named suffix first"),
+        pytest.param(["page/p.tif", "jpg/p.jpg"], "p.jpg", "jpg/p.jpg", id="exact name before nearness"),
         pytest.param(["jpg/p.jpg"], "p", "jpg/p.jpg", id="no suffix"),
         pytest.param(["йод/й.jpg"], "и\u0306од/и\u0306.jpg", "йод/й.jpg", id="composed and decomposed"),
         pytest.param(["и\u0306.jpg"], "й.jpg", "и\u0306.jpg", id="decomposed and composed"),

@@ -2,15 +2,18 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lxml import etree
 from PIL import Image
 
+from dsocr.document import parse_points
 from dsocr.errors import DataError
-from dsocr.inference.confidence import Calibration, Scale
+from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
 from dsocr.inference.transcribe import transcribe
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.causal_decoding import decode
@@ -20,6 +23,7 @@ from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.data.making import page_line, page_xml, picture, write
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 
@@ -126,6 +130,26 @@ def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Pa
         transcribe(run, [scans], out)
     transcribe(run, [scans / "a.png"], out, overwrite=True)
     assert out.read_text(encoding="utf-8") != "mine"
+
+
+class OneWord:
+    """Reads a word from a quarter to three quarters of every image."""
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, _ in images:
+            yield Prediction(name, "word", 5, False, words=(Word("word", 0, 4, 0.9, left=0.25, right=0.75),))
+
+
+def test_words_have_their_place_on_the_page(run: RunFolder, tmp_path: Path) -> None:
+    """A crop has a margin of 1/550 of the page around its line, here 10 pixels on both sides."""
+    size = (300, 5500)
+    picture(tmp_path / "in" / "p.png", size)
+    region = page_line("", points="100,50 200,50 200,90 100,90").replace("<TextLine", '<TextLine id="l"')
+    write(tmp_path / "in" / "p.xml", page_xml(f'<TextRegion id="r">{region}</TextRegion>', size=size))
+    out = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=["page"], reader=OneWord()).out
+    (word,) = etree.parse(out / "p.xml").iter("{*}Word")
+    across = [x for x, _ in parse_points(word[0].attrib["points"])]
+    assert (min(across), max(across)) == pytest.approx((120, 180), abs=1)
 
 
 def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:

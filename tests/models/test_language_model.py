@@ -1,6 +1,7 @@
 """The character n-gram and the beam search with it."""
 
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_what_may_follow_has_the_probability_one() -> None:
     for before in ("", "ab", "abc", "zz", "abcabc"):
         shares = [np.exp(model.log_probability(c, before)) * np.exp(_unigram(model, c)) for c in "abc\n"]
         assert 1 - unseen < sum(shares) < 1
+
+
+def test_probabilities_are_interpolated_as_by_witten_and_bell() -> None:
+    """A context with two kinds of followers gives what is shorter a weight of two."""
+    model = LanguageModel.fit(["ab", "ac"])
+    anywhere = expected = (1 + 4 / 5) / (6 + 4)  # b is one of six characters, of four kinds
+    for _ in range(ORDER - 1):  # "a", and "a" behind more and more of the line's start
+        expected = (1 + 2 * expected) / (2 + 2)
+    assert model.log_probability("b", "a") == pytest.approx(math.log(expected / anywhere))
 
 
 def _unigram(model: LanguageModel, character: str) -> float:

@@ -1,6 +1,7 @@
 """A whole training on the embedded base: what it leaves, what it learns, what it refuses."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,12 @@ def test_a_training_leaves_a_whole_run(small_run: RunFolder) -> None:
     provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
     assert set(provenance["dataset"]) == {"train", "validation", "test"}
     assert str(run.path.parent) not in (run.adapter / "adapter_config.json").read_text(encoding="utf-8")
+
+
+def test_the_learning_rate_rises_and_then_falls(small_run: RunFolder) -> None:
+    """A warmup of 5 % of eight steps is one step."""
+    rates = [row["learning_rate"] for row in metrics(small_run.path, "train")]
+    assert rates == pytest.approx([0.0, *(1e-3 * (1 + math.cos(math.pi * step / 7)) for step in range(7))])
 
 
 def test_confidences_are_calibrated_on_what_the_best_adapter_read(small_config: RunConfig) -> None:
