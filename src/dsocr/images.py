@@ -24,6 +24,7 @@ from PIL import Image, ImageDraw, UnidentifiedImageError
 
 from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split
 from dsocr.errors import DataError
+from dsocr.io.budget import Budget
 from dsocr.outlines import quarter_turns
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000")
@@ -41,10 +42,13 @@ IMAGE_SUFFIXES = frozenset(
 
 UNSUPPORTED_SUFFIXES = frozenset(
     {".avif", ".jxl", ".djvu", ".djv", ".psd", ".svg", ".eps", ".tga", ".pcx", ".raw"}
+    | {".pnm", ".pbm", ".pgm", ".ppm", ".pam"}
     | {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2"}
     | (set() if _READS_HEIC else HEIC_SUFFIXES)
 )
 """Suffixes of image files that cannot be opened, so that they are reported instead of overlooked."""
+
+_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8")
 
 SHARDS_FOLDER = "shards"
 """Folder of a dataset with the Parquet files that hold its images."""
@@ -53,7 +57,6 @@ MAX_PIXELS = 40_000_000
 """The largest image that a model is shown: a sample, or a request to a server."""
 MAX_PAGE_PIXELS = 200_000_000
 """The largest page that lines are cropped from; archives scan at 45-100 megapixels."""
-MAX_BYTES = 512 * 1024 * 1024
 _DECODED_BYTES = 5.5
 """Bytes per allowed pixel that decoding, rotating and converting an image may take: 1.1 GB for the largest page."""
 
@@ -105,6 +108,11 @@ class DecodedImage:
     as_stored: bool
 
 
+def is_image(head: bytes) -> bool:
+    """True if a file that begins like this is a PNG, JPEG, TIFF, GIF or WebP file."""
+    return head.startswith(_SIGNATURES) or (head[:4], head[8:12]) == (b"RIFF", b"WEBP")
+
+
 def open_header(source: "Path | io.BytesIO") -> Image.Image:
     """Open an image file of a supported format, recognised by its content, without decoding it.
 
@@ -140,16 +148,10 @@ def upright_size(source: Path | PackedImage | bytes) -> tuple[int, int]:
 
 
 def read_bytes(path: Path | PackedImage) -> bytes:
-    """The bytes of an image file. Raises DataError if it is missing or larger than `MAX_BYTES`."""
+    """The bytes of an image file. Raises DataError if it is missing or too large."""
     if isinstance(path, PackedImage):
         return read_packed(path)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            message = f"the image file is larger than {MAX_BYTES // 2**20} MB"
-            raise DataError(message, code="image-too-large", where=path)
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise DataError(f"the image cannot be read: {_describe(error)}", code="image-unreadable", where=path) from error
+    return Budget().read(path, "image")
 
 
 def count_frames(path: Path) -> int:

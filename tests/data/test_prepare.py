@@ -286,7 +286,7 @@ def test_pipes_are_not_read(pages: Path, tmp_path: Path) -> None:
     os.mkfifo(pages / "pipe.xml")
     os.mkfifo(pages / "pipe.png")
     assert prepare(pages, tmp_path / "out").card.skipped == {}
-    with raises_code("source-special"):
+    with raises_code("file-special"):
         prepare(pages / "pipe.xml", tmp_path / "other")
 
 

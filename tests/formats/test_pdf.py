@@ -127,7 +127,7 @@ def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes 
 
 @pytest.mark.parametrize(
     ("name", "number", "code"),
-    [("a.pdf", 0, "pdf-page-missing"), ("a.pdf", 2, "pdf-page-missing"), ("b.pdf", 1, "source-missing")],
+    [("a.pdf", 0, "pdf-page-missing"), ("a.pdf", 2, "pdf-page-missing"), ("b.pdf", 1, "input-missing")],
 )
 def test_a_missing_page_is_an_error(tmp_path: Path, name: str, number: int, code: str) -> None:
     write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])

@@ -89,7 +89,7 @@ def test_a_single_file_determines_its_format(tmp_path: Path, file: str, name: st
         pytest.param(".", None, {}, "no-format-found", id="empty folder"),
         pytest.param(".", "tei", {}, "format-unknown", id="format"),
         pytest.param(".", None, {"txt": "a"}, "column-role-unknown", id="column role"),
-        pytest.param("gone", None, {}, "source-missing", id="no such folder"),
+        pytest.param("gone", None, {}, "input-missing", id="no such folder"),
         pytest.param("a.png", None, {}, "source-is-image", id="an image"),
     ],
 )

@@ -57,7 +57,7 @@ ERRORS = [
     ("serve moved", "base-not-found", None),
     ("serve run --port PORT", "port-unavailable", None),
     ("suggest nowhere scans -o new", "run-not-found", "nowhere"),
-    ("suggest run nowhere -o new", "source-missing", "nowhere"),
+    ("suggest run nowhere -o new", "input-missing", "nowhere"),
     ("suggest run data -o there.txt", "output-is-file", "there.txt"),
     ("suggest run data -o queue", "nothing-untranscribed", "data"),
     ("suggest moved scans -o queue", "base-not-found", None),
@@ -90,7 +90,7 @@ ERRORS = [
     ("workbench scans --run moved --no-show", "base-not-found", None),
 ]
 """Commands, the code of the error and its place."""
-SAY_IT_ALL = {"file-missing", "input-missing", "segmenter-unknown", "source-missing"}
+SAY_IT_ALL = {"file-missing", "input-missing", "segmenter-unknown"}
 """Errors without a hint."""
 
 

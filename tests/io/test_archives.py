@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
-from dsocr.document import SkipReason, Split
+from dsocr.document import Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.io import archives
 from dsocr.io.archives import entry_name, unpack
@@ -145,14 +145,19 @@ def test_an_unsafe_archive_is_rejected_and_nothing_is_written(tmp_path: Path, ma
 
 @pytest.mark.parametrize(
     ("limit", "value"),
-    [("MAX_ENTRIES", 2), ("MAX_ENTRY_BYTES", MB - 1), ("MAX_BYTES", 2 * MB), ("RATIO_FREE_BYTES", MB)],
+    [
+        ("archives.MAX_ENTRIES", 2),
+        ("archives.MAX_ENTRY_BYTES", MB - 1),
+        ("archives.MAX_BYTES", 2 * MB),
+        ("budget.RATIO_FREE_BYTES", MB),
+    ],
 )
 def test_an_archive_over_a_limit_is_rejected(
     tmp_path: Path, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     unpack(source, tmp_path / "within limits")
-    monkeypatch.setattr(archives, limit, value)
+    monkeypatch.setattr(f"dsocr.io.{limit}", value)
     with raises_code("archive-too-large"):
         unpack(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -291,6 +296,16 @@ def test_a_link_beside_an_archive_is_not_followed_out_of_the_folder(tmp_path: Pa
     (source / "secret.txt").symlink_to(write(tmp_path / "secret.txt", "СЕКРЕТ"))
     with open_source(source, tmp_path / "work") as held:
         assert everything_in(held.path) == ["images", "images/a.png", "train.tsv"]
+        assert [item.where for item in held.items if isinstance(item, Skipped)] == ["secret.txt"]
+
+
+def test_archives_of_a_source_share_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").mkdir()
+    for name in ("a.zip", "b.zip"):
+        archive(tmp_path / "s" / name, {"x.txt": bytes(MB)})
+    monkeypatch.setattr("dsocr.data.sources.MAX_BYTES", MB)
+    with raises_code("archive-too-large", str(tmp_path / "s" / "b.zip")), open_source(tmp_path / "s", tmp_path / "w"):
+        pass
 
 
 def test_an_archive_beside_images_is_not_opened(tmp_path: Path) -> None:

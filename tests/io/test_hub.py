@@ -213,7 +213,7 @@ def test_without_a_network_and_a_cache_the_error_names_the_download(tmp_path: Pa
 
 
 def test_a_name_that_could_be_the_hubs_is_not_looked_up(tmp_path: Path, hub: FakeHub) -> None:
-    with raises_code("source-missing") as error:
+    with raises_code("input-missing") as error:
         prepare(Path("anna/letters"), tmp_path / "out")
     assert "hf:anna/letters" in (error.value.hint or "")
     assert hub.fetched == []

@@ -138,7 +138,7 @@ def frames(format_: str) -> bytes:
         pytest.param(frames("TIFF"), "image-frames", id="TIFF of two pages"),
         pytest.param(frames("GIF"), "image-frames", id="animated GIF"),
         pytest.param(frames("PNG"), "image-frames", id="animated PNG"),
-        pytest.param(None, "image-unreadable", id="no file"),
+        pytest.param(None, "file-unreadable", id="no file"),
     ],
 )
 def test_a_file_that_cannot_be_opened_faithfully_is_an_error(tmp_path: Path, data: bytes | None, code: str) -> None:

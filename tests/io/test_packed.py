@@ -97,7 +97,7 @@ def test_images_in_parquet_files_are_not_cropped_again(
     [
         pytest.param(b"", "shard-unreadable", id="emptied"),
         pytest.param(b"PAR1 and no more", "shard-unreadable", id="damaged"),
-        pytest.param(None, "image-unreadable", id="gone"),
+        pytest.param(None, "file-unreadable", id="gone"),
     ],
 )
 def test_damage_is_reported(pages: Path, tmp_path: Path, damage: bytes | None, message: str) -> None:

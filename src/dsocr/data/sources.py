@@ -21,10 +21,11 @@ from dsocr.formats import detect_format
 from dsocr.formats.format import Format
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
-from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
-from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
-from dsocr.io.encodings import writable
-from dsocr.io.files import inside, link_or_copy, list_files, relative, rename
+from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
+from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
+from dsocr.io.budget import Budget
+from dsocr.io.encodings import head, writable
+from dsocr.io.files import inside, link_or_copy, links_out, list_files, relative, rename
 from dsocr.io.hub import HubDataset, fetch_dataset, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, FetchOptions
@@ -74,30 +75,33 @@ def open_source(
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return
+    require_source(source)
     root, name, archives = source, source.resolve().name, []
     dataset = HubDataset.parse(source)
     if dataset:
         fetched = fetch_dataset(dataset, IMAGE_SUFFIXES)
         root, name = fetched.folder, f"hf:{dataset.path}@{fetched.commit}"
         items += [Note(fetched.note)] if fetched.note else []
+    elif root.is_dir():
+        message = "a link leads out of the folder; copy the file into it"
+        items += [Skipped(SkipReason.BAD_SOURCE, relative(path, root), message) for path in links_out(root)]
     if root.is_dir():
-        archives = list_files(root, ARCHIVE_SUFFIXES)
+        files = list_files(root, follow_links=dataset is not None)
         # Next to images, an archive is most likely a copy of them.
-        archives = archives if archives and not list_files(root, _IMAGE_CONTAINERS) else []
+        if not any(path.suffix.lower() in _IMAGE_CONTAINERS for path in files):
+            archives = [path for path in files if path.suffix.lower() in ARCHIVE_SUFFIXES]
     if not (dataset or archives or is_archive(source)):
-        _require_source(source)
-        unsupported = list_files(source, UNSUPPORTED_SUFFIXES) if source.is_dir() else []
-        yield OpenedSource(source, name, [_unsupported_image(relative(path, source)) for path in unsupported])
+        yield OpenedSource(source, name, [*items, *_passed_over(source)])
         return
-    folder.mkdir()
+    folder.mkdir(parents=True)
     try:
         if root.is_dir():
-            # The Hub's cache consists of links.
-            items += _collect(root, archives, folder, follow_links=dataset is not None)
-            yield OpenedSource(folder, name, items)
+            items += _collect(root, files, archives, folder)
+            path = folder
         else:
             items += [_packed_inside(inner) for inner in unpack(source, folder / "source")]
-            yield OpenedSource(_unwrapped(folder / "source"), name, items)
+            path = _unwrapped(folder / "source")
+        yield OpenedSource(path, name, [*items, *_passed_over(path)])
     except DataError as error:
         if error.where and str(folder) in error.where:  # It does not say anything to the user.
             raise DataError(error.message, code=error.code, where=source, hint=error.hint) from error
@@ -107,31 +111,34 @@ def open_source(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _require_source(source: Path) -> None:
+def require_source(source: Path, hint: str | None = None) -> None:
+    """Raise DataError, with this hint, for a path that is no file, folder, address or dataset on the Hub."""
+    if is_manifest(source) or HubDataset.parse(source):
+        return
     if not source.exists():
-        hint = f"write hf:{source.as_posix()} for a dataset on the Hub" if is_hub_id(source.as_posix()) else None
-        raise DataError("the source does not exist", code="source-missing", where=source, hint=hint)
+        if is_hub_id(source.as_posix()):
+            hint = hint or f"write hf:{source.as_posix()} for a dataset on the Hub"
+        raise DataError("no such file or folder", code="input-missing", where=source, hint=hint)
     if not (source.is_file() or source.is_dir()):
-        raise DataError("the source is neither a file nor a folder", code="source-special", where=source)
+        raise DataError("is neither a file nor a folder", code="file-special", where=source)
 
 
-def _collect(source: Path, archives: list[Path], folder: Path, *, follow_links: bool = False) -> list[Skipped]:
+def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path) -> list[Skipped]:
     """Bring a folder's files into another one, with each archive unpacked into a folder of its name."""
     skipped: list[Skipped] = []
-    root = source.resolve()
-    for path in list_files(source):
-        if path in archives or not (follow_links or path.resolve().is_relative_to(root)):
-            continue
-        target = folder / path.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        link_or_copy(path.resolve(), target)
+    for path in files:
+        if path not in archives:
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(path.resolve(), target)
+    budget = Budget(size=MAX_BYTES)
     for path in archives:
         target = folder / path.relative_to(source).with_suffix("")
         if target.exists():
             message, hint = "the archive and a folder beside it have the same name", "unpack it and move it away"
             raise DataError(message, code="archive-collision", where=path, hint=hint)
         aside = target.with_name(f".{target.name}-{uuid4().hex[:8]}")
-        skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, aside)]
+        skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, aside, budget)]
         rename(_unwrapped(aside), target)  # `images.zip` often holds `images/`.
         shutil.rmtree(aside, ignore_errors=True)
     return skipped
@@ -143,12 +150,21 @@ def _unwrapped(folder: Path) -> Path:
     return _unwrapped(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def _unsupported_image(name: str) -> Skipped:
-    suffix = Path(name).suffix
-    remedy = "save it as PNG, JPEG or TIFF"
-    if suffix.lower() in HEIC_SUFFIXES:
-        remedy = f'pip install "dsocr-hw[heic]", or {remedy}'
-    return Skipped(SkipReason.BAD_IMAGE, name, f"{suffix[1:].upper()} images are not supported; {remedy}")
+def _passed_over(folder: Path) -> list[Skipped]:
+    """The images of a folder that are not read: of a format that is not supported, or without a suffix."""
+    items = []
+    for path in list_files(folder) if folder.is_dir() else ():
+        suffix, remedy = path.suffix.lower(), "save it as PNG, JPEG or TIFF"
+        if suffix in HEIC_SUFFIXES:
+            remedy = f'pip install "dsocr-hw[heic]", or {remedy}'
+        if suffix in UNSUPPORTED_SUFFIXES:
+            message = f"{suffix[1:].upper()} images are not supported; {remedy}"
+        elif suffix[1:].isalpha() or not is_image(head(path)):
+            continue
+        else:
+            message = "an image whose name does not end like one; rename it to end in .png, .jpg or .tif"
+        items.append(Skipped(SkipReason.BAD_IMAGE, relative(path, folder), message))
+    return items
 
 
 def _packed_inside(name: str) -> Skipped:
@@ -232,7 +248,7 @@ def suggest_patterns(names: Iterable[str]) -> list[tuple[str, Counter[str]]]:
     names = list(names)
     repeat = len({name.rpartition("/")[2] for name in names}) < len(names)
     found: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
-    for pattern in (one for one in _USUAL_PATTERNS if "/" in one or not repeat):
+    for pattern in (pattern for pattern in _USUAL_PATTERNS if "/" in pattern or not repeat):
         matched = [match_name(pattern, name) for name in names]
         groups = Counter(group for group in matched if group)
         if groups.total() == len(names) and 1 < len(groups) < len(names):

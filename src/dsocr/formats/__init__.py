@@ -29,7 +29,7 @@ from dsocr.formats import (
     text_files,
 )
 from dsocr.formats.format import Columns, Format
-from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines
+from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines, read_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
 
@@ -62,7 +62,7 @@ def _write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep)
     for source in pages:
         if source.xml is None:
             raise _no_xml(source.where)
-        path.write_bytes(fill_xml(source.xml.read_bytes(), predicted_lines(source), step))
+        path.write_bytes(fill_xml(read_xml(source.xml), predicted_lines(source), step))
 
 
 def _require_xml(path: Path, image: Path | None) -> None:
@@ -109,7 +109,7 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
     if name is not None:
         _require_known(name, SOURCE_FORMATS, "source")
     if not source.exists():
-        raise DataError("the source does not exist", code="source-missing", where=source)
+        raise DataError("no such file or folder", code="input-missing", where=source)
     if source.is_file() and source.suffix.lower() in IMAGE_SUFFIXES:
         message, hint = "is an image, without a transcription", "name the folder that it is in"
         raise DataError(message, code="source-is-image", where=source, hint=hint)

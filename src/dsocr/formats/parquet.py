@@ -19,7 +19,7 @@ from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
-from dsocr.images import MAX_BYTES
+from dsocr.io.budget import Budget
 from dsocr.io.files import parse_split, relative, rename
 
 _ROWS = 1024
@@ -89,9 +89,7 @@ class ImageColumn:
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
             raise DataError(f"row {row + 1} holds no bytes of an image", code="image-empty", where=self.path)
-        if len(content) > MAX_BYTES:
-            message = f"the image is larger than {MAX_BYTES // 2**20} MB"
-            raise DataError(message, code="image-too-large", where=self.path)
+        Budget().take("image", self.path, size=len(content))
         return content
 
     def _seek(self, group: int, row: int) -> None:

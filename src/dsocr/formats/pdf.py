@@ -167,7 +167,7 @@ def _open(path: Path) -> "Iterator[pypdfium2.PdfDocument]":
             with pypdfium2.PdfDocument(path) as pdf:
                 yield pdf
         except FileNotFoundError as error:
-            raise DataError("the PDF does not exist", code="source-missing", where=path) from error
+            raise DataError("the PDF does not exist", code="input-missing", where=path) from error
         except pypdfium2.PdfiumError as error:
             # PDFium keeps the error code of an earlier file if a file has no pages.
             if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():

@@ -20,10 +20,13 @@ from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, Skip
 from dsocr.errors import DataError
 from dsocr.formats.format import ImageFinder, SourceFile, Written, copy_page_image, read_files
 from dsocr.images import decode_image
+from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import head
 from dsocr.io.files import list_files, relative, split_of_folder
 
-MAX_XML_BYTES = 32 * 1024 * 1024
+MAX_XML_BYTES = 32 * MB
+_MAX_ELEMENTS = 1_000_000
+"""Elements, comments and attributes of a file; editing takes some 500 bytes for each."""
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML forbids, unpaired surrogates included."""
@@ -115,18 +118,17 @@ def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
 
 def parse_xml(path: Path) -> etree._Element:
     """Parse a file and return the root; entities are not resolved, nothing else is opened, and the size is limited."""
-    try:
-        if path.stat().st_size > MAX_XML_BYTES:
-            message = f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB"
-            raise DataError(message, code="xml-too-large", where=path)
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid", where=path) from error
-    return parse_xml_bytes(raw, where=path)
+    return parse_xml_bytes(read_xml(path), where=path)
+
+
+def read_xml(path: Path) -> bytes:
+    """Return the content of an XML file. Raises DataError if it is too large."""
+    return Budget(size=MAX_XML_BYTES).read(path, "xml")
 
 
 def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     """Parse the content of a file as `parse_xml` does."""
+    Budget(elements=_MAX_ELEMENTS).take("xml", where, elements=raw.count(b"<") + raw.count(b"="))
     # A parser per file costs nothing and keeps pages independent of each other.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     try:
@@ -286,7 +288,7 @@ def material_to_fill(
     page of a PDF is written beside it as an image, because programs want the image file that the XML names.
     """
     if page.xml and etree.QName(parse_xml(page.xml)).localname == root_element:
-        return page.xml.read_bytes(), predicted_lines(page), False
+        return read_xml(page.xml), predicted_lines(page), False
     image = page.image
     if page.number and page.content:
         content = page.content()

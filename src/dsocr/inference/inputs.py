@@ -15,9 +15,8 @@ from typing import Literal
 from PIL import Image
 
 from dsocr.data.detected_lines import find_lines, reading_outlines
-from dsocr.data.fetch import is_manifest
 from dsocr.data.segment import SegmentedLine, segment
-from dsocr.data.sources import enclosing_outline, group_by_region, open_source
+from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
@@ -38,7 +37,6 @@ from dsocr.images import (
     scale_outline,
     upright_size,
 )
-from dsocr.io.archives import is_archive
 from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
@@ -217,25 +215,19 @@ def find_pages(
     """
     together = Path(" ".join(map(str, inputs)))
     for given in inputs:
-        if not (given.exists() or is_manifest(given)):
-            hint = f'put a path with spaces in quotes: "{together}"' if together.exists() else None
-            raise DataError("no such file or folder", code="input-missing", where=given, hint=hint)
-    found = FoundPages(out)
+        require_source(given, f'put a path with spaces in quotes: "{together}"' if together.exists() else None)
+    pages = FoundPages(out)
     with ExitStack() as stack:
         for number, given in enumerate(inputs):
-            root = given
-            if given.is_dir() or is_archive(given) or is_manifest(given):
-                unpacked.mkdir(parents=True, exist_ok=True)
-                try:
-                    source = stack.enter_context(open_source(given, unpacked / str(number), fetch, progress))
-                except DataError as error:
-                    found.failed.append(f"{given.name}: {error.message}")
-                    continue
-                found.failed += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
-                root = source.path
-            found.add(given, root)
-        found.finish(shows)
-        yield found
+            try:
+                source = stack.enter_context(open_source(given, unpacked / str(number), fetch, progress))
+            except DataError as error:
+                pages.failed.append(f"{given.name}: {error.message}")
+                continue
+            pages.failed += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
+            pages.add(given, source.path)
+        pages.finish(shows)
+        yield pages
 
 
 def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:
@@ -269,7 +261,7 @@ def _stamp(path: Path) -> str:
     try:
         status = path.stat()
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", code="input-unreadable", where=path) from error
+        raise DataError(f"cannot be read: {error.strerror or error}", code="file-unreadable", where=path) from error
     return f"{status.st_size} {status.st_mtime_ns}"
 
 

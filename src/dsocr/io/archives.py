@@ -16,20 +16,17 @@ from pathlib import Path, PurePosixPath
 from zipfile import ZipFile, ZipInfo
 
 from dsocr.errors import DataError
+from dsocr.io.budget import MB, Budget
 from dsocr.io.files import inside, is_hidden, is_reserved
 
 ARCHIVE_SUFFIXES = frozenset({".zip"})
 _OTHER_ARCHIVES = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
 
-_MB = 1024 * 1024
-
 # The largest archive that is unpacked; anything larger is a mistake or an attack.
 MAX_ENTRIES = 500_000
-MAX_ENTRY_BYTES = 4096 * _MB
-MAX_BYTES = 65_536 * _MB
-MAX_RATIO = 200
-"""Largest ratio of unpacked to packed size, checked above `RATIO_FREE_BYTES`."""
-RATIO_FREE_BYTES = 64 * _MB
+MAX_ENTRY_BYTES = 4096 * MB
+MAX_BYTES = 65_536 * MB
+"""Bytes that all archives of a source unpack to."""
 
 _UTF8_FLAG = 0x800
 _ENCRYPTED_FLAG = 0x1
@@ -50,22 +47,27 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
 
 
-def unpack(archive: Path, folder: Path) -> list[str]:
+def unpack(archive: Path, folder: Path, budget: Budget | None = None) -> list[str]:
     """Unpack `archive` into the new `folder`, a megabyte at a time. Returns the names of archives inside.
 
-    Raises DataError, and leaves no `folder`, if any entry is unsafe.
+    Raises DataError, and leaves no `folder`, if any entry is unsafe or unpacks to more bytes than the budget has, which
+    several archives may share.
     """
+    budget = budget or Budget(size=MAX_BYTES)
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             folder.mkdir(parents=True)
             with ZipFile(archive) as file:
                 entries = _checked_entries(file, folder)
-                _check_total(sum(entry.file_size for entry in entries.values()), archive, folder)
+                total = sum(entry.file_size for entry in entries.values())
+                budget.unpack("archive", packed=archive.stat().st_size, unpacked=total)
+                _require_space(total, folder)
                 for name, entry in entries.items():
                     _write(file, entry, folder, name)
         except DataError as error:
-            raise DataError(error.message, code=error.code, where=archive, hint=error.hint or _HINT) from error
+            message = f"{error.where}: {error.message}" if error.where else error.message
+            raise DataError(message, code=error.code, where=archive, hint=error.hint or _HINT) from error
         except _DAMAGE as error:
             message = f"the archive cannot be read: {error}"
             raise DataError(message, code="archive-damaged", where=archive, hint=_COPY_HINT) from error
@@ -106,9 +108,7 @@ def _decode_name(raw: bytes) -> str:
 
 def _checked_entries(file: ZipFile, folder: Path) -> dict[str, ZipInfo]:
     """Name -> entry of every file to write; hidden files and what macOS adds are left out."""
-    if (count := len(file.infolist())) > MAX_ENTRIES:
-        message = f"the archive has {count} entries, more than the limit of {MAX_ENTRIES}"
-        raise DataError(message, code="archive-too-large")
+    Budget(elements=MAX_ENTRIES).take("archive", elements=len(file.infolist()))
     named = [(entry_name(entry), entry) for entry in file.infolist()]
     named = [
         (name, entry)
@@ -143,9 +143,7 @@ def _check_entry(name: str, entry: ZipInfo) -> None:
         raise DataError(f"{name!r} is encrypted", code="archive-encrypted", hint=hint)
     if entry.compress_type not in _METHODS:
         raise DataError(f"{name!r} uses unsupported compression method {entry.compress_type}", code="archive-entry")
-    if entry.file_size > MAX_ENTRY_BYTES:
-        message = f"{name!r} has {_megabytes(entry.file_size)}, more than the limit of {_megabytes(MAX_ENTRY_BYTES)}"
-        raise DataError(message, code="archive-too-large")
+    Budget(size=MAX_ENTRY_BYTES).take("archive", name, size=entry.file_size)
 
 
 def _check_collisions(names: Sequence[str]) -> None:
@@ -161,28 +159,19 @@ def _check_collisions(names: Sequence[str]) -> None:
                 raise DataError(f"{other!r} is both a file and the folder of {name!r}", code="archive-collision")
 
 
-def _check_total(total: int, archive: Path, folder: Path) -> None:
-    unpacked = f"the archive would unpack to {_megabytes(total)}"
-    if total > MAX_BYTES:
-        raise DataError(f"{unpacked}, more than the limit of {_megabytes(MAX_BYTES)}", code="archive-too-large")
-    packed = max(archive.stat().st_size, 1)
-    if total > RATIO_FREE_BYTES and total > MAX_RATIO * packed:
-        raise DataError(f"{unpacked}, {total // packed} times its own size", code="archive-too-large")
+def _require_space(total: int, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if total > free:
         hint = "free some space, or write to another disk: the archive is unpacked beside the output"
-        raise DataError(f"{unpacked}, and the disk has {_megabytes(free)} free", code="disk-full", hint=hint)
+        message = f"the archive would unpack to {total // MB:,} MB, and the disk has {free // MB:,} MB free"
+        raise DataError(message, code="disk-full", hint=hint)
 
 
 def _write(file: ZipFile, entry: ZipInfo, folder: Path, name: str) -> None:
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     with file.open(entry) as packed, target.open("xb") as out:
-        shutil.copyfileobj(packed, out, _MB)
+        shutil.copyfileobj(packed, out, MB)
     # Python stops at the declared size and compares the checksum, but accepts an entry that is shorter.
     if (size := target.stat().st_size) != entry.file_size:
         raise DataError(f"{name!r} declares {entry.file_size} bytes but has {size}", code="archive-damaged")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / _MB:,.0f} MB"

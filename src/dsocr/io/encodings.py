@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from dsocr.errors import DataError
+from dsocr.io.budget import MB, Budget
 
 EIGHT_BIT = ("cp1251", "koi8-r", "cp866", "cp1252")
 
@@ -62,7 +63,7 @@ def _word_score(word: str) -> float:
     return sum(1 - _FREQUENT[letter] / 20 for letter in high) - penalty
 
 
-MAX_TEXT_BYTES = 256 * 1024 * 1024
+MAX_TEXT_BYTES = 64 * MB
 _HEAD_BYTES = 16 * 1024
 
 _encoding: ContextVar[str | None] = ContextVar("encoding of text files that are not UTF-8", default=None)
@@ -90,14 +91,7 @@ def text_encoding(encoding: str | None) -> Iterator[None]:
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file without its byte order mark, line ends unchanged; see `text_encoding` for others."""
-    try:
-        if path.stat().st_size > MAX_TEXT_BYTES:
-            message = f"the file is larger than {MAX_TEXT_BYTES // 2**20} MB, too large for a text"
-            raise DataError(message, code="text-too-large", where=path)
-        return _decode(path.read_bytes(), path)
-    except OSError as error:
-        message = f"the file cannot be read: {error.strerror or error}"
-        raise DataError(message, code="file-unreadable", where=path) from error
+    return _decode(Budget(size=MAX_TEXT_BYTES).read(path, "text"), path)
 
 
 def _decode(data: bytes, path: Path) -> str:

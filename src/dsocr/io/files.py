@@ -15,6 +15,7 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 from dsocr.document import Split
 from dsocr.errors import DataError
+from dsocr.io.budget import Budget
 
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
@@ -58,25 +59,39 @@ def _resolved(root: Path) -> Path:
     return root.resolve()
 
 
-def list_files(root: Path, suffixes: Collection[str] | None = None) -> list[Path]:
+def list_files(root: Path, suffixes: Collection[str] | None = None, *, follow_links: bool = False) -> list[Path]:
     """Files under `root` with one of the lower-case `suffixes` (None: all), sorted by relative path.
 
-    Skips hidden files and folders and finished datasets below `root`, and does not follow links to folders.
+    Skips hidden files and folders, finished datasets below `root`, links to folders, and links that lead out of `root`
+    unless `follow_links`.
     """
-    found: list[Path] = []
+    return [path for path in _walk(root, suffixes) if path.is_file() and (follow_links or not leads_out(path, root))]
+
+
+def links_out(root: Path) -> list[Path]:
+    """Links to files and folders outside `root`, which are not followed."""
+    return [path for path in _walk(root, None, with_folders=True) if leads_out(path, root)]
+
+
+def leads_out(path: Path, root: Path) -> bool:
+    """True for a link below `root` to something outside of it."""
+    return path.is_symlink() and not path.resolve().is_relative_to(_resolved(root.absolute()))
+
+
+def _walk(root: Path, suffixes: Collection[str] | None, *, with_folders: bool = False) -> list[Path]:
+    paths: list[Path] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not is_hidden(name) and not is_dataset(Path(folder, name))]
-        visible = (Path(folder, name) for name in names if not is_hidden(name))
-        matching = (path for path in visible if suffixes is None or path.suffix.lower() in suffixes)
-        found += [path for path in matching if path.is_file()]  # A pipe would block whoever reads it.
-    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+        visible = [Path(folder, name) for name in names + (folders if with_folders else []) if not is_hidden(name)]
+        paths += [path for path in visible if suffixes is None or path.suffix.lower() in suffixes]
+    return sorted(paths, key=lambda path: path.relative_to(root).as_posix())
 
 
 def is_dataset(folder: Path) -> bool:
     """True if a folder has the card of a dataset of ours, complete or not."""
     try:
-        return b'"dsocr-dataset"' in (folder / CARD_FILE).read_bytes()[:200]
-    except OSError:
+        return b'"dsocr-dataset"' in Budget().read(folder / CARD_FILE, "dataset")[:200]
+    except DataError:
         return False
 
 

@@ -16,6 +16,7 @@ from dsocr.errors import DataError, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.tables import read_rows
+from dsocr.formats.xml import read_xml
 from dsocr.images import IMAGE_SUFFIXES, CropFailure, LineFile, crop_lines, decode_image, read_bytes, scale_outline
 from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.encodings import text_encoding
@@ -35,10 +36,14 @@ _find_lines = choose_segmenter(DETECTOR)
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on."""
+    """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on.
+
+    `skipped` is what was left out when it was opened.
+    """
 
     root: Path
     source: Path
+    skipped: tuple[Skipped, ...] = ()
 
     def read(self, name: str) -> bytes:
         """An image file, or a page of a PDF (`scans.pdf#3`). Raises DataError if it is missing or damaged."""
@@ -121,10 +126,11 @@ def open_archive(
         raise DataError(message, code="other-source", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
     with open_source(source, folder, fetch, progress) as held:
+        skipped = tuple(item for item in held.items if isinstance(item, Skipped))
         if held.path.is_dir():
-            yield Archive(held.path, held.path)
+            yield Archive(held.path, held.path, skipped)
         elif held.path.suffix.lower() in PDF_SUFFIXES:
-            yield Archive(held.path.parent, held.path)
+            yield Archive(held.path.parent, held.path, skipped)
         else:
             hint = f"open its folder: dsocr workbench {typed(source.parent.as_posix())}"
             message = "a single file must be a PDF or an archive"
@@ -164,6 +170,8 @@ def import_pages(
     """
     patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
+    for item in archive.skipped:
+        notes.skip(item)
     known = {page.image.as_posix(): page for page in store.pages()}
     with text_encoding(encoding):
         for image, name, markup in _described_images(archive, format, notes):
@@ -327,7 +335,7 @@ def _read_regions(
 ) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     """The regions of a page's file in pixels of the image, each with its lines."""
     found = []
-    for region, lines in read_regions(inside(archive.root, markup).read_bytes()):
+    for region, lines in read_regions(read_xml(inside(archive.root, markup))):
         if outline := scale_outline(region.outline, image, size):
             found.append((replace(region, outline=outline), lines))
     return found

@@ -25,7 +25,7 @@ from dsocr.errors import DataError
 from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
-from dsocr.formats.xml import parse_xml
+from dsocr.formats.xml import parse_xml, read_xml
 from dsocr.io.atomic import explain_disk_errors, writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.runs import write_atomically
@@ -250,7 +250,7 @@ class _SourceFile:
             outlines[line.index or 0] = whole if is_whole else scaled
         texts = {line.index or 0: line.text.strip() for line in described.lines}
         scale = (width / page.width, height / page.height)
-        return cls(page, path.read_bytes(), texts, outlines, regions, scale)
+        return cls(page, read_xml(path), texts, outlines, regions, scale)
 
     def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
         """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""

@@ -1,0 +1,136 @@
+"""Opening a source: nothing outside of it is read, nothing special is opened, and what is passed over is said."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.data.prepare import prepare
+from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import open_source
+from dsocr.document import Page, Skipped, Split
+from dsocr.errors import DataError
+from dsocr.formats import SOURCE_FORMATS
+from dsocr.inference.inputs import find_pages
+from dsocr.io.budget import Budget
+from dsocr.io.files import list_files
+from dsocr.workbench.archive import import_pages, open_archive
+from dsocr.workbench.store import open_store
+from tests.data.making import pair, picture, write
+from tests.formats.making_sources import SOURCES
+from tests.raising import raises_code
+
+needs_links = pytest.mark.skipif(os.name == "nt", reason="links need a right that most accounts lack")
+
+
+def linked_out(path: Path, outside: Path) -> None:
+    """Move a file out of its source, with a link to it in its place."""
+    outside.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+@needs_links
+@pytest.mark.parametrize("name", [name for name in SOURCES if name in SOURCE_FORMATS])
+def test_no_format_reads_a_text_through_a_link_out_of_the_source(name: str, tmp_path: Path) -> None:
+    SOURCES[name](tmp_path / "s")
+    for number, path in enumerate(list_files(tmp_path / "s")):
+        if path.suffix.lower() not in {".png", ".pdf"}:
+            linked_out(path, tmp_path / "outside" / str(number))
+    try:
+        pages = [item for item in SOURCE_FORMATS[name].read(tmp_path / "s", {}) if isinstance(item, Page)]
+    except DataError:
+        pages = []
+    assert [line.text for page in pages for line in page.lines] == []
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A source with two links out of it, one of them to a folder, one link inside it, and an image without a suffix."""
+    for name in ("a", "b"):
+        pair(tmp_path / "s", name, "да", colour=(name == "a" and "white") or "red")
+    linked_out(write(tmp_path / "s" / "b.txt", "passwd"), tmp_path / "passwd")
+    picture(tmp_path / "others" / "c.png")
+    (tmp_path / "s" / "others").symlink_to(tmp_path / "others")
+    (tmp_path / "s" / "a2.png").symlink_to("a.png")
+    picture(tmp_path / "s" / "page1", format="JPEG")
+    Image.new("L", (9, 9)).save(tmp_path / "s" / "d.pnm")
+    return tmp_path / "s"
+
+
+REPORTED = ["b.txt", "d.pnm", "others", "page1"]
+
+
+@needs_links
+def test_prepare_says_what_it_passes_over(linked: Path, tmp_path: Path) -> None:
+    dataset = prepare(linked, tmp_path / "out", split="1/0/0")
+    assert "passwd" not in (tmp_path / "out" / "train" / "metadata.jsonl").read_text(encoding="utf-8")
+    assert dataset.card.splits[Split.TRAIN].samples == 1
+    assert {item.where for item in dataset.report.skipped} >= set(REPORTED)
+
+
+@needs_links
+def test_transcribe_says_what_it_passes_over(linked: Path, tmp_path: Path) -> None:
+    with find_pages([linked], tmp_path / "unpacked") as pages:
+        assert sorted(page.id for page in pages.pages) == ["a.png", "a2.png", "b.png"]
+        assert sorted(message.partition(":")[0] for message in pages.failed) == REPORTED
+
+
+@needs_links
+def test_the_workbench_says_what_it_passes_over(linked: Path, tmp_path: Path) -> None:
+    report = SourceReport(strict=False)
+    with (
+        open_store(tmp_path / "work" / "corrections.sqlite") as store,
+        open_archive(store, linked, tmp_path / "work" / "unpacked") as archive,
+    ):
+        import_pages(store, archive, report)
+    assert {item.where for item in report.skipped} >= set(REPORTED)
+
+
+@pytest.mark.parametrize("door", ["prepare", "transcribe", "open"])
+def test_a_source_that_is_missing_has_one_code(door: str, tmp_path: Path) -> None:
+    def open_it() -> None:
+        if door == "prepare":
+            prepare(tmp_path / "no", tmp_path / "out")
+        elif door == "transcribe":
+            find_pages([tmp_path / "no"], tmp_path / "unpacked").__enter__()
+        else:
+            open_source(tmp_path / "no", tmp_path / "unpacked").__enter__()
+
+    with raises_code("input-missing", str(tmp_path / "no")):
+        open_it()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_not_a_regular_file_is_never_read(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "a.txt")
+    with raises_code("file-special", "a.txt"):
+        Budget().read(tmp_path / "a.txt", "text")
+
+
+def test_the_size_of_a_file_is_known_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(2**40)
+    with raises_code("text-too-large", "a.txt"):
+        Budget().read(tmp_path / "a.txt", "text")
+
+
+def test_a_budget_is_spent_by_all_that_share_it() -> None:
+    budget = Budget(size=1000, elements=10)
+    budget.take("archive", size=600)
+    budget.take("archive", size=400, elements=10)
+    with raises_code("archive-too-large"):
+        budget.take("archive", size=1)
+    with raises_code("xml-too-large"):
+        budget.take("xml", elements=1)
+
+
+def test_skipped_items_of_a_source_have_places(tmp_path: Path) -> None:
+    picture(tmp_path / "s" / "a.psd", format="PNG")
+    pair(tmp_path / "s", "b", "да")
+    write(tmp_path / "s" / "NOTES", "no image")
+    with open_source(tmp_path / "s", tmp_path / "unpacked") as opened:
+        assert [item.where for item in opened.items if isinstance(item, Skipped)] == ["a.psd"]
