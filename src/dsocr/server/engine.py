@@ -32,7 +32,7 @@ from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError
-from dsocr.server.limits import Metrics, ServerLimits, busy, check_image, internal_error
+from dsocr.server.limits import Metrics, ServerLimits, busy, check_image, internal_error, too_many_images
 
 _LOG = logging.getLogger(__name__)
 _CLOSING = ("shutting_down", "the server is shutting down")
@@ -100,7 +100,7 @@ class Engine:
             self._check_alive()
             limit = self._limits.max_queued
             if images > limit:
-                raise RequestError(413, "too_many_images", f"{images} images at once; the queue holds {limit}")
+                raise too_many_images(f"{images} images at once; the queue holds {limit}")
             if len(self._queue) + images > limit:
                 raise busy()
 

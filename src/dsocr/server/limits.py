@@ -5,6 +5,8 @@ import base64
 import binascii
 import io
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,13 +14,16 @@ from PIL import Image, UnidentifiedImageError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsocr.images import FORMATS, MAX_PIXELS, open_header
 from dsocr.server.access import RequestError
 
-JSON_ALLOWANCE = 64 * 1024
-"""Bytes that a JSON body may have beside its images."""
+MAX_TEXT_BYTES = 2**20
+"""Bytes that a chat may have beside its images: parsed, JSON takes many times its size."""
+_MAX_URI_HEAD = 100
+_MAX_IMAGES_SENT = 256
+"""Images in all messages of a chat, of which only those of one message are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class ServerLimits:
     max_aspect_ratio: int = 200
     max_batch_pixels: int = MAX_PIXELS
     max_open_requests: int = 256
+    max_uploads_per_address: int = 64
     max_queued: int = 64
     max_images_per_request: int = 16
     body_timeout: float = 30.0
@@ -59,6 +65,33 @@ def internal_error() -> RequestError:
 def busy() -> RequestError:
     """The answer while the queue is full."""
     return RequestError(429, "busy", "the queue is full; try again in 1 s", retry_after=1)
+
+
+class Uploads:
+    """The bodies that are arriving from each address; used from the event loop only.
+
+    With a limit, slow bodies from one address cannot take the places of all others.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[str, int] = {}
+
+    @contextmanager
+    def of(self, request: Request) -> Iterator[None]:
+        """Count a body while it arrives. Raises RequestError if there are too many."""
+        address = request.client.host if request.client else ""
+        others = self._open.get(address, 0)
+        if others >= self._limit:
+            message = f"{self._limit} requests from your address are arriving; try again in 1 s"
+            raise RequestError(503, "too_many_uploads", message, retry_after=1)
+        self._open[address] = others + 1
+        try:
+            yield
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
 
 
 class ByteBudget:
@@ -115,14 +148,34 @@ async def read_body(request: Request, max_bytes: int, limits: ServerLimits, acco
     return bytes(body)
 
 
+def check_chat_body(body: bytes) -> None:
+    """Raise RequestError if a chat has more text, or more images, than can be parsed in a moment.
+
+    Nothing is parsed for that: an image is what begins like a data URI, up to the next quotation mark.
+    """
+    beside, end = len(body), 0
+    for _ in range(_MAX_IMAGES_SENT + 1):
+        start = body.find(b'"data:image', end)
+        end = body.find(b'"', start + 1) if start >= 0 else -1
+        if end < 0:
+            break
+        beside -= end - start
+    else:
+        raise too_many_images(f"more than {_MAX_IMAGES_SENT} images in a chat")
+    if beside > MAX_TEXT_BYTES:
+        message = f"the chat has more than {MAX_TEXT_BYTES // 2**20} MiB beside its images"
+        raise RequestError(413, "text_too_large", message)
+
+
 def decode_data_uri(url: str, limits: ServerLimits) -> bytes:
     """The image file in a `data:` URI. Raises RequestError for any other URL: none is ever fetched."""
-    head, comma, body = url.partition(",")
-    if not head.startswith("data:image/") or not head.endswith(";base64") or not comma:
+    comma = url.find(",", 0, _MAX_URI_HEAD)
+    head = url[: max(comma, 0)]
+    if not head.startswith("data:image/") or not head.endswith(";base64"):
         message = "URLs are never fetched; send the image as a data URI: data:image/png;base64,..."
         raise RequestError(400, "not_a_data_uri", message)
     try:
-        data = base64.b64decode(body, validate=True)
+        data = base64.b64decode(url[comma + 1 :], validate=True)
     except (binascii.Error, ValueError):
         raise RequestError(400, "invalid_base64", "the data URI is not valid base64") from None
     if len(data) > limits.max_body_bytes:
@@ -148,6 +201,11 @@ def check_image(data: bytes, limits: ServerLimits) -> int:
     return width * height
 
 
+def too_many_images(message: str) -> RequestError:
+    """The answer to more images than are read together."""
+    return RequestError(413, "too_many_images", message)
+
+
 def _too_large(max_bytes: int) -> RequestError:
     return RequestError(413, "body_too_large", f"the body is larger than {max_bytes / 2**20:.3g} MiB")
 
@@ -158,10 +216,15 @@ def _too_many_pixels(limits: ServerLimits) -> RequestError:
 
 
 _SWEEP_SECONDS = 0.25
+_MIN_CHUNK = 100
+"""Bytes per chunk that a body in chunks has on average; smaller ones take more time to parse than to send."""
+_FREE_CHUNKS = 8
 
 
 def guarded_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with a header timeout and a bound on idle connections, for `uvicorn.Config(http=...)`.
+
+    It is the one on h11, which bounds the size of a header (64 KiB), unlike the one on httptools.
 
     uvicorn itself waits for ever for the header of a first request, so a few hundred connections that never complete
     one would use up its limit of connections. Here there is a timeout, and if there are too many idle connections, the
@@ -203,12 +266,19 @@ def guarded_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
             if last_sweep is not None and idle_since[oldest] < last_sweep:
                 close(oldest)
 
-    class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    class GuardedProtocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             idle_since[self] = time.monotonic()
             if last_sweep is None:
                 sweep()
+
+        def data_received(self, data: bytes) -> None:
+            is_chunked = not is_idle(self) and (b"transfer-encoding", b"chunked") in self.headers
+            if is_chunked and data.count(b"\r\n") > 2 * (_FREE_CHUNKS + len(data) // _MIN_CHUNK):
+                self.transport.close()
+            else:
+                super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)

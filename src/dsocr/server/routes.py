@@ -26,19 +26,27 @@ from dsocr.server import adapter_folder
 from dsocr.server.access import AccessMiddleware, RequestError
 from dsocr.server.engine import Engine, ServedModels, Transcript, read_images
 from dsocr.server.limits import (
-    JSON_ALLOWANCE,
+    MAX_TEXT_BYTES,
     METRICS_TYPE,
     ByteAccount,
     ByteBudget,
     Metrics,
     MetricsMiddleware,
     ServerLimits,
+    Uploads,
+    check_chat_body,
     decode_data_uri,
     guarded_protocol,
     internal_error,
     read_body,
+    too_many_images,
 )
 
+_MAX_PARTS = 1000
+"""Messages of a chat, and parts of a message."""
+_MAX_NAME = 200
+_MAX_PROBLEM = 300
+"""Characters of a message about a field, which may repeat what was sent."""
 _MIN_LOGPROB = -9999.0
 """What OpenAI's API answers for a probability of almost zero; JSON has no infinity."""
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -68,7 +76,13 @@ class Message(BaseModel):
     """A message of a chat; images belong to the user's."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Annotated[ImagePart | TextPart, Field(discriminator="type")]]
+    content: (
+        str
+        | Annotated[
+            list[Annotated[ImagePart | TextPart, Field(discriminator="type")]],
+            Field(fail_fast=True, max_length=_MAX_PARTS),
+        ]
+    )
 
 
 class StreamOptions(BaseModel):
@@ -80,8 +94,8 @@ class StreamOptions(BaseModel):
 class ChatRequest(BaseModel):
     """A chat completion request. Other settings of the protocol, such as temperature, are accepted and ignored."""
 
-    model: str
-    messages: list[Message] = Field(min_length=1)
+    model: Annotated[str, Field(max_length=_MAX_NAME)]
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=_MAX_PARTS)]
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     logprobs: bool | None = False
@@ -94,7 +108,7 @@ class ChatRequest(BaseModel):
             if urls := [part.image_url.url for part in parts if isinstance(part, ImagePart)]:
                 if len(urls) > limits.max_images_per_request:
                     text = f"{len(urls)} images in one message; at most {limits.max_images_per_request} are allowed"
-                    raise RequestError(413, "too_many_images", text)
+                    raise too_many_images(text)
                 return [decode_data_uri(url, limits) for url in urls]
         raise RequestError(400, "no_image", "no message has an image: add a part of type image_url with a data URI")
 
@@ -182,6 +196,8 @@ def create_app(
     metrics = Metrics()
     budget = ByteBudget(limits.max_held_bytes)
     engine = Engine(models, limits, metrics)
+    uploads = Uploads(limits.max_uploads_per_address)
+    parsing = asyncio.Semaphore()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -228,17 +244,15 @@ def create_app(
 
     async def read_request(request: Request, max_bytes: int, account: ByteAccount) -> bytes:
         engine.check_room()
-        return await read_body(request, max_bytes, limits, account)
+        with uploads.of(request):
+            return await read_body(request, max_bytes, limits, account)
 
     async def read_chat(request: Request, account: ByteAccount) -> tuple[ChatRequest, list[bytes]]:
-        body = await read_request(request, limits.max_body_bytes * 4 // 3 + JSON_ALLOWANCE, account)
-        try:
-            chat = ChatRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise _invalid(error) from None
-        images = chat.images(limits)
+        body = await read_request(request, limits.max_body_bytes * 4 // 3 + MAX_TEXT_BYTES, account)
+        async with parsing:  # one at a time, since a parsed body is several times as large
+            chat, images = await asyncio.to_thread(_parse_chat, body, limits)
         account.shrink(sum(map(len, images)))
-        return chat.model_copy(update={"messages": []}), images  # what waits in the queue is the images alone
+        return chat, images
 
     @app.post(
         "/v1/transcriptions",
@@ -364,6 +378,16 @@ def make_server(app: FastAPI, limits: ServerLimits) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+def _parse_chat(body: bytes, limits: ServerLimits) -> tuple[ChatRequest, list[bytes]]:
+    """A chat without its messages, and the images to read. Raises RequestError."""
+    check_chat_body(body)
+    try:
+        chat = ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    return chat.model_copy(update={"messages": []}), chat.images(limits)
+
+
 def _completion(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) -> dict[str, Any]:
     predictions = [transcript.prediction for transcript in transcripts]
     text = "\n".join(prediction.text for prediction in predictions)
@@ -430,5 +454,5 @@ def _logprobs(predictions: Sequence[Prediction]) -> dict[str, Any] | None:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> RequestError:
-    problems = [f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in error.errors()]
-    return RequestError(400, "invalid_request", "; ".join(problems[:5]))
+    problems = [f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in error.errors()[:5]]
+    return RequestError(400, "invalid_request", "; ".join(problem[:_MAX_PROBLEM] for problem in problems))

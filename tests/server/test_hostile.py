@@ -1,0 +1,176 @@
+"""Bodies made to exhaust a server: each is answered, and memory and processor time stay below a ceiling.
+
+The server runs in a process of its own, so that its memory is not that of the test.
+"""
+
+import json
+import multiprocessing
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import psutil
+import pytest
+
+from dsocr.server.limits import ServerLimits
+from dsocr.server.routes import create_app
+from tests.conftest import PATIENCE
+from tests.server.fakes import FakeModels, data_uri, listening, png
+
+_MIB = 2**20
+_LARGEST = 21 * _MIB
+"""Bytes of the largest chat that a server takes."""
+_CHAT, _IMAGE = "/v1/chat/completions", "/v1/transcriptions"
+_HEAD = b'{"model": "mine", "messages": '
+_TEXT = b'[{"role": "user", "content": "x"}]'
+_URI_HEAD = _HEAD + b'[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,'
+_URI_END = b'"}}]}]}'
+
+Body = Callable[[], bytes]
+
+
+def _serve(addresses: Any, stopping: Event) -> None:
+    with listening(create_app(FakeModels(), limits=ServerLimits(deadline=PATIENCE))) as address:  # type: ignore[arg-type]
+        addresses.put(address)
+        stopping.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedServer:
+    """A server in another process."""
+
+    address: str
+    process: psutil.Process
+
+    def post(self, path: str, body: bytes) -> tuple[int, str]:
+        """The status and the code of the error, empty if there is none."""
+        request = urllib.request.Request(self.address + path, body)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)["error"]["code"]
+
+    def is_healthy(self) -> bool:
+        """Whether /healthz answers."""
+        with urllib.request.urlopen(self.address + "/healthz", timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)
+
+    def processor_seconds(self) -> float:
+        """The processor time that the server has used."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    @contextmanager
+    def watched(self) -> Iterator[list[int]]:
+        """Record the memory that the server has in use (bytes), many times a second."""
+        sizes, ended = [self.process.memory_info().rss], threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(0.002):
+                sizes.append(self.process.memory_info().rss)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield sizes
+        finally:
+            ended.set()
+            watcher.join()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HostedServer]:
+    spawn = multiprocessing.get_context("spawn")
+    addresses, stopping = spawn.Queue(), spawn.Event()
+    process = spawn.Process(target=_serve, args=(addresses, stopping))
+    process.start()
+    hosted = HostedServer(addresses.get(timeout=PATIENCE), psutil.Process(process.pid))
+    for path, body in ((_IMAGE, png()), (_CHAT, chat(data_uri(png())))):
+        assert hosted.post(path, body) == (200, "")  # what is loaded at the first request counts as the start
+    yield hosted
+    stopping.set()
+    process.join()
+
+
+def chat(*urls: str) -> bytes:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return json.dumps({"model": "mine", "messages": [{"role": "user", "content": parts}]}).encode()
+
+
+def padded(head: bytes, filling: bytes, tail: bytes = b"") -> bytes:
+    """The largest body that a server takes, filled with repetitions."""
+    return head + filling * ((_LARGEST - len(head) - len(tail)) // len(filling)) + tail
+
+
+def numbered_keys() -> bytes:
+    keys = b",".join(b'"k%d":1' % number for number in range(_LARGEST // 12))
+    return b'{"model":"mine",' + keys + b',"messages":' + _TEXT + b"}"
+
+
+def image_parts(count: int, uri: str) -> bytes:
+    return chat(*[uri] * count)
+
+
+# Each is read by a JSON parser or thrown away before; none has an image that could be read.
+CHATS: list[tuple[str, Body]] = [
+    ("two million ones", lambda: _HEAD + b"[" + b"1," * 2_000_000 + b"1]}"),
+    ("messages of ones", lambda: padded(_HEAD + b"[1", b",1", b"]}")),
+    ("empty messages", lambda: padded(_HEAD + b"[{}", b",{}", b"]}")),
+    ("valid messages", lambda: padded(_HEAD + _TEXT[:-1], b"," + _TEXT[1:-1], b"]}")),
+    ("parts of ones", lambda: padded(_HEAD + b'[{"role":"user","content":[1', b",1", b"]}]}")),
+    ("valid parts", lambda: padded(_HEAD + b'[{"role":"user","content":[{}', b',{"type":"text","text":""}', b"]}]}")),
+    ("nested arrays", lambda: padded(_HEAD, b"[")),
+    ("nested objects", lambda: padded(_HEAD, b'{"a":')),
+    ("closed nesting", lambda: _HEAD + b"[" * 9 * _MIB + b"]" * 9 * _MIB + b"}"),
+    ("nested content", lambda: padded(_HEAD + b'[{"role":"user","content":', b"[")),
+    ("one long text", lambda: padded(_HEAD + b'[{"role":"user","content":"', b"x", b'"}]}')),
+    ("a long text of wide letters", lambda: padded(_HEAD + b'[{"role":"user","content":"', "𝄞".encode(), b'"}]}')),
+    ("a long text of escapes", lambda: padded(_HEAD + b'[{"role":"user","content":"', rb"\u0001", b'"}]}')),
+    ("a text without end", lambda: padded(_HEAD + b'[{"role":"user","content":"', b"x")),
+    ("a long key", lambda: padded(b'{"', b"k", b'":1}')),
+    ("many keys", numbered_keys),
+    ("one key many times", lambda: padded(b'{"model":"a"', b',"model":"a"', b"}")),
+    ("messages many times", lambda: padded(b'{"model":"a"', b',"messages":[]', b"}")),
+    ("a long number", lambda: padded(_HEAD, b"9", b"}")),
+    ("a long fraction", lambda: padded(_HEAD + b"0.", b"1", b"}")),
+    ("many large exponents", lambda: padded(_HEAD + b"[1", b",1e999", b"]}")),
+    ("white space", lambda: padded(b"", b" ")),
+    ("zero bytes", lambda: padded(b"", b"\0")),
+    ("invalid UTF-8", lambda: padded(_HEAD + b'[{"role":"user","content":"', b"\xff", b'"}]}')),
+    ("a lone surrogate", lambda: _HEAD + rb'[{"role":"user","content":"\ud800"}]}'),
+    ("quotation marks", lambda: padded(_HEAD, b'"')),
+    ("backslashes", lambda: padded(_HEAD + b'"', b"\\")),
+    ("a wrong type everywhere", lambda: b'{"model":[],"messages":"x","stream":{},"stream_options":1,"n":[1]}'),
+    ("an array", lambda: padded(b"[1", b",1", b"]")),
+    ("prefixes of images", lambda: padded(_HEAD + b"[", b'"data:image/",', b"1]}")),
+    ("an image of wide letters", lambda: padded(_URI_HEAD, "𝄞".encode(), _URI_END)),
+    ("base64 of zeros", lambda: padded(_URI_HEAD, b"AAAA", _URI_END)),
+    ("a thousand images", lambda: image_parts(1000, data_uri(png()))),
+    ("a hundred thousand images", lambda: image_parts(100_000, data_uri(b""))),
+    ("a long type of image", lambda: padded(_URI_HEAD[:-11], b"x", b";base64," + _URI_END)),
+]  # fmt: skip
+_QUICK = {"two million ones", "valid messages", "nested arrays", "many keys", "prefixes of images", "base64 of zeros"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param(body, id=name, marks=() if name in _QUICK else pytest.mark.slow) for name, body in CHATS],
+)
+def test_a_hostile_chat_is_rejected_at_once(server: HostedServer, body: Body) -> None:
+    content = body()
+    assert len(content) < 22 * _MIB
+    before = server.processor_seconds()
+    with server.watched() as sizes:
+        status, code = server.post(_CHAT, content)
+        assert server.is_healthy()
+    assert 400 <= status < 500, code
+    assert code
+    assert max(sizes) - sizes[0] < 300e6
+    assert server.processor_seconds() - before < 1.0
