@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.inputs import InputPage, PagePreparer, detect_lines, find_pages
 from dsocr.inference.pages import ReadingJournal
 from dsocr.io.processes import Workers
 from dsocr.runs import RunFolder
@@ -89,7 +89,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(describe(machine()))
     reader = Waiting(given.line_ms / 1000) if given.run is None else LocalReader.of_run(RunFolder.open(given.run))
-    opening = PagePreparer("line", choose_segmenter(BUILT_IN), replace_texts=True)
+    opening = PagePreparer("line", detect_lines, replace_texts=True)
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
         pages = found.pages[: given.most]
         began = time.perf_counter()

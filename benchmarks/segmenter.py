@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import dsocr
-from dsocr.data.detected_lines import reading_outlines
+from dsocr.data.lines import reading_outlines
 from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError
 from dsocr.formats import detect_format

@@ -21,17 +21,17 @@ from dsocr.cli.read_commands import choose_engine
 from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.engines import Actor, Attempts, Cluster, RemoteEngine, plan_actors, rows_of
-from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, files
+from tests.inference.reading_pages import Hashes, draw_job, files, find_bars
 from tests.making_models import make_run
 from tests.raising import raises_code
 
 PAGES = 13
 FORMATS = ["alto", "jsonl", "pdf"]
-OPENING = PagePreparer("line", choose_segmenter(BUILT_IN))
+OPENING = PagePreparer("line", find_bars)
 
 
 class Raises(Hashes):

@@ -23,7 +23,7 @@ from dsocr.inference.transcribe import transcribe
 from dsocr.io import processes
 from dsocr.io.processes import Workers, worker_processes
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
+from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, find_bars, rows_of
 from tests.raising import raises_code
 
 PAGES = 13
@@ -235,7 +235,7 @@ def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch
     for number in range(3):
         draw_page(tmp_path / "in" / f"p{number}.png", lines=number + 1)
     (tmp_path / "in" / "p3.png").write_bytes(b"broken")
-    opening = PagePreparer("line", choose_segmenter("builtin"))
+    opening = PagePreparer("line", find_bars)
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
         groups = [found.pages[:2], found.pages[2:]]

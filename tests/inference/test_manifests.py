@@ -14,14 +14,13 @@ from dsocr.data.prepare import prepare
 from dsocr.formats import parse_xml_page
 from dsocr.formats.manifest import Manifest
 from dsocr.formats.mets import parse_mets
-from dsocr.inference import inputs
 from dsocr.inference.suggest import Candidate, suggest
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.io.web import FetchOptions
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.store import open_store
 from tests.data.test_fetch import canvas2, canvas3, image, manifest2, manifest3, service
-from tests.inference.reading_pages import Hashes, _segment_once, fake_run
+from tests.inference.reading_pages import Hashes, fake_run, find_bars
 from tests.loopback import Archive, archive, draw_scan, pauses
 from tests.raising import raises_code
 
@@ -33,7 +32,8 @@ LOCAL = FetchOptions(private=True, delay=0.0, timeout=5.0)
 @pytest.fixture(autouse=True)
 def ink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are found by their ink, which needs no network."""
-    monkeypatch.setitem(inputs._SEGMENTERS, inputs.DETECTOR, _segment_once)
+    for module in ("inference.inputs", "inference.suggest", "workbench.archive"):
+        monkeypatch.setattr(f"dsocr.{module}.detect_lines", find_bars)
 
 
 def read(source: str | Path, out: Path, format_: str, size: int = 0, **options: Any) -> TranscribeReport:

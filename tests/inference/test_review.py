@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.document import Box, Outline
+from dsocr.inference import inputs
 from dsocr.inference.prediction_files import FoundPrediction, LinePlace, PlacedTexts, PredictionFile, read_predictions
 from dsocr.inference.review import (
     CheckedShare,
@@ -25,7 +26,7 @@ from dsocr.inference.review import (
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, find_bars, rows_of
 from tests.models import toy_family
 from tests.raising import raises_code
 
@@ -113,7 +114,8 @@ def test_a_dispute_never_makes_a_line_more_certain(text: str, others: list[str],
 
 
 @pytest.fixture
-def scans(tmp_path: Path) -> Path:
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(inputs, "detect_lines", find_bars)
     draw_page(tmp_path / "scans" / "p1.png")
     return tmp_path / "scans"
 
@@ -140,13 +142,13 @@ def page_of_another_tool(folder: Path, boxes: Sequence[Box]) -> Path:
 
 
 def test_pages_of_another_tool_are_found_by_position(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    first = rows_of(transcribe(run, [scans], tmp_path / "alone.jsonl", segmenter="builtin", reader=Hashes()).out)
+    first = rows_of(transcribe(run, [scans], tmp_path / "alone.jsonl", reader=Hashes()).out)
     assert len(first) == 3
-    pages = transcribe(run, [scans], tmp_path / "page", formats=["page"], segmenter="builtin", reader=Hashes()).out
+    pages = transcribe(run, [scans], tmp_path / "page", formats=["page"], reader=Hashes()).out
     boxes = [line.outline.box for line in read_predictions(pages / "p1.xml").predictions if line.outline]
     tool = page_of_another_tool(tmp_path / "tool", boxes)
     out, review = tmp_path / "out.jsonl", tmp_path / "review.txt"
-    report = transcribe(run, [scans], out, segmenter="builtin", reader=Hashes(), second=[str(tool)], review=review)
+    report = transcribe(run, [scans], out, reader=Hashes(), second=[str(tool)], review=review)
     rows = rows_of(out)
     assert report.disputed == 3
     assert [row["text"] for row in rows] == [row["text"] for row in first]

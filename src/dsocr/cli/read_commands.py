@@ -62,7 +62,7 @@ def transcribe(
         typer.Option("--images", help="What images show; judged by shape if not given."),
     ] = None,
     segmenter: Annotated[
-        str, typer.Option(help="Line segmentation of page images: ppocr, builtin, or kraken if installed.")
+        str, typer.Option(help="What finds the lines of page images: ppocr, or kraken if installed.")
     ] = "ppocr",
     engine: Annotated[
         str | None, typer.Option(help="Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.")

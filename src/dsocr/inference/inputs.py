@@ -14,8 +14,7 @@ from typing import Literal
 
 from PIL import Image
 
-from dsocr.data.detected_lines import find_lines, reading_outlines
-from dsocr.data.segment import SegmentedLine, segment
+from dsocr.data.lines import find_lines, reading_outlines
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
@@ -49,8 +48,8 @@ Shows = Literal["line", "page"]
 FindLines = Callable[[bytes, str], Sequence[Line]]
 """Finds the lines on the image in a file's content; the page's id begins their `where`."""
 
-DETECTOR, BUILT_IN = "ppocr", "builtin"
-"""Names of the segmenters that ship with dsocr: a network, and one that looks for ink."""
+DETECTOR = "ppocr"
+"""Name of the segmenter that ships with dsocr, a network."""
 _KRAKEN_TIMEOUT = 900
 """Seconds for one page; kraken takes about ten on a CPU."""
 
@@ -368,32 +367,26 @@ def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
 
 
 def choose_segmenter(name: str) -> FindLines:
-    """Return a segmenter: `ppocr`, `builtin`, or kraken by the name of its command or the path to it."""
-    if name in _SEGMENTERS:
-        return partial(_find_lines, _SEGMENTERS[name])  # unlike a closure, it can be sent to another process
+    """Return a segmenter: `ppocr`, or kraken by the name of its command or the path to it."""
+    if name == DETECTOR:
+        return detect_lines
     if Path(name).name.removesuffix(".exe") != "kraken":
-        known = f"{', '.join(_SEGMENTERS)}, kraken, or a path to a kraken command"
-        message = f"unknown segmenter {name!r}; there are {known}"
+        message = f"unknown segmenter {name!r}; there are {DETECTOR}, kraken, or a path to a kraken command"
         raise DataError(message, code="segmenter-unknown")
     command = shutil.which(name)
     if command is None:
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
         raise DataError("the command kraken is not installed", code="kraken-missing", where=name, hint=hint)
-    return partial(_find_lines_with_kraken, command)
+    return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
 
 
-def _find_lines(find: Callable[[Image.Image], Sequence[SegmentedLine]], content: bytes, where: str) -> Sequence[Line]:
-    found = find(decode_image(content, name=where).image)
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(found)]
-
-
-def _detect_lines(page: Image.Image) -> Sequence[SegmentedLine]:
+def detect_lines(content: bytes, where: str) -> Sequence[Line]:
+    """Return the lines that the shipped detector finds on the image in a file's content."""
     from dsocr.models.text_detector import detect_text
 
-    return find_lines(detect_text(page), page.size)
-
-
-_SEGMENTERS: dict[str, Callable[[Image.Image], Sequence[SegmentedLine]]] = {DETECTOR: _detect_lines, BUILT_IN: segment}
+    page = decode_image(content, name=where).image
+    lines = find_lines(detect_text(page), page.size)
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
 
 
 def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:

@@ -30,7 +30,7 @@ from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
-from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
+from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others
 from dsocr.io.atomic import writing_folder
@@ -264,7 +264,7 @@ class _LinesOfPages:
         if image not in self._found:
             try:
                 is_page = guess_shows(upright_size(image)) == "page"
-                lines = choose_segmenter(DETECTOR)(read_bytes(image), where) if is_page else ()
+                lines = detect_lines(read_bytes(image), where) if is_page else ()
             except DataError:  # reported when it is cut
                 lines = ()
             self._found[image] = tuple(lines) or (Line("", where),)

@@ -18,7 +18,7 @@ from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.tables import read_rows
 from dsocr.formats.xml import read_xml
 from dsocr.images import IMAGE_SUFFIXES, CropFailure, LineFile, crop_lines, decode_image, read_bytes, scale_outline
-from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
+from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
@@ -31,7 +31,6 @@ from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRe
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
 _SUFFIXES = IMAGE_SUFFIXES | PDF_SUFFIXES
-_find_lines = choose_segmenter(DETECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +271,7 @@ def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[
     texts = [text for text in image.lines[0].text.splitlines() if text.strip()]
     if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or guess_shows(size) == "line":
         return image
-    lines = _find_lines(archive.read(name), image.name)
+    lines = detect_lines(archive.read(name), image.name)
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     message = f"its text has {len(texts)} lines but {len(lines)} were found on the page; they are shown without text"
@@ -285,7 +284,7 @@ def _detect_lines(archive: Archive, name: str, size: tuple[int, int]) -> Page:
     file, number = _split_name(name)
     stem = Path(file).with_suffix("").as_posix()
     is_line = not number and guess_shows(size) == "line"
-    lines = [Line("", name)] if is_line else _find_lines(archive.read(name), name)
+    lines = [Line("", name)] if is_line else detect_lines(archive.read(name), name)
     page = f"{stem}_{number:04d}" if number else stem
     return Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
 
@@ -344,4 +343,4 @@ def _read_regions(
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:
     """The outlines of the lines that are found on a page, in reading order. Raises DataError if it cannot be read."""
     name = page.image.as_posix()
-    return [line.outline for line in _find_lines(archive.read(name), page.name) if line.outline]
+    return [line.outline for line in detect_lines(archive.read(name), page.name) if line.outline]

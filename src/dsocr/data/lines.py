@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import find_objects, label, uniform_filter1d
 
-from dsocr.data.segment import SegmentedLine
 from dsocr.document import Box, Outline, Point, Region, bounds
 from dsocr.errors import DataError
 
@@ -52,6 +51,14 @@ _MAX_REACH = 1.8
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentedLine:
+    """A line found on a page, in pixels of the page, and the column it is in."""
+
+    outline: Outline
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """Text in neighbouring columns from `begin` on: the middle row and the thickness in each."""
 
@@ -75,7 +82,7 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
     outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
     outlines += [_sideways_outline(box, scale, size) for box in sideways]
     if not outlines:
-        hint = "draw them in eScriptorium, or try another --segmenter"
+        hint = "draw them in the workbench or in eScriptorium, or let kraken find them (segmenter kraken)"
         raise DataError("page has no lines that can be found", code="lines-missing", hint=hint)
     lines = []
     for number, block in enumerate(_order(outlines), start=1):

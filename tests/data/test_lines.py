@@ -1,17 +1,53 @@
-"""Lines are made from a text detector's probabilities, in reading order."""
+"""Lines are made from a text detector's probabilities, in reading order; the shipped one finds drawn lines."""
 
 import io
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.data.detected_lines import find_lines, reading_outlines
+from dsocr.data.lines import find_lines, reading_outlines
 from dsocr.document import Outline
 from dsocr.inference.inputs import choose_segmenter
-from tests.data.test_segmentation import overlap, page
+from tests.data.making import alto, alto_line
 from tests.raising import raises_code
+
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and", "many", "other", "things"]
+
+
+def page(
+    lines: int = 8, columns: int = 1, *, ruled: bool = False, skew: float = 0.0, paper: int = 245
+) -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
+    """A page of drawn text and the boxes of its lines, column by column."""
+    width, pitch = 500 * columns + 200, 60
+    image = Image.new("L", (width, 200 + pitch * lines), paper)
+    drawing = ImageDraw.Draw(image)
+    font = ImageFont.load_default(34)
+    if ruled:
+        for line in range(lines + 3):
+            drawing.line((20, 120 + pitch * line, width - 20, 120 + pitch * line), fill=paper - 60, width=2)
+    boxes = []
+    for column in range(columns):
+        for line in range(lines):
+            text = " ".join(WORDS[(line + place + column) % len(WORDS)] for place in range(5))
+            place = (100 + 560 * column, 80 + pitch * line)
+            drawing.text(place, text, fill=40, font=font)
+            boxes.append(tuple(map(int, drawing.textbbox(place, text, font=font))))
+    if skew:
+        image = image.rotate(skew, Image.Resampling.BICUBIC, fillcolor=paper)
+    return image, boxes  # type: ignore[return-value]
+
+
+def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> float:
+    """Intersection over union of two boxes."""
+    across = max(min(one[2], other[2]) - max(one[0], other[0]), 0)
+    down = max(min(one[3], other[3]) - max(one[1], other[1]), 0)
+    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return across * down / max(both - across * down, 1)
+
 
 Bar = tuple[int, int, int]
 """First column, last column and middle row of a piece of text 8 rows high."""
@@ -144,3 +180,26 @@ def test_detector_and_dark_borders_of_a_stained_page() -> None:
     boxes = [(left + 150, top + 150, right + 150, bottom + 150) for left, top, right, bottom in boxes]
     assert len(found) == len(boxes)
     assert all(line.outline and overlap(line.outline.box, box) > 0.5 for line, box in zip(found, boxes, strict=True))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for kraken is a script with a shebang")
+def test_kraken_and_its_errors(tmp_path: Path) -> None:
+    answer = alto(alto_line("", "10 10 60 10 60 30 10 30"))
+    command = tmp_path / "kraken"
+    command.write_text(
+        f"#!{sys.executable}\nimport sys\nassert sys.argv[1:3] == ['-a', '-i'] and sys.argv[5:] == ['segment', '-bl']\n"
+        f"open(sys.argv[4], 'w').write('''{answer}''')\n",
+        encoding="utf-8",
+    )
+    command.chmod(0o755)
+    buffer = tmp_path / "p.png"
+    Image.new("L", (100, 50), 255).save(buffer)
+    (line,) = choose_segmenter(str(command))(buffer.read_bytes(), "p.png")
+    assert (line.where, line.outline.box if line.outline else None) == ("p.png#1", (10, 10, 61, 31))
+    command.write_text(f"#!{sys.executable}\nraise SystemExit('no model')\n", encoding="utf-8")
+    with raises_code("kraken-failed"):
+        choose_segmenter(str(command))(buffer.read_bytes(), "p.png")
+    with raises_code("kraken-missing"):
+        choose_segmenter(str(tmp_path / "elsewhere" / "kraken"))
+    with raises_code("segmenter-unknown"):
+        choose_segmenter("rm")
