@@ -19,9 +19,18 @@ from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
 from dsocr.evaluation.compare import read_lines
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report import lines as lines_module
-from dsocr.evaluation.report.contents import commands, describe_in_words, gather_contents, one_in, unbroken
-from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines
+from dsocr.evaluation.report import contents as contents_module
+from dsocr.evaluation.report.contents import (
+    LONGEST,
+    chapters_of,
+    commands,
+    describe_in_words,
+    differences,
+    gather_contents,
+    one_in,
+    other_lines,
+    unbroken,
+)
 from dsocr.evaluation.report.report import (
     Axis,
     character_tables,
@@ -86,7 +95,7 @@ def test_other_lines_end_where_the_room_ends(monkeypatch: pytest.MonkeyPatch) ->
     everything, left = other_lines(lines, chapters)
     errors = [one.last.cer.errors for one in everything]
     assert (left, errors) == (0, sorted(errors, reverse=True))
-    monkeypatch.setattr(lines_module, "MOST_TEXT", 20_000)
+    monkeypatch.setattr(contents_module, "MOST_TEXT", 20_000)
     some, left = other_lines(lines, chapters)
     assert 0 < len(some) < 50
     assert (some, left) == (everything[: len(some)], len(everything) - len(some))
@@ -196,7 +205,7 @@ def test_no_text_becomes_code(run: RunFolder) -> None:
 
 
 def test_a_page_holds_a_limited_number_of_images(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "MOST_PICTURES", 1)
+    monkeypatch.setattr(contents_module, "MOST_PICTURES", 1)
     assert Page(render_report(gather_contents(run))).tags.count("img") == 1
 
 

@@ -11,8 +11,20 @@ from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
 from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
-from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings, unbroken
-from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, differences, illustrate, other_lines
+from dsocr.evaluation.report.contents import (
+    LONGEST,
+    Chapter,
+    Images,
+    ReportContents,
+    commands,
+    differences,
+    facts,
+    gather_contents,
+    illustrate,
+    other_lines,
+    settings,
+    unbroken,
+)
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores

@@ -11,8 +11,7 @@ from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
-from dsocr.evaluation.report.contents import flat, format_ends, lines_by_writers, sentence
-from dsocr.evaluation.report.lines import chapters_of
+from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, lines_by_writers, sentence
 from dsocr.evaluation.report.plots import (
     budget_plot,
     curve_plots,
