@@ -3,6 +3,7 @@
 import ast
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
@@ -28,13 +29,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dsocr"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# A part may import what stands left of it; parts between the same bars do not know each other.
-ORDER = (
-    "errors | options | text | document | outlines | config | io | images | runs | html | formats | data models"
-    " | inference | evaluation | training | publish | console | api | planning | server | workbench | doctor | cli"
-    " | __main__"
-)
-RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
+DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+ORDER = re.search(r"```\n(errors \| .*?)\n```", DESIGN, re.DOTALL)[1]  # type: ignore[index]
+RANKS = {part: rank for rank, parts in enumerate(ORDER.split("|")) for part in re.findall(r"\w+", parts)}
 
 
 @cache
@@ -61,12 +58,12 @@ def imported_parts(module: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix())
 def test_imports_point_one_way(module: Path) -> None:
-    own = part_of(module)
-    if own == "__init__":
+    part = part_of(module)
+    if part == "__init__":
         return  # loads names when they are used
-    assert own in RANKS, f"say in ORDER, and in docs/, where {own} stands"
-    imported = set(imported_parts(module)) - {own}
-    assert [part for part in imported if RANKS[part] >= RANKS[own]] == []
+    assert part in RANKS, f"docs/design.md does not have {part} in the order of imports"
+    imported = set(imported_parts(module)) - {part}
+    assert [other for other in imported if RANKS[other] >= RANKS[part]] == []
 
 
 def test_no_two_modules_and_no_two_classes_have_the_same_name() -> None:
