@@ -97,6 +97,10 @@ def _help(text: str) -> str:
     return f"```text\n{text.strip()}\n```"
 
 
+_MODULES = r"\b(?:[a-z_]+\.)+(?=[A-Z])"
+"""What stands before the name of a class."""
+
+
 def api_page() -> str:
     """The signature and docstring of every public name, and of the public methods of classes."""
     values = {name: getattr(dsocr, name) for name in dsocr.__all__ if not name.startswith("_")}
@@ -105,14 +109,18 @@ def api_page() -> str:
         value = values[name]
         if inspect.isclass(value):
             blocks += [f"## dsocr.{name}", _markdown(value), *_members(name, value)]
-        elif callable(value):
+        elif inspect.isfunction(value):
             blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
+        elif not isinstance(value, str):  # the name of a type
+            blocks += [f"## dsocr.{name}", f"```python\n{name} = {re.sub(_MODULES, '', str(value))}\n```"]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _rank(value: object) -> int:
-    """Functions come first, then classes, then errors."""
-    return (1 + issubclass(value, Exception)) if isinstance(value, type) else 0
+    """Functions come first, then classes, errors and names of types."""
+    if inspect.isclass(value):
+        return 1 + issubclass(value, Exception)
+    return 0 if inspect.isfunction(value) else 3
 
 
 def _members(name: str, owner: type) -> Iterator[str]:
@@ -137,7 +145,7 @@ def _described(heading: str, called: str, function: Any, *, is_method: bool = Fa
     result = signature.return_annotation
     named = isinstance(result, type)
     lines.append(")" if result is inspect.Signature.empty else f") -> {result.__name__ if named else result}")
-    code = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", "\n".join(lines))
+    code = re.sub(_MODULES, "", "\n".join(lines))
     return [heading, f"```python\n{code}\n```", _markdown(function)]
 
 
