@@ -57,14 +57,6 @@ class FakeModels:
             scores = tuple(TokenScore(*span) for span in spans)
             yield Prediction(name, text, tokens=4, truncated=image.width == 99, scores=scores)
 
-    def load(self, name: str, _: object) -> None:
-        self.names.insert(0, name)
-
-    def unload(self, name: str) -> None:
-        if name not in self.names:
-            raise ModelError(f"no adapter {name!r} is loaded")
-        self.names.remove(name)
-
 
 @contextmanager
 def listening(app: FastAPI, limits: ServerLimits | None = None) -> Iterator[str]:

@@ -160,34 +160,17 @@ def test_images_of_a_client_that_has_left_are_not_queued(engine: Engine, models:
     assert models.batches == []
 
 
-def test_calls_run_between_batches(engine: Engine, models: FakeModels) -> None:
-    block(engine, models)
-    call = engine.call(lambda: len(models.batches))
-    assert not call.done()
-    models.gate.set()
-    assert call.result(PATIENCE) == 1
-
-    def failing() -> None:
-        raise ModelError("no")
-
-    with pytest.raises(ModelError):
-        engine.call(failing).result(PATIENCE)
-
-
 def test_closing_finishes_the_batch_and_rejects_the_rest(engine: Engine, models: FakeModels) -> None:
-    first, queued = block(engine, models), job()
-    engine.submit([queued])
-    call, cancelled = engine.call(lambda: None), engine.call(lambda: None)
-    cancelled.cancel()
+    first, queued, cancelled = block(engine, models), job(), job()
+    engine.submit([queued, cancelled])
+    cancelled.result.cancel()
     engine.close(timeout=0)
     models.gate.set()
     engine.close()
     assert texts([first]) == ["mine 1"]
     for rejected in (
         lambda: queued.result.result(PATIENCE),
-        lambda: call.result(PATIENCE),
         lambda: engine.submit([job()]),
-        lambda: engine.call(lambda: None),
     ):
         with pytest.raises(RequestError) as error:
             rejected()
@@ -197,15 +180,14 @@ def test_closing_finishes_the_batch_and_rejects_the_rest(engine: Engine, models:
 
 def test_a_bug_in_the_thread_rejects_everything(engine: Engine, models: FakeModels) -> None:
     block(engine, models)
-    queued, cancelled = job(), engine.call(lambda: None)
-    engine.submit([queued])
-    cancelled.cancel()
+    queued, cancelled = job(), job()
+    engine.submit([queued, cancelled])
+    cancelled.result.cancel()
     models.batch_size = None  # type: ignore[assignment]
     models.gate.set()
     for rejected in (
         lambda: queued.result.result(PATIENCE),
         lambda: engine.submit([job()]),
-        lambda: engine.call(lambda: None),
     ):
         with pytest.raises(RequestError) as error:
             rejected()

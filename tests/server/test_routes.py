@@ -5,7 +5,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,21 +268,6 @@ def test_no_response_may_be_framed_or_run_scripts(client: TestClient) -> None:
         assert headers["X-Frame-Options"] == "DENY"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "default-src 'none'" in headers["Content-Security-Policy"]
-
-
-def test_models_are_loaded_from_the_shelf_only(models: FakeModels, tmp_path: Path) -> None:
-    adapter = tmp_path / "new"
-    adapter.mkdir()
-    (adapter / "reading.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "empty").mkdir()
-    with TestClient(app_of(models, token=TOKEN, shelf=tmp_path), headers=AUTHORIZED) as client:
-        assert client.put("/v1/adapters/new").json() == {"models": ["new", "mine", "other", "base"]}
-        assert client.delete("/v1/adapters/new").json() == {"models": ["mine", "other", "base"]}
-        assert client.delete("/v1/adapters/new").status_code == 409
-        for name in ("empty", "none", "..", "%2e%2e%2fnew", "..%2fnew"):
-            assert client.put(f"/v1/adapters/{name}").status_code in {404, 405}
-    with TestClient(app_of(models, shelf=tmp_path)) as client:
-        assert client.put("/v1/adapters/new").status_code == 403
 
 
 def test_metrics_count_requests_and_images(client: TestClient) -> None:

@@ -126,7 +126,6 @@ def serve(
     deadline: Annotated[float, typer.Option(min=1, help="Seconds that a request may take.")] = 60.0,
     waiting: Annotated[int, typer.Option(min=1, help="Images that may wait; beyond, requests get 429.")] = 64,
     public: Annotated[bool, typer.Option("--public", help="Answer without a token on any address.")] = False,
-    shelf: Annotated[Path | None, typer.Option(help="Folder of runs that clients with the token may load.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send."""
@@ -134,7 +133,7 @@ def serve(
     from dsocr.server import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
-    _validate_access(host, token, shelf, public=public)
+    _validate_access(host, token, public=public)
     adapters = {adapter_name(path): adapter_folder(path) for path in runs}
     if len(adapters) < len(runs):
         raise ConfigError(
@@ -158,7 +157,7 @@ def serve(
     limits = ServerLimits(deadline=deadline, max_queued=waiting)
     models = ServedModels(adapters)
     hosts = _LOCAL | {host} if _is_local(host) else None
-    server = create_app(models, limits=limits, token=token, hosts=hosts, shelf=shelf)
+    server = create_app(models, limits=limits, token=token, hosts=hosts)
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         printer.result(f"serving at {address} as {', '.join(models.names)}")
@@ -167,18 +166,12 @@ def serve(
         run_server(server, listener, limits)
 
 
-def _validate_access(host: str, token: str | None, shelf: Path | None, *, public: bool) -> None:
+def _validate_access(host: str, token: str | None, *, public: bool) -> None:
     if token is None and not _is_local(host) and not public:
         raise ConfigError(
             f"anybody who reaches {host} could use this server",
             hint=f"set a token in the environment variable {TOKEN}, or give --public if that is meant",
             code="token-missing",
-        )
-    if shelf is not None and (token is None or not shelf.is_dir()):
-        raise ConfigError(
-            f"--shelf {shelf} must be a folder, and needs a token because it lets clients change the models",
-            hint=f"set a token in the environment variable {TOKEN}",
-            code="shelf-invalid",
         )
 
 

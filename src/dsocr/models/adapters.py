@@ -124,7 +124,7 @@ def start_adapter(model: PeftModel, folder: Path) -> None:
 def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
     """Load another adapter beside those that the network has; `model.set_adapter(name)` switches to it.
 
-    Raises ModelError as `load_adapter` does, and for an adapter of routed experts; the network is then unchanged.
+    Raises ModelError as `load_adapter` does, and for an adapter of routed experts.
     """
     config, tensors = _read_adapter(folder)
     if config.target_parameters:
@@ -136,13 +136,9 @@ def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
         )
     try:
         model.add_adapter(name, config)
-        load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
-    except (ValueError, ModelError) as error:
-        if name in model.peft_config:
-            model.delete_adapter(name)
-        if isinstance(error, ModelError):
-            raise
+    except ValueError as error:
         raise _mismatch(folder, error) from error
+    load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
     model.eval()
 
 

@@ -8,10 +8,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,6 @@ class Engine:
         self._limits = limits
         self._metrics = metrics
         self._queue: deque[Job] = deque()
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._ended: tuple[str, str] | None = None
         self._was_large = False
@@ -97,7 +95,8 @@ class Engine:
     def check_room(self, images: int = 1) -> None:
         """Raise the RequestError that `submit` would raise for that many images."""
         with self._changed:
-            self._check_alive()
+            if self._ended is not None:
+                raise RequestError(503, *self._ended)
             limit = self._limits.max_queued
             if images > limit:
                 raise too_many_images(f"{images} images at once; the queue holds {limit}")
@@ -111,19 +110,6 @@ class Engine:
             self._queue.extend(jobs)
             self._changed.notify_all()
 
-    def call(self, function: Callable[[], Any]) -> "Future[Any]":
-        """Run a function in the reading thread between two batches. Raises RequestError if the thread has ended."""
-        result: Future[Any] = Future()
-        with self._changed:
-            self._check_alive()
-            self._calls.append((function, result))
-            self._changed.notify_all()
-        return result
-
-    def _check_alive(self) -> None:
-        if self._ended is not None:
-            raise RequestError(503, *self._ended)
-
     def _run(self) -> None:
         try:
             while self._step():
@@ -136,17 +122,11 @@ class Engine:
     def _step(self) -> bool:
         """Wait for work and do one piece of it; False when closed. Keeps no reference to what it did."""
         with self._changed:
-            while not (self._queue or self._calls or self._ended):
+            while not (self._queue or self._ended):
                 self._changed.wait()
             if self._ended:
                 return False
-            function, result = self._calls.popleft() if self._calls else (None, None)
-        if function and result and result.set_running_or_notify_cancel():
-            try:
-                result.set_result(function())
-            except Exception as error:  # noqa: BLE001 - reported to the client
-                result.set_exception(_without_frames(error))
-        elif batch := self._next_batch():
+        if batch := self._next_batch():
             started = time.monotonic()
             self._read(batch)
             self._metrics.batches.observe(len(batch))
@@ -156,9 +136,8 @@ class Engine:
     def _reject_all(self) -> None:
         with self._changed:
             self._ended = self._ended or _FAILED
-            pending: list[Future[Any]] = [*(job.result for job in self._queue), *(result for _, result in self._calls)]
+            pending = [job.result for job in self._queue]
             self._queue.clear()
-            self._calls.clear()
             for result in pending:
                 if result.set_running_or_notify_cancel():
                     result.set_exception(RequestError(503, *self._ended))
@@ -323,11 +302,10 @@ class ServedModels:
         reader = LocalReader.of_adapter(folder, precision=precision)
         self.default = name
         self._network: Any = reader.network
-        self._keys = (f"served{number}" for number in count(1))
         key = "" if is_whole_network(folder) else "default"
         self._adapters = {name: _LoadedAdapter(reader, ReadingSettings.load(folder), key)}
-        for name, folder in names:
-            self.load(name, folder)
+        for number, (name, folder) in enumerate(names, 1):
+            self._adapters[name] = self._load(name, folder, f"served{number}")
 
     @property
     def names(self) -> list[str]:
@@ -343,46 +321,24 @@ class ServedModels:
         """What the images showed that the model was trained on."""
         return self._adapter(model).settings.unit
 
-    def load(self, name: str, folder: Path) -> None:
-        """Load an adapter, replacing one of the same name. Raises ModelError if it belongs to another base.
+    def _load(self, name: str, folder: Path, key: str) -> _LoadedAdapter:
+        """Load an adapter under a key of the network. Raises ModelError if it belongs to another base.
 
         A network all of whose weights were trained has its own copy of everything, and fits beside any other.
         """
         check_adapter_name(name)
-        former = self._adapters.get(name)
         if is_whole_network(folder):
-            loaded = _LoadedAdapter(LocalReader.of_adapter(folder), ReadingSettings.load(folder), "")
-            self._adapters = {**self._adapters, name: loaded}
-            return
+            return _LoadedAdapter(LocalReader.of_adapter(folder), ReadingSettings.load(folder), "")
         settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
         if (settings.base, settings.base_revision) != (default.base, default.base_revision):
             hint = "start another server for it"
             message = f"the adapter is for base {settings.base}, not {default.base}"
             raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
-        key = next(self._keys)
         add_adapter(self._network, folder, key)
         encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
         generation, calibration = Generation(**settings.generation), Calibration.load(folder)
         reader = LocalReader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
-        self._adapters = {**self._adapters, name: _LoadedAdapter(reader, settings, key)}
-        if former is not None and former.key:
-            self._delete(former, active=key)
-
-    def unload(self, name: str) -> None:
-        """Remove an adapter. Raises ModelError if there is none of that name, or it is the default."""
-        if name not in self._adapters:
-            hint = f"loaded: {', '.join(self._adapters)}"
-            raise ModelError(f"no adapter {name!r} is loaded", code="adapter-not-loaded", hint=hint)
-        if name == self.default:
-            raise ModelError(f"{name!r} is the default model and cannot be unloaded", code="default-adapter")
-        former = self._adapters[name]
-        self._adapters = {other: adapter for other, adapter in self._adapters.items() if other != name}
-        if former.key:
-            self._delete(former, active=self._adapters[self.default].key)
-
-    def _delete(self, adapter: _LoadedAdapter, *, active: str) -> None:
-        self._network.set_adapter(active)  # PEFT warns when the active adapter is deleted
-        self._network.delete_adapter(adapter.key)
+        return _LoadedAdapter(reader, settings, key)
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
@@ -396,8 +352,4 @@ class ServedModels:
         yield from adapter.reader.read(images)
 
     def _adapter(self, model: str) -> _LoadedAdapter:
-        adapter = self._adapters.get(self.default if model == BASE else model)
-        if adapter is None:  # it was unloaded while the image was queued
-            hint = f"loaded: {', '.join(self.names)}"
-            raise ModelError(f"no model {model!r} is loaded", code="adapter-not-loaded", hint=hint)
-        return adapter
+        return self._adapters[self.default if model == BASE else model]

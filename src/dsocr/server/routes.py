@@ -4,9 +4,8 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -18,11 +17,8 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from dsocr import __version__
-from dsocr.errors import DsocrError
 from dsocr.html import render
 from dsocr.inference.confidence import Prediction
-from dsocr.io.files import inside
-from dsocr.server import adapter_folder
 from dsocr.server.access import AccessMiddleware, RequestError
 from dsocr.server.engine import Engine, ServedModels, Transcript, read_images
 from dsocr.server.limits import (
@@ -147,10 +143,10 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status, description in (
         (400, "invalid request"),
         (401, "missing or wrong token"),
-        (403, "models cannot be changed, or the request comes from another site's page"),
-        (404, "no such model or run"),
+        (403, "the request comes from another site's page"),
+        (404, "no such model"),
         (408, "the body arrived too slowly"),
-        (409, "the model cannot do that"),
+        (409, "the model cannot read it"),
         (413, "the body or the image is too large"),
         (421, "not a host name of this server"),
         (422, "not an image that can be read"),
@@ -186,12 +182,8 @@ def create_app(
     limits: ServerLimits | None = None,
     token: str | None = None,
     hosts: Collection[str] | None = None,
-    shelf: Path | None = None,
 ) -> FastAPI:
-    """The application; it reads from startup to shutdown. `hosts` are the host names to answer under, None for any.
-
-    `shelf` is a folder of runs that clients with the token may load while the server runs.
-    """
+    """The application; it reads from startup to shutdown. `hosts` are the host names to answer under, None for any."""
     limits = limits or ServerLimits()
     metrics = Metrics()
     budget = ByteBudget(limits.max_held_bytes)
@@ -290,40 +282,6 @@ def create_app(
         events = (json.dumps(chunk) for chunk in _chunks(chat, name, transcripts))
         stream = (f"data: {event}\n\n" for event in (*events, "[DONE]"))
         return StreamingResponse(stream, media_type="text/event-stream")
-
-    @app.put("/v1/adapters/{name}", responses=_ERRORS)
-    async def load_adapter(name: str) -> dict[str, list[str]]:
-        """Load, or reload, the run of that name from the server's shelf; the answer lists all models."""
-        path = shelf_path(name)
-        try:
-            folder = adapter_folder(path)
-        except DsocrError as error:
-            raise RequestError(
-                404, "run_not_found", f"no finished run {name!r} on the shelf: {error.message}"
-            ) from None
-        await change_models(lambda: models.load(name, folder))
-        return {"models": models.names}
-
-    @app.delete("/v1/adapters/{name}", responses=_ERRORS)
-    async def unload_adapter(name: str) -> dict[str, list[str]]:
-        """Unload an adapter; the default cannot be unloaded."""
-        shelf_path(name)
-        await change_models(lambda: models.unload(name))
-        return {"models": models.names}
-
-    def shelf_path(name: str) -> Path:
-        if shelf is None or token is None:
-            raise RequestError(403, "models_are_fixed", "models can be changed only with --shelf and a token")
-        try:
-            return inside(shelf, name)
-        except DsocrError as error:
-            raise RequestError(404, "run_not_found", error.message) from None
-
-    async def change_models(change: Callable[[], None]) -> None:
-        try:
-            await asyncio.wrap_future(engine.call(change))
-        except DsocrError as error:
-            raise RequestError(409, "cannot_change", str(error)) from None
 
     @app.get("/v1/models", responses={status: _ERRORS[status] for status in (401, 403, 421)})
     async def list_models() -> dict[str, Any]:
