@@ -30,7 +30,7 @@ COMMANDS = [
     "evaluate moved",
     "evaluate moved --calibrate",
     "suggest run data -o queue",
-    "export run --merged data",
+    "export run -o data --form merged",
     "demo -o data",
     "train config.yaml --dry-run --set dataset=nowhere",
     "train config.yaml --set input.resolution=gundam",

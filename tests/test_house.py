@@ -110,6 +110,25 @@ def test_nothing_runs_foreign_code_or_guesses_an_encoding(module: Path) -> None:
     assert list(forbidden(module)) == []
 
 
+def texts_of_errors(module: Path) -> Iterator[tuple[int, str]]:
+    """The texts in calls that make an error, and those of variables with such texts."""
+    for node in ast.walk(parsed(module)):
+        targets = [ast.unparse(target).lower() for target in node.targets] if isinstance(node, ast.Assign) else []
+        is_error = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error")
+        if is_error or any("hint" in target or "message" in target for target in targets):
+            parts = [part for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            yield from ((part.lineno, part.value) for part in parts if isinstance(part.value, str))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix())
+def test_errors_name_options_as_the_caller_gave_them(module: Path) -> None:
+    """Write `option("overwrite")`: a caller in Python has no --overwrite. Options of other programs are theirs."""
+    of_others = re.compile(r"hf download|--local-dir|torchrun|accelerate launch|--nproc-per-node|--revision")
+    if part_of(module) not in {"cli", "server"}:
+        flags = [row for row in texts_of_errors(module) if re.search(r"(?<![\w-])--[a-z]", row[1])]
+        assert [row for row in flags if not of_others.search(row[1])] == []
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_recipe_loads_and_shows_its_command(path: Path) -> None:
     load_config(path)

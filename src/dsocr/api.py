@@ -325,12 +325,12 @@ def export(
     run: "StrPath | Run",
     output: StrPath,
     *,
-    form: ExportForm = "peft",
+    form: ExportForm | None = None,
     scale: float = 1.0,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Export":
-    """Export a run's adapter for PEFT or vLLM, or the base with the adapter merged in.
+    """Export a run's adapter for PEFT or vLLM, or the base with the adapter merged in; by default what was trained.
 
     `scale` multiplies the adapter's effect, up to 1. Writes a model card with the settings to read with.
     """
@@ -344,7 +344,9 @@ def export(
         require_readable_adapter(folder.adapter)
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.models.export import export_adapter, export_merged
+    from dsocr.models.trained import is_whole_network
 
+    form = form or ("merged" if is_whole_network(folder.adapter) else "peft")
     scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
     if form != "merged":
         return export_adapter(folder, target, form, scores=scores, scale=scale, overwrite=overwrite)

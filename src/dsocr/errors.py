@@ -11,16 +11,97 @@
 
 The command line prints them without a traceback and exits with 2; any other exception is a bug and keeps its
 traceback.
+
+A hint names options, settings and commands with `option`, `setting` and `command`, so that it reads as what the caller
+used: `overwrite=True` from Python, `--overwrite` on the command line.
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Self
 
 
 def typed(word: str | Path) -> str:
     """Return a word as it is typed in a command: in quotes if a shell would split it."""
     return str(word) if re.fullmatch(r"[\w./:\\=,@%+~-]+", str(word)) else f'"{word}"'
+
+
+_FLAGS: Mapping[str, str] = {"columns": "--column", "output": "-o", "repo": "--push"}
+"""Options whose name on the command line is not that of the parameter."""
+# Characters for private use, around what the command line and what Python calls the same thing.
+_FORMS = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
+
+
+def flag(name: str) -> str:
+    """Return the option of a parameter on the command line."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def option(name: str, value: object = True) -> str:
+    """Name an option of the called function in a message, with a value; `...` leaves the value out."""
+    return _forms(_typed_option(name, value), _written_option(name, value))
+
+
+def setting(key: str, value: object) -> str:
+    """Name a key of the configuration with its value in a message."""
+    section, _, name = key.rpartition(".")
+    written = _written_option(name, value)
+    if section:
+        written = f'{section}={{"{name}": {_written(value)}}}'
+    value = str(value).lower() if isinstance(value, bool) else value
+    return _forms(f"--set {typed(f'{key}={value}')}", written)
+
+
+def command(name: str, *arguments: object, **options: object) -> str:
+    """Name a command, or the public function that it calls, in a message."""
+    words = [typed(str(argument)) for argument in arguments]
+    words += [_typed_option(key, value) for key, value in options.items()]
+    written = [_written(argument) for argument in arguments]
+    written += [_written_option(key, value) for key, value in options.items()]
+    return _forms(f"`{' '.join(['dsocr', name, *words])}`", f"`dsocr.{name}({', '.join(written)})`")
+
+
+def _forms(on_command_line: str, in_python: str) -> str:
+    return f"\ue000{on_command_line}\ue001{in_python}\ue002"
+
+
+def _typed_option(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return flag(name) if value else flag(name).replace("--", "--no-", 1)
+    if isinstance(value, Mapping):
+        return " ".join(f"{flag(name)} {typed(f'{key}={part}')}" for key, part in value.items())
+    return flag(name) if value is ... else f"{flag(name)} {typed(str(value))}"
+
+
+def _written_option(name: str, value: object) -> str:
+    return f"{name}=" if value is ... else f"{name}={_written(value)}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(str(value), ensure_ascii=False) if isinstance(value, str | PathLike) else repr(value)
+
+
+class ErrorText(str):
+    """A message as a caller in Python reads it; `raw` has both forms of the options that it names."""
+
+    __slots__ = ("raw",)
+    raw: str
+
+    def __new__(cls, text: str) -> Self:  # noqa: D102
+        raw = text.raw if isinstance(text, ErrorText) else text
+        message = super().__new__(cls, _FORMS.sub(r"\2", raw))
+        message.raw = raw
+        return message
+
+
+def for_command_line(text: str) -> str:
+    """Return a message as the command line prints it."""
+    return _FORMS.sub(r"\1", text.raw if isinstance(text, ErrorText) else text)
 
 
 def first_few(names: Sequence[str], count: int = 3) -> str:
@@ -36,15 +117,17 @@ class DsocrError(Exception):
     """
 
     def __init__(self, message: str, *, code: str = "", where: object = None, hint: str | None = None) -> None:
-        self.message = message
+        self.message = ErrorText(message)
         self.code = code
         self.where = None if where is None else str(where)
-        self.hint = hint
-        super().__init__(message if self.where is None else f"{self.where}: {message}")
+        self.hint = None if hint is None else ErrorText(hint)
+        super().__init__(self.message if self.where is None else f"{self.where}: {self.message}")
 
     def render(self) -> str:
         """Return the text for the terminal: the message, then the hint on its own line."""
-        return f"error: {self}" + (f"\n  hint: {self.hint}" if self.hint else "")
+        place = "" if self.where is None else f"{self.where}: "
+        hint = f"\n  hint: {for_command_line(self.hint)}" if self.hint else ""
+        return f"error: {place}{for_command_line(self.message)}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions rebuild themselves from `args`; ours carry keywords, and worker processes must send them whole.

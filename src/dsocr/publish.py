@@ -19,7 +19,7 @@ import yaml
 from dsocr import __version__
 from dsocr.data.dataset import METADATA_FILE, Card, Dataset
 from dsocr.document import PackedImage
-from dsocr.errors import ConfigError, DataError
+from dsocr.errors import ConfigError, DataError, option
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
@@ -97,7 +97,7 @@ def push(
         hint = "the Hub's identifiers are in lower case, such as cc-by-4.0, cc0-1.0 or apache-2.0"
         raise ConfigError(f"{license!r} is no identifier of a licence", code="license-invalid", hint=hint)
     if license is None and not dry_run:
-        hint = "give --license cc-by-4.0 or another one; what the sources and the base allow is yours to find out"
+        hint = f"give {option('license', 'cc-by-4.0')}, or another that the sources and the base allow"
         raise ConfigError("nothing is published without a licence", code="license-missing", hint=hint)
     with tempfile.TemporaryDirectory(prefix="dsocr-push-") as folder:
         kind: Literal["model", "dataset"] = "dataset" if is_dataset(source) else "model"
@@ -114,7 +114,7 @@ def push(
         if dry_run:
             return publication
         if not confirm(publication):
-            hint = "give --yes, after looking at --dry-run"
+            hint = f"give {option('yes')}, after looking at {option('dry_run')}"
             raise ConfigError("nothing was sent", code="not-confirmed", hint=hint)
         upload(repo, kind, files, f"Upload with dsocr {__version__}", private=private)
     return replace(publication, is_sent=True)
@@ -134,7 +134,9 @@ def _model_files(run: RunFolder, repo: str, license: str | None, form: Form | No
         base = ReadingSettings.load(run.adapter).base
         if Path(base).is_dir():
             message = f"the adapter's base {base} is a folder of this machine"
-            raise ConfigError(message, code="base-not-public", hint="publish merged weights: --for merged")
+            raise ConfigError(
+                message, code="base-not-public", hint=f"publish merged weights: {option('form', 'merged')}"
+            )
         export_adapter(run, out, chosen, scores=scores)
     text = (out / _README).read_text(encoding="utf-8")
     (out / _README).write_text(_complete_card(text, repo, license, scores), encoding="utf-8", newline="\n")

@@ -15,7 +15,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, migrate_section, problems_in
-from dsocr.errors import RunError, typed
+from dsocr.errors import RunError, option, typed
 from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.io.files import rename
 from dsocr.text import TextPolicy
@@ -122,7 +122,7 @@ class RunFolder:
                 "is not finished: it has no trained weights yet", code="run-unfinished", where=path, hint=resume
             )
         if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
-            hint = f"copy {run.adapter.name}/ again from an intact copy, or train again with --overwrite"
+            hint = f"copy {run.adapter.name}/ again from an intact copy, or train again with {option('overwrite')}"
             raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=run.adapter, hint=hint)
         return run
 

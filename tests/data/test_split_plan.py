@@ -187,12 +187,12 @@ def test_impossible_plans_are_reported(options: dict[str, Any], code: str) -> No
         assign(TWENTY, **options)
 
 
-@pytest.mark.parametrize(("pages", "named"), [(2, "text"), (9, "page or text")])
+@pytest.mark.parametrize(("pages", "named"), [(2, "text"), (9, "page or --split-by text")])
 def test_units_with_enough_groups_are_named(pages: int, named: str) -> None:
     two = [replace(one, page=f"page {place % pages}") for place, one in enumerate(lines({"a": 9, "b": 9}))]
     with raises_code("too-few-groups") as error:
         assign(two, split_by="writer")
-    assert f"--split-by {named})" in str(error.value.hint)
+    assert f"--split-by {named})" in error.value.render()
 
 
 def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:

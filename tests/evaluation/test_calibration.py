@@ -211,4 +211,4 @@ def test_an_invalid_calibration_is_rejected(content: str, tmp_path: Path) -> Non
     (tmp_path / CALIBRATION).write_text(content, encoding="utf-8")
     with pytest.raises(RunError) as caught:
         Calibration.load(tmp_path)
-    assert "--calibrate" in str(caught.value.hint)
+    assert "--calibrate" in caught.value.render()

@@ -96,7 +96,7 @@ def test_a_table_that_is_not_utf8_is_read_in_the_encoding_that_is_named(run: Run
     (source / "lines.tsv").write_text(
         "image\ttext\n1.png\tЯ пришёл домой в 5 часов вечера, и никого не было\n2.png\t\n", encoding="cp1251"
     )
-    with pytest.raises(DataError, match="which --encoding cp1251 reads"):
+    with pytest.raises(DataError, match="cp1251"):
         queued(run, source, tmp_path / "queue")
     assert queued(run, source, tmp_path / "queue", encoding="cp1251").untranscribed == 1
 

@@ -23,23 +23,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def test_an_export_prints_its_result_and_the_next_command(run: RunFolder, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "merged"
-    code, said, _ = call("export", run.path, "--merged", out)
+    code, said, _ = call("export", run.path, "-o", out, "--form", "merged")
     assert code == 0
     assert f"merged model: {out}\n" in said
     assert f"next:    vllm serve {out} " in said
     assert (out / "model.safetensors").is_file()
 
-    code, said, err = call("export", run.path, "--merged", out)
+    code, said, err = call("export", run.path, "-o", out, "--form", "merged")
     assert (code, said, "--overwrite" in err) == (2, "", True)
-    code, said, err = call("export", run.path, "--merged", out, "--overwrite", "--quiet")
+    code, said, err = call("export", run.path, "-o", out, "--form", "merged", "--overwrite", "--quiet")
     assert (code, said, err) == (0, f"merged model: {out}\n", "")
 
 
-@pytest.mark.parametrize(("words", "form"), [([], "peft"), (["--for", "peft"], "peft"), (["--for", "vllm"], "vllm")])
+@pytest.mark.parametrize(("words", "form"), [([], "peft"), (["--form", "peft"], "peft"), (["--form", "vllm"], "vllm")])
 def test_an_adapter_is_exported_for_peft_by_default(
     words: list[str], form: str, run: RunFolder, tmp_path: Path, call: Call
 ) -> None:
-    code, said, _ = call("export", run.path, "--adapter", tmp_path / "out", *words)
+    code, said, _ = call("export", run.path, "-o", tmp_path / "out", *words)
     assert code == 0
     assert f"adapter: {tmp_path / 'out'}\n" in said
     assert ("--lora-modules letters=" in said) == (form == "vllm")
@@ -51,7 +51,7 @@ def test_the_model_card_shows_the_scorecard(run: RunFolder, tmp_path: Path, call
         for errors in (2, 1)
     )
     run.scorecard.write_text(to_json(make_scorecard("test", [base], [adapter]).to_dict()), encoding="utf-8")
-    code, _, err = call("export", run.path, "--adapter", tmp_path / "out")
+    code, _, err = call("export", run.path, "-o", tmp_path / "out")
     run.scorecard.unlink()
     assert code == 0, err
     assert "| CER | 50.00% | 25.00% |" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
     run: RunFolder, tmp_path: Path, call: Call
 ) -> None:
     out, whole = tmp_path / "out", read_adapter_config(run.adapter)
-    code, _, err = call("export", run.path, "--adapter", out, "--scale", "0.5")
+    code, _, err = call("export", run.path, "-o", out, "--scale", "0.5")
     assert code == 0, err
     assert read_adapter_config(out)["lora_alpha"] == whole["lora_alpha"] / 2
     assert "0.5" in (out / "README.md").read_text(encoding="utf-8")
@@ -75,15 +75,13 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
     ("words", "code"),
     [
         pytest.param("RUN", "option-missing", id="neither"),
-        pytest.param("RUN --merged a --adapter b", "option-missing", id="both"),
-        pytest.param("RUN --merged a --for vllm", "option-invalid", id="for"),
-        pytest.param("nowhere --merged a", "run-not-found", id="no run"),
-        pytest.param(". --merged a", "not-a-run", id="not a run"),
-        pytest.param("begun --merged a", "run-unfinished", id="no adapter yet"),
-        pytest.param("RUN --merged .", "target-occupied", id="not empty"),
-        pytest.param("RUN --merged BASE", "target-occupied", id="the base"),
-        pytest.param("RUN --merged BASE/merged", "target-overlaps-source", id="inside the base"),
-        pytest.param("RUN --adapter BASE/a", "target-overlaps-source", id="adapter inside the base"),
+        pytest.param("nowhere -o a --form merged", "run-not-found", id="no run"),
+        pytest.param(". -o a --form merged", "not-a-run", id="not a run"),
+        pytest.param("begun -o a --form merged", "run-unfinished", id="no adapter yet"),
+        pytest.param("RUN -o . --form merged", "target-occupied", id="not empty"),
+        pytest.param("RUN -o BASE --form merged", "target-occupied", id="the base"),
+        pytest.param("RUN -o BASE/merged --form merged", "target-overlaps-source", id="inside the base"),
+        pytest.param("RUN -o BASE/a", "target-overlaps-source", id="adapter inside the base"),
     ],
 )
 def test_a_mistake_is_an_error_and_writes_nothing(

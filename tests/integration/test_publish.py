@@ -234,6 +234,6 @@ def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_datase
     assert (code, out) == (0, "published: https://huggingface.co/me/letters\n")
     code, out, _ = call("export", small_dataset, "--push", "me/data", "--about", "language=rus", "--dry-run")
     assert (code, "train/metadata.jsonl" in out) == (0, True)
-    for wrong in (["--merged", "x"], ["--about", "language"]):
+    for wrong in (["-o", "x"], ["--about", "language"]):
         assert call(*push, "--license", "mit", "--yes", *wrong)[0] == 2
-    assert call("export", run.path, "--adapter", "x", "--license", "mit")[0] == 2
+    assert call("export", run.path, "-o", "x", "--license", "mit")[0] == 2

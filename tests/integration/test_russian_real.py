@@ -80,7 +80,7 @@ def test_the_recipe_makes_a_base_that_others_can_start_from(dataset: Path, tmp_p
     settings = [word for key, value in short.items() for word in ("--set", f"{key}={value}")]
     code, out, err = call("train", RECIPE, "--no-preflight", *settings)
     assert code == 0, out + err
-    code, out, err = call("export", tmp_path / "run", "--merged", tmp_path / "base")
+    code, out, err = call("export", tmp_path / "run", "-o", tmp_path / "base")
     assert code == 0, out + err
     draw_line(tmp_path / "line.png", "вдова")
     readings = [dsocr.load(source).read(tmp_path / "line.png").text for source in (tmp_path / "run", tmp_path / "base")]

@@ -69,7 +69,7 @@ def test_a_conversion_reads_the_encoding_that_its_refusal_names(
     arguments = ["convert", tmp_path / "s", "-o", tmp_path / "out", "--to", "tsv", "--format", "table"]
     code, _, err = call(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert "it looks like cp1251, which --encoding cp1251 reads" in err
+    assert "it looks like cp1251" in err
     assert call(monkeypatch, capsys, *arguments, "--encoding", "cp1251")[0] == 0
     (table,) = (tmp_path / "out").rglob("*.tsv")
     assert "Крестьяне пахали землю" in table.read_text(encoding="utf-8")
@@ -107,4 +107,4 @@ def test_a_named_encoding_is_forgotten_afterwards(tmp_path: Path) -> None:
         assert read_text(path) == RUSSIAN[0]
     with raises_code("not-utf8", "a.txt") as error:
         read_text(path)
-    assert "--encoding cp1251" in str(error.value)
+    assert "--encoding cp1251" in error.value.render()

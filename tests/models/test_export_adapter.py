@@ -103,7 +103,7 @@ def test_adapters_that_vllm_cannot_load_are_rejected(
     run = make_run(tmp_path / "run", bases["deepseek_ocr"], scope, variant=variant)
     with raises_code(code) as caught:
         export_adapter(run, tmp_path / "out", "vllm")
-    assert "--merged" in str(caught.value.hint)
+    assert "--form merged" in caught.value.render()
     assert not (tmp_path / "out").exists()
 
 

@@ -16,7 +16,7 @@ import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.errors import RunError
+from dsocr.errors import RunError, for_command_line
 from dsocr.images import open_image
 from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_inputs import DeepseekProcessor
@@ -202,12 +202,12 @@ def test_running_out_of_memory_fails_a_dry_run(
     found = dry_run(small_config, preflight=False)
     (error,) = found.errors
     assert error.name == name
-    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in error.fix
+    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in for_command_line(error.fix)
     assert found.plan is None or not found.plan.fits
 
 
 def settings_in(error: RunError) -> list[str]:
-    return re.findall(r"--set (\S+)", error.hint or "")
+    return re.findall(r"--set (\S+)", error.render())
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,9 @@ def test_other_errors_pass(small_config: RunConfig) -> None:
 
 def test_lighter_settings_end(small_config: RunConfig) -> None:
     smallest = changed(small_config, adapter={"r": 1}, training={"micro_batch_size": 1, "gradient_checkpointing": True})
-    assert re.findall(r"--set (\S+)", describe_lighter_settings(smallest)) == ["training.max_text_tokens=256"]
+    assert re.findall(r"--set (\S+)", for_command_line(describe_lighter_settings(smallest))) == [
+        "training.max_text_tokens=256"
+    ]
 
 
 def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:

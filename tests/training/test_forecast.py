@@ -112,7 +112,7 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
         pretended.forecast(other)
     with raises_code("other-settings") as refused:
         pretended.forecast(other, overwrite=True)
-    assert "dsocr train --overwrite" in (refused.value.hint or "")
+    assert "dsocr train --overwrite" in refused.value.render()
     assert len(pretended.trained) == 2
     pretended.forecast(other, overwrite=True, sizes=SIZES[:1])
     assert len(pretended.trained) == 3

@@ -26,16 +26,15 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @command(
     "Share",
-    "dsocr export runs/mine --merged models/mine",
+    "dsocr export runs/mine -o models/mine --form merged",
     "dsocr export runs/mine --push owner/name --license cc-by-4.0 --dry-run",
 )
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder; with --push also a dataset folder.")],
-    merged: Annotated[Path | None, typer.Option(help="Folder for the base with the adapter merged in.")] = None,
-    adapter: Annotated[Path | None, typer.Option(help="Folder for the adapter alone.")] = None,
-    for_: Annotated[
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write.")] = None,
+    form: Annotated[
         Literal["peft", "vllm", "merged"] | None,
-        typer.Option("--for", help="Program that loads the adapter, peft if not given; merged only with --push."),
+        typer.Option(help="The adapter for peft or vllm, or merged weights; peft, or merged if all were trained."),
     ] = None,
     scale: Annotated[float, typer.Option(min=0, max=1, help="Strength of the adapter in the export, up to 1.")] = 1.0,
     repo: Annotated[
@@ -56,28 +55,24 @@ def export(
     from dsocr.api import export
 
     if repo is not None:
-        if merged or adapter or scale != 1:
-            hint = "--for chooses what is published"
+        if output or scale != 1:
+            hint = "--form chooses what is published"
             raise ConfigError("--push writes no folder", code="option-invalid", hint=hint)
         quiet_libraries()
-        _push(Printer(quiet=quiet), run, repo, license, for_, about, private=private, dry_run=dry_run, yes=yes)
+        _push(Printer(quiet=quiet), run, repo, license, form, about, private=private, dry_run=dry_run, yes=yes)
         return
     if license or about or private or dry_run or yes:
         message = "--license, --about, --private, --dry-run and --yes go with --push"
         raise ConfigError(message, code="option-invalid")
-    out = merged or adapter
-    if out is None or (merged and adapter):
-        raise ConfigError("give either --merged FOLDER or --adapter FOLDER", code="option-missing")
-    if for_ is not None and (adapter is None or for_ == "merged"):
-        raise ConfigError("--for goes with --adapter", code="option-invalid", hint="--merged writes merged weights")
+    if output is None:
+        raise ConfigError("give -o FOLDER, or --push OWNER/NAME", code="option-missing")
     quiet_libraries()
     printer = Printer(quiet=quiet)
     with printer.progress("writing", "tensors") as progress:
-        form = "merged" if merged else for_ or "peft"
-        exported = export(run, out, form=form, scale=scale, overwrite=overwrite, progress=progress)
-    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
-    printer.message(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
-    printer.message(f"next:    {exported.serve_command(out) or 'the card says how to load it'}")
+        exported = export(run, output, form=form, scale=scale, overwrite=overwrite, progress=progress)
+    printer.result(f"{'merged model' if exported.form == 'merged' else 'adapter'}: {output}")
+    printer.message(f"card:    {output / 'README.md'}, with the prompt and settings to read with")
+    printer.message(f"next:    {exported.serve_command(output) or 'the card says how to load it'}")
 
 
 def _push(

@@ -132,7 +132,7 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
     if json:
         print_json(printer, result.to_dict())
         return 1 if result.errors else 0
-    printer.result(str(result))
+    printer.result(result.render())
     if result.plan is not None:
         _print_plan(printer, result.plan)
     if result.errors:

@@ -20,7 +20,7 @@ from dsocr.data.dataset import Dataset, check_output_folder
 from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
-from dsocr.errors import DataError, typed
+from dsocr.errors import DataError, option, typed
 from dsocr.formats import detect_format, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
@@ -80,7 +80,7 @@ def check_conversion_folder(output: Path, source: Path, *, overwrite: bool, kind
         check_output_folder(output, source, overwrite=False)
         return
     if not overwrite:
-        hint = f"{hint}, or add --overwrite"
+        hint = f"{hint}, or add {option('overwrite')}"
         raise DataError(f"the output is an existing {kind}", code="output-exists", where=output, hint=hint)
     known = {CONVERSION_FILE, *card.files}
     if foreign := [name for name in converted_files(output) if name not in known and not is_system_file(name)]:

@@ -16,7 +16,7 @@ from dsocr.config import RunConfig, problems_in
 from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
 from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, is_system_file, link_or_copy
 from dsocr.text import TextPolicy
@@ -166,7 +166,7 @@ class Dataset:
         folder = Path(folder)
         card = read_card(folder)
         if fold is not None and card.folds is None:
-            hint = "prepare it with --folds, or do not select a fold"
+            hint = f"prepare it with {option('folds', ...)}, or do not select a fold"
             raise DataError("the dataset has no folds", code="no-folds", where=folder, hint=hint)
         if fold is not None and not 1 <= fold <= (card.folds or 0):
             message = f"fold {fold} does not exist; the dataset has folds 1 to {card.folds}"
@@ -371,7 +371,7 @@ def check_output_folder(output: Path, source: Path, *, overwrite: bool) -> None:
         message = "the output folder is not empty and not a dataset"
         raise DataError(message, code="output-not-empty", where=output, hint=hint)
     if not overwrite:
-        hint = f"{hint}, or add --overwrite"
+        hint = f"{hint}, or add {option('overwrite')}"
         raise DataError("the output is an existing dataset", code="output-exists", where=output, hint=hint)
     if foreign := sorted({path.name for path in output.iterdir() if not _belongs_to_dataset(path)}):
         message = f"the dataset folder has other files too: {', '.join(foreign[:5])}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import find_objects, label, uniform_filter1d
 
 from dsocr.document import Box, Outline, Point, Region, bounds
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -82,7 +82,7 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
     outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
     outlines += [_sideways_outline(box, scale, size) for box in sideways]
     if not outlines:
-        hint = "draw them in the workbench or in eScriptorium, or let kraken find them (segmenter kraken)"
+        hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
         raise DataError("page has no lines that can be found", code="lines-missing", hint=hint)
     lines = []
     for number, block in enumerate(_order(outlines), start=1):

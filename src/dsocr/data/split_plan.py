@@ -23,7 +23,7 @@ from dsocr.data.splits import (
     split_of_fold,
 )
 from dsocr.document import Sample, Skipped, SkipReason, Split
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
 from dsocr.io.files import parse_split
@@ -331,8 +331,9 @@ class _Grouped:
         if count >= needed:
             return
         enough = self._units_with(needed)
-        fewer = "take fewer folds" if plan.folds else "leave splits out, e.g. --split 1/0/0"
-        hint = f"split by a smaller unit (--split-by {' or '.join(enough)}), or {fewer}" if enough else fewer
+        fewer = "take fewer folds" if plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
+        smaller = " or ".join(option("split_by", unit) for unit in enough)
+        hint = f"split by a smaller unit ({smaller}), or {fewer}" if enough else fewer
         kind = "folds" if plan.folds else "splits"
         message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
         raise DataError(message, code="too-few-groups", hint=hint)
@@ -441,5 +442,5 @@ class _Grouped:
 
 
 def _earlier_conflict(message: str, where: str | None = None) -> DataError:
-    hint = "use another seed or unit and no --like to draw all splits anew"
+    hint = f"use another seed or unit and no {option('like', ...)} to draw all splits anew"
     return DataError(message, code="earlier-split-conflict", where=where, hint=hint)

@@ -20,7 +20,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
 from dsocr.data.splits import assign_groups, parse_fractions
 from dsocr.document import Split
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.io.files import UniqueStems
 from dsocr.text import comparable
 
@@ -34,7 +34,7 @@ _NEIGHBOURS = 0.4
 _CHUNK = 1 << 16
 _MAX_LISTED = 5
 """Fonts listed in an error message."""
-_FEWER_SPLITS = "or use fewer splits, e.g. --split 1/0/0"
+_FEWER_SPLITS = f"or use fewer splits, e.g. {option('split', '1/0/0')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dsocr import __version__
 from dsocr.document import PackedImage
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.evaluation.metrics import (
     ErrorRate,
     describe_change,
@@ -347,7 +347,7 @@ def compare(
     `page_metrics.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
     """
     if len(systems) < 2:
-        hint = "give another one, such as an evaluated run, or --base to compare a run with its base"
+        hint = f"give another one, such as an evaluated run, or {option('base')} to compare a run with its base"
         raise DataError("there is only one system, and nothing to compare it with", code="one-system", hint=hint)
     if twice := [name for name, count in Counter(system.name for system in systems).items() if count > 1]:
         message = f"two systems are called {twice[0]!r}"

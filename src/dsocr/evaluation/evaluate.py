@@ -159,7 +159,7 @@ class GuardSet:
         try:
             dataset = Dataset.open(folder)
         except DataError as error:
-            message = f"guard.dataset: {error.message}"
+            message = f"guard.dataset: {error.message.raw}"
             raise DataError(message, code=error.code, where=error.where, hint=error.hint) from error
         splits = [Split(section.split)] if section.split else list(Split)
         every_sample = chain.from_iterable(dataset.samples(split) for split in splits)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, pool
 from dsocr.evaluation.statistics import INTERVAL_QUANTILES, LEVEL, Clusters, ClusterUnit, Floats, clusters_of
 
@@ -306,7 +306,9 @@ class Forecast:
         for point in points:
             if [line.id for line in point.scored] != [line.id for line in points[0].scored]:
                 message = f"trainings on {points[0].samples} and {point.samples} samples were scored on different lines"
-                raise DataError(message, code="lines-differ", hint="give --overwrite to score all of them again")
+                raise DataError(
+                    message, code="lines-differ", hint=f"give {option('overwrite')} to score all of them again"
+                )
         clusters, largest = clusters_of(points[-1].scored), points[-1].samples
         curve = _fit(points, clusters)
         # The held-out training was scored on the same lines, so their choice adds no uncertainty: all are one cluster.

@@ -18,7 +18,7 @@ import regex
 from numpy.typing import NDArray
 from rapidfuzz.distance import Indel, Levenshtein
 
-from dsocr.errors import DataError, first_few
+from dsocr.errors import DataError, first_few, option
 from dsocr.evaluation.metrics import ErrorRate, is_over_long
 from dsocr.evaluation.scores import LineScore, WriterStatus
 from dsocr.text import comparable, is_blank
@@ -223,7 +223,7 @@ def score_pages(pages: Mapping[str, WrittenPage], texts: Mapping[str, str]) -> l
     """
     if absent := [key for key in pages if key not in texts]:
         message = f"{len(absent)} of {len(pages)} pages have no text: {first_few(absent)}"
-        raise DataError(message, code="prediction-missing", hint="--missing empty counts them as empty")
+        raise DataError(message, code="prediction-missing", hint=f"{option('missing', 'empty')} counts them as empty")
     return [_score(page, texts[page.key]) for page in pages.values()]
 
 

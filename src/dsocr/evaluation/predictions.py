@@ -10,7 +10,7 @@ from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.splits import page_key
 from dsocr.document import PackedImage, Split
-from dsocr.errors import DataError, DsocrError, RunError, first_few, typed
+from dsocr.errors import DataError, DsocrError, RunError, command, first_few, option
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
@@ -59,7 +59,7 @@ def compare_paths(
     runs = {path: _EvaluatedRun.open(path) for _, path in named if RunFolder(path).config.is_file()}
     first = next(iter(runs.values()), None)
     if base and first is None:
-        raise DataError("--base needs a run folder whose base to compare with", code="no-run")
+        raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-run")
     has_files = any(path not in runs for _, path in named)
     opened = _open_dataset(dataset, first, required=has_files)
     split = split or (Split(first.card.split) if first else Split.TEST)
@@ -111,7 +111,9 @@ def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> li
         raise DataError("no two runs differ in seed alone", code="seeds-none", hint=hint)
     if clusters_of(systems[0].lines).unit == "line":
         message = "seeds cannot be pooled where fewer than five writers and five pages are known"
-        raise DataError(message, code="seeds-without-clusters", hint="name writers: prepare --writer")
+        raise DataError(
+            message, code="seeds-without-clusters", hint=f"prepare with {option('writer', ...)} to name writers"
+        )
     times = math.lcm(*(len(group) for group in groups.values()))
     pooled = []
     for group in groups.values():
@@ -147,10 +149,8 @@ class _EvaluatedRun:
 
         The content is the first run's, or with `check_dataset` what the dataset has now.
         """
-        hint = f"dsocr evaluate {typed(self.path.as_posix())}"
-        if dataset is not None:
-            hint += f" --dataset {dataset.folder.as_posix()}"
-        hint += f" --split {split}"
+        options = {} if dataset is None else {"dataset": dataset.folder.as_posix()}
+        hint = f"run {command('evaluate', self.path.as_posix(), **options, split=str(split))}"
         if self.card.split != split:
             message = f"was evaluated on the {self.card.split} split, not on {split}"
             raise RunError(message, code="other-split", where=self.path, hint=hint)
@@ -164,7 +164,7 @@ class _EvaluatedRun:
 
     def system(self, name: str, model: str) -> System:
         if model not in self.lines:
-            hint = f"dsocr evaluate {typed(self.path.as_posix())}, without --no-base"
+            hint = f"run {command('evaluate', self.path.as_posix())} without {option('base', False)}"
             raise RunError(f"was evaluated without its {model}", code="no-base", where=self.path, hint=hint)
         limit = self.card.settings.get("limit")
         notes = [f"run {self.path.as_posix()}, {MODEL_LABELS[model]}, scored {self.card.created_at}"]
@@ -177,7 +177,7 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
     if folder is not None:
         return Dataset.open(folder, fold=first.card.settings.get("fold") if first else None)
     if first is None:
-        hint = "name a dataset: --dataset FOLDER --split test"
+        hint = f"name a dataset and a split: {option('dataset', 'FOLDER')}, {option('split', 'test')}"
         raise DataError("there is nothing to score predictions against", code="no-dataset", hint=hint)
     try:
         return open_scored_dataset(RunFolder(first.path), first.card)
@@ -185,7 +185,9 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
         if not required:
             return None
         message = "its dataset has moved, so predictions cannot be scored"
-        raise DataError(message, code="no-dataset", where=first.path, hint="name it: --dataset FOLDER") from error
+        raise DataError(
+            message, code="no-dataset", where=first.path, hint=f"name it: {option('dataset', 'FOLDER')}"
+        ) from error
 
 
 def _score_file(

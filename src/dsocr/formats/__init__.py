@@ -9,7 +9,7 @@ from pathlib import Path
 from lxml import etree
 
 from dsocr.document import Line, Page, ProcessingStep
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.formats import (
     alto,
     coco,
@@ -71,7 +71,7 @@ def _require_xml(path: Path, image: Path | None) -> None:
 
 
 def _no_xml(where: str) -> DataError:
-    hint = "give --format page or --format alto for images"
+    hint = f"give {option('format', 'page')} or {option('format', 'alto')} for images"
     return DataError("is no ALTO or PAGE file that could be filled", code="xml-missing", where=where, hint=hint)
 
 
@@ -137,7 +137,11 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         known = ", ".join(format_.title for format_ in SOURCE_FORMATS.values())
         message = f"nothing in this folder can be read; looked for: {known}"
         problem = tables.explain_unknown_table(source)
-        hint = f"{problem}; {tables.COLUMNS_HINT}" if problem else "`dsocr prepare --formats` shows a command for each"
+        hint = (
+            f"{problem}; {tables.COLUMNS_HINT}"
+            if problem
+            else f"{option('format', ...)} names a format, and the guide lists them"
+        )
         if list_files(source, IMAGE_SUFFIXES):
             hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
         raise DataError(message, code="no-format-found", where=source, hint=hint)
@@ -179,7 +183,7 @@ def _default_output(out: Path, suffix: str, *, all_xml: bool) -> Format:
     if suffix in {"", ".xml"} and all_xml:
         return _FILLED
     if suffix == ".xml":
-        hint = "give --format page or --format alto"
+        hint = f"give {option('format', 'page')} or {option('format', 'alto')}"
         raise DataError("both PAGE and ALTO end in .xml", code="output-ambiguous", where=out, hint=hint)
     if suffix:
         message = f"is no kind of output: give a folder, or a file ending in {', '.join(_OUTPUT_BY_SUFFIX)}"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 
 INDEX = ".source.json"
 ORIGINAL = ".original"
@@ -156,4 +156,6 @@ def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:
             return folder, index
     message = f"is not a page of {'an IIIF manifest' if kind == 'iiif' else 'a METS file'}"
     hint = "give the manifest itself as the input" if kind == "iiif" else "give the METS file itself as the input"
-    raise DataError(message, code=f"{kind}-missing", where=image.name, hint=f"{hint}, or another --format")
+    raise DataError(
+        message, code=f"{kind}-missing", where=image.name, hint=f"{hint}, or another {option('format', ...)}"
+    )

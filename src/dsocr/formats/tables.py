@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, format_points, parse_points
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
@@ -38,7 +38,7 @@ USUAL_NAMES = {
 }
 """Role -> usual column names, the most usual first."""
 
-COLUMNS_HINT = "say which is which, e.g. --column image=scan --column text=words"
+COLUMNS_HINT = f"say which is which, e.g. {option('columns', {'image': 'scan', 'text': 'words'})}"
 
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
 _QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')

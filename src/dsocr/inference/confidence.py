@@ -19,7 +19,7 @@ from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from dsocr.config import problems_in
-from dsocr.errors import RunError
+from dsocr.errors import RunError, command
 from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json, write_atomically
 from dsocr.text import is_blank
@@ -46,7 +46,7 @@ class Scale:
 
 PLAIN = Scale()
 
-_FIT_AGAIN = "fit it again: dsocr evaluate RUN --calibrate"
+_FIT_AGAIN = f"fit it again: {command('evaluate', 'RUN', calibrate=True)}"
 
 QUANTILES = 20
 """Steps between the quantiles that a calibration keeps of its lines, from 0 to 100 %."""

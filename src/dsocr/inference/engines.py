@@ -32,7 +32,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__, errors
-from dsocr.errors import ConfigError, DsocrError, RunError
+from dsocr.errors import ConfigError, DsocrError, RunError, command, option
 from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
@@ -80,11 +80,10 @@ class RemoteEngine:
         if not self.address.startswith(("http://", "https://")):
             hint = "use an address like http://HOST:8000/v1, or ray"
             if self.address.lower() == "vllm":
-                hint = (
-                    "start vLLM and give its address: dsocr export RUN --merged DIR; vllm serve DIR "
-                    "--served-model-name mine; then --engine http://HOST:8000/v1 --engine-model mine"
-                )
-            message = f"Not the address of a server: --engine {self.address}"
+                engine = f"{option('engine', 'http://HOST:8000/v1')}, {option('engine_model', 'DIR')}"
+                export = command("export", "RUN", output="DIR", form="merged")
+                hint = f"start vLLM and give its address: {export}; `vllm serve DIR`; then {engine}"
+            message = f"Not the address of a server: {option('engine', self.address)}"
             raise ConfigError(message, code="engine-address", hint=hint)
 
     def job_settings(self) -> dict[str, str]:
@@ -285,7 +284,15 @@ class Actor:
             (rows,) = self._read([pages])
             return {"rows": rows}
         except DsocrError as error:
-            return {"error": [type(error).__name__, error.message, error.code, error.where, error.hint]}
+            return {
+                "error": [
+                    type(error).__name__,
+                    error.message.raw,
+                    error.code,
+                    error.where,
+                    error.hint and error.hint.raw,
+                ]
+            }
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -299,7 +306,8 @@ class Actor:
             hint = "install the same version on all machines"
             raise RunError(message, code="cluster-version", where=machine, hint=hint)
         if attempt > _MAX_ATTEMPTS:
-            hint = "everything else is kept: remove the page that causes it, or lower --actors if memory runs out"
+            lower = f"lower {option('actors', ...)} if memory runs out"
+            hint = f"everything else is kept: remove the page that causes it, or {lower}"
             message = f"{_MAX_ATTEMPTS} processes died while reading these pages"
             where = ", ".join(page.id for page in pages[:3]) + (f" and {len(pages) - 3} more" if len(pages) > 3 else "")
             raise RunError(message, code="cluster-actors-died", where=where, hint=hint)
@@ -341,7 +349,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.actors is not None and self.actors < 1:
-            raise ConfigError(f"--actors must be at least 1, not {self.actors}", code="cluster-actors")
+            raise ConfigError(f"{option('actors', ...)} must be at least 1, not {self.actors}", code="cluster-actors")
         _import_ray()
 
     def job_settings(self) -> dict[str, str]:
@@ -398,7 +406,7 @@ def plan_actors(machines: Sequence[Mapping[str, float]], requested: int | None) 
     cpus, cards = (int(sum(machine.get(name, 0) for machine in machines)) for name in ("CPU", "GPU"))
     actors = requested or cards or len(machines)
     if actors > cpus:
-        message = f"--actors {actors} needs as many processors, and the cluster has {cpus}"
+        message = f"{option('actors', actors)} needs as many processors, and the cluster has {cpus}"
         raise ConfigError(message, code="cluster-actors")
     if cards:
         return actors, {"num_cpus": 1, "num_gpus": 1 / math.ceil(actors / cards)}
@@ -422,7 +430,9 @@ def _import_ray() -> Any:
         import_module("ray.data")
     except ImportError as error:
         hint = 'pip install "dsocr-hw[ray]", on every machine of the cluster'
-        raise ConfigError("--engine ray needs Ray, which is not installed", code="ray-missing", hint=hint) from error
+        raise ConfigError(
+            f"{option('engine', 'ray')} needs Ray, which is not installed", code="ray-missing", hint=hint
+        ) from error
     return ray
 
 
@@ -443,7 +453,7 @@ def _connection() -> Iterator[Any]:
     except ray.exceptions.RayTaskError:
         raise  # a bug in an actor, which needs its traceback
     except ray.exceptions.RayError as error:
-        hint = "finished pages are kept: run the same command again, with or without --engine ray"
+        hint = f"finished pages are kept: run the same again, with or without {option('engine', 'ray')}"
         # The last line is the error itself, those before it are Ray's traceback.
         message = f"The Ray cluster failed: {str(error).strip().splitlines()[-1]}"
         raise RunError(message, code="cluster-failed", hint=hint) from error

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from dsocr.document import Box, Outline, Sample, Split
-from dsocr.errors import DataError, first_few
+from dsocr.errors import DataError, first_few, option
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
@@ -115,7 +115,8 @@ def _find_column(path: Path, header: Sequence[str], role: str, columns: Mapping[
     found = next((by_lower[name] for name in candidates if name in by_lower), None)
     if found is None:
         wanted = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
-        message, hint = f"there is no {wanted}; the columns are: {', '.join(header)}", f"name it: --column {role}=NAME"
+        message = f"there is no {wanted}; the columns are: {', '.join(header)}"
+        hint = f"name it: {option('columns', f'{role}=NAME')}"
         raise DataError(message, code="column-missing", where=path, hint=hint)
     return found
 
@@ -202,7 +203,7 @@ def match(
     absent = [sample.id for sample in samples if sample.id not in by_sample]
     if absent and missing == "error":
         message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {first_few(absent, 5)}"
-        hint = "--missing empty counts them as empty predictions"
+        hint = f"{option('missing', 'empty')} counts them as empty predictions"
         raise DataError(message, code="prediction-missing", where=file.path, hint=hint)
     decoded = {id_: clean_text(found.text) for id_, found in by_sample.items()}
     texts = {id_: MatchedText(policy.apply(decoded[id_]), found.truncated) for id_, found in by_sample.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from dsocr import __version__
 from dsocr.document import Page, ProcessingStep, Unit
-from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
@@ -61,7 +61,7 @@ class Target:
         if self.is_folder and not any(self.out.iterdir()):
             return
         if not overwrite:
-            hint = f"{_OTHER_NAME}, or give --overwrite"
+            hint = f"{_OTHER_NAME}, or give {option('overwrite')}"
             raise DataError("Output exists already", code="output-exists", where=self.out, hint=hint)
         if self.is_folder and (foreign := _foreign_files(self.out)):
             message = f"Folder holds files that are not a transcription's: {', '.join(foreign[:5])}"
@@ -243,7 +243,9 @@ def transcribe(
     `progress` is called with the numbers of pages done and in total.
     """
     if second and engine is not None:
-        raise ConfigError("a second reader reads in this process", code="option-invalid", hint="leave --engine out")
+        raise ConfigError(
+            "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
+        )
     if review is not None:
         _validate_review(review, out, overwrite=overwrite)
     recover(out)
@@ -350,7 +352,7 @@ def _validate_review(review: Path, out: Path, *, overwrite: bool) -> None:
         message = "The review list cannot be inside the output"
         raise DataError(message, code="review-inside-output", where=review, hint="give a file beside it")
     if review.exists() and not overwrite:
-        hint = f"{_OTHER_NAME}, or give --overwrite"
+        hint = f"{_OTHER_NAME}, or give {option('overwrite')}"
         raise DataError("Review list exists already", code="output-exists", where=review, hint=hint)
 
 

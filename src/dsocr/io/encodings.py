@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.io.budget import MB, Budget
 
 EIGHT_BIT = ("cp1251", "koi8-r", "cp866", "cp1252")
@@ -106,8 +106,8 @@ def _decode(data: bytes, path: Path) -> str:
     if encoding is None:
         message, hint = f"the file is not UTF-8: {problem}", "save it as UTF-8"
         if likely := likely_encoding(data):
-            message = f"{message}; it looks like {likely}, which --encoding {likely} reads"
-            hint = f"add --encoding {likely} to the command, or save the file as UTF-8"
+            message = f"{message}; it looks like {likely}, which the option encoding names"
+            hint = f"add {option('encoding', likely)}, or save the file as UTF-8"
         raise DataError(message, code="not-utf8", where=path, hint=hint)
     try:
         return data.decode(encoding).removeprefix("\ufeff")

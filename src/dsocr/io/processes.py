@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 import psutil
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def _explain_broken_pool() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        hint = "it may have run out of memory: use fewer workers (--workers 1 shows which image it is)"
+        hint = f"it may have run out of memory: use fewer workers ({option('workers', 1)} shows which image it is)"
         raise DataError("a worker process died", code="worker-died", hint=hint) from error
 
 

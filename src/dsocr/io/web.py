@@ -20,7 +20,7 @@ from typing import Any, Self
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from dsocr import __version__
-from dsocr.errors import ConfigError, DataError
+from dsocr.errors import ConfigError, DataError, option
 
 _AGENT = f"dsocr/{__version__}"
 _REDIRECTS = 5
@@ -81,7 +81,9 @@ class FetchOptions:
             number = values.get(name)
             if kind is None or (isinstance(number, int | float) and not 0 <= number < 1e9):
                 hint = f"the settings are: {', '.join(f'{one}={_shown(kinds[one]())}' for one in kinds)}"
-                raise ConfigError(f"--fetch {setting!r} is not a setting", code="option-invalid", hint=hint)
+                raise ConfigError(
+                    f"{option('fetch', ...)} has no setting {setting!r}", code="option-invalid", hint=hint
+                )
         return replace(cls(), **values)  # type: ignore[arg-type]
 
 

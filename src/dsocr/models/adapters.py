@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from transformers import PreTrainedModel
 
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError, ModelError, command
 from dsocr.models.family import family_of, named_target_modules
 
 WEIGHTS = "adapter_model.safetensors"
@@ -132,7 +132,7 @@ def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
             "Adapters of routed experts cannot be loaded beside others",
             code="experts-unsupported",
             where=folder,
-            hint="serve it alone, or merge it with `dsocr export --merged`",
+            hint=f"serve it alone, or merge it with {command('export', 'RUN', output='FOLDER', form='merged')}",
         )
     try:
         model.add_adapter(name, config)

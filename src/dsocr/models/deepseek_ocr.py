@@ -70,7 +70,7 @@ _GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 
 _BASE_NOTE = (
     "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
-    "`dsocr export RUN --merged FOLDER --scale 0` writes the base without it: serve that folder instead."
+    "`dsocr export RUN -o FOLDER --form merged --scale 0` writes the base without it: serve that folder instead."
 )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError, ModelError, option
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import rename
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
@@ -218,7 +218,7 @@ def _export_network(export: Export, run: RunFolder, out: Path) -> Export:
     """Copy the files of a network all of whose weights were trained. Raises ConfigError for a scale below 1."""
     if export.scale != 1:
         message = "All weights of this network were trained, so there is no adapter to scale"
-        raise ConfigError(message, code="scale-without-adapter", hint="leave out --scale")
+        raise ConfigError(message, code="scale-without-adapter", hint=f"leave out {option('scale', ...)}")
     with writing_folder(out) as draft:
         for file in sorted(run.adapter.iterdir()):
             if file.name in {SINGLE, CALIBRATION} or is_plain(file):
@@ -249,7 +249,7 @@ def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:
     (draft / CARD).write_text(model_card(export, Path(out.resolve().name)), encoding="utf-8", newline="\n")
 
 
-_MERGE = "use --merged to export merged weights instead"
+_MERGE = f"use {option('form', 'merged')} to export merged weights instead"
 
 # vLLM takes the checkpoint's own names and maps `model.layers.` to where its decoder lies.
 _IN_VLLM = re.compile(
@@ -276,7 +276,7 @@ def export_adapter(
     require_free_target(out, overwrite=overwrite)
     if is_whole_network(run.adapter):
         message = "All weights of this network were trained, so there is no adapter to export"
-        raise ConfigError(message, code="export-without-adapter", hint="use --merged")
+        raise ConfigError(message, code="export-without-adapter", hint=f"use {option('form', 'merged')}")
     export = Export.of_run(form, run, scores, scale)
     folder = _local_base(export.settings)
     require_separate(out, [run.adapter, *([folder] if folder else [])])

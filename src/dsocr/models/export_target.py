@@ -6,7 +6,7 @@ Needs no torch, so that an unsuitable folder can be reported at once.
 from collections.abc import Iterable
 from pathlib import Path
 
-from dsocr.errors import ConfigError
+from dsocr.errors import ConfigError, option
 
 CARD = "README.md"
 
@@ -27,7 +27,7 @@ def require_free_target(out: Path, *, overwrite: bool) -> None:
             "Folder is not empty and not an export", code="target-occupied", where=out, hint=_OTHER_FOLDER
         )
     if present and not overwrite:
-        hint = f"{_OTHER_FOLDER}, or give --overwrite"
+        hint = f"{_OTHER_FOLDER}, or give {option('overwrite')}"
         raise ConfigError("Folder holds an export already", code="target-exists", where=out, hint=hint)
     if other := sorted(path.name for path in out.iterdir() if not (is_plain(path) or path.suffix == ".safetensors")):
         message = f"Folder holds files that are not an export's: {', '.join(other[:5])}"

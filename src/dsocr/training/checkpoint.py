@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from dsocr.errors import RunError
+from dsocr.errors import RunError, option
 from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
 from dsocr.io.files import rename
 from dsocr.models.trained import trained_files
@@ -78,7 +78,7 @@ def read_state(path: Path) -> dict[str, Any]:
             f"Unsupported checkpoint format {state.get('format', 1)} (this release reads {FORMAT})",
             code="checkpoint-format",
             where=path,
-            hint="resume with the release that began the run, or start again with --overwrite",
+            hint=f"resume with the release that began the run, or start again with {option('overwrite')}",
         )
     return state
 
@@ -122,7 +122,7 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path |
         return path
     if faults:
         shown = "".join(f"\n  {path.name}: {fault.message}" for path, fault in faults)
-        hint = "restore the files from a backup, or start again with --overwrite"
+        hint = f"restore the files from a backup, or start again with {option('overwrite')}"
         raise RunError(f"no checkpoint is intact{shown}", code="no-intact-checkpoint", where=folder, hint=hint)
     return None
 

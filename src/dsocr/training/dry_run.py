@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line, typed
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import frozen_towers
@@ -139,10 +139,14 @@ class DryRun:
         return errors(self.checks)
 
     def __str__(self) -> str:
+        return self.render(str)
+
+    def render(self, form: Callable[[str], str] = for_command_line) -> str:
+        """Return the checks as lines, whose remedies name options as typed in a command."""
         lines = []
         for check in self.checks:
             lines.append(f"{check.verdict:<8} {check.name}: {check.message}")
-            lines += [f"{'':<9}-> {check.fix}"] if check.fix else []
+            lines += [f"{'':<9}-> {form(check.fix)}"] if check.fix else []
             lines += [f"{'':<11}{detail}" for detail in check.details]
         return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.fix import copy_with_folds
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
@@ -40,7 +40,7 @@ _STEP_COST = 3
 _CHECKPOINT_STEPS = 25
 """Steps between checkpoints: what a killed command loses at most."""
 _LINE = TypeAdapter(LineScore)
-_HINT = "give --overwrite to train all folds again, or name another folder"
+_HINT = f"give {option('overwrite')} to train all folds again, or name another folder"
 
 Rows = list[dict[str, Any]]
 """What was read of the lines of a fold, as JSON values, in their order."""

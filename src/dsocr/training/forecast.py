@@ -19,7 +19,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, RunError
+from dsocr.errors import ConfigError, RunError, command, option, setting
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
@@ -35,8 +35,10 @@ from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _MIN_SAMPLES = 4
-_HINT_OVERWRITE = "give --overwrite to train it again"
-_HINT_OTHER = "train it again with `dsocr train --overwrite`, or name another folder with --set output=..."
+_HINT_OVERWRITE = f"give {option('overwrite')} to train it again"
+_HINT_OTHER = (
+    f"train it again with {command('train', overwrite=True)}, or name another folder with {setting('output', '...')}"
+)
 
 ForecastProgress = Callable[[int, int, str], None]
 """Called with the steps done and the steps of all trainings, and a note on the current one."""
@@ -129,7 +131,7 @@ def _plan_runs(config: RunConfig, count: int, sizes: Sequence[float], *, overwri
         raise ConfigError(
             f"the smallest size is {counts[0]} of {count} samples: too few to learn from",
             code="forecast-sizes",
-            hint=f"give --sizes from {_MIN_SAMPLES / count:.2g} on",
+            hint=f"give {option('sizes', ...)} from {_MIN_SAMPLES / count:.2g} on",
         )
     for samples in counts:
         planned = config if samples == count else _with_samples(config, samples)

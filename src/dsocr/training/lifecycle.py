@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
-from dsocr.errors import RunError
+from dsocr.errors import RunError, command, option, setting
 from dsocr.io.files import rename
 from dsocr.models.base_folder import find_base, find_base_metadata
 from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json, write_atomically
@@ -124,7 +124,7 @@ def require_trainable(run: RunFolder, *, overwrite: bool) -> None:
     if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", code="not-a-run", where=run.path, hint=hint)
     if run.adapter.is_dir() and not overwrite:
-        hint = "name another folder with --set output=..., or give --overwrite"
+        hint = f"name another folder with {setting('output', '...')}, or give {option('overwrite')}"
         raise RunError("holds a finished run", code="run-finished", where=run.path, hint=hint)
 
 
@@ -140,7 +140,7 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
             f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
             code="other-settings",
             where=run.path,
-            hint=f"resume it with `{run.resume_command}`, or give --overwrite",
+            hint=f"resume it with {command('train', run.config.as_posix())}, or give {option('overwrite')}",
         )
 
 
@@ -183,7 +183,7 @@ def is_trained(config: RunConfig) -> bool:
         trained_on = None
     if trained_on != Dataset.open(config.dataset, fold=config.fold).card.hashes:
         message = f"was trained on an earlier state of {config.dataset}"
-        raise RunError(message, code="other-dataset", where=run.path, hint="give --overwrite")
+        raise RunError(message, code="other-dataset", where=run.path, hint=f"give {option('overwrite')}")
     return run.adapter.is_dir()
 
 

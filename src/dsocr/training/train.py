@@ -18,7 +18,7 @@ from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
+from dsocr.errors import ConfigError, DataError, Interrupted, RunError, setting, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
 from dsocr.inference.confidence import Calibration
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
@@ -584,13 +584,13 @@ def describe_lighter_settings(config: RunConfig) -> str:
     smaller = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
     sizes = [choose_dtype(precision, device).itemsize for precision in ("auto", training.precision)]
     options = [
-        (f"training.micro_batch_size={max(smaller, default=1)}", bool(smaller)),
-        ("training.gradient_checkpointing=true", not training.gradient_checkpointing),
-        ("training.precision=auto", sizes[0] < sizes[1]),
-        ("training.attention=sdpa", training.attention != "sdpa"),
-        ("adapter.target_modules=decoder", config.adapter.target_modules != "decoder"),
-        (f"adapter.r={config.adapter.r // 2}", config.adapter.r > 1),
-        (f"training.max_text_tokens={max(training.max_text_tokens // 2, 1)}", True),
+        ("training.micro_batch_size", max(smaller, default=1), bool(smaller)),
+        ("training.gradient_checkpointing", True, not training.gradient_checkpointing),
+        ("training.precision", "auto", sizes[0] < sizes[1]),
+        ("training.attention", "sdpa", training.attention != "sdpa"),
+        ("adapter.target_modules", "decoder", config.adapter.target_modules != "decoder"),
+        ("adapter.r", config.adapter.r // 2, config.adapter.r > 1),
+        ("training.max_text_tokens", max(training.max_text_tokens // 2, 1), True),
     ]
-    lighter = [f"--set {setting}" for setting, applies in options if applies]
+    lighter = [setting(key, value) for key, value, applies in options if applies]
     return f"{' '.join(lighter[:3])} or a smaller input.resolution"

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
 
-from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.models.family import IGNORED
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import rng_state, set_rng_state
@@ -270,7 +270,8 @@ class Trainer:
                 f"loss or gradient was not finite in {MAX_NONFINITE_STEPS} consecutive steps, the last one step"
                 f" {self.state.step + 1} with learning rate {self._learning_rate:.2g}"
             )
-            hint = "lower training.learning_rate or set training.precision=fp32, and start again with --overwrite"
+            again = f"start again with {option('overwrite')}"
+            hint = f"lower training.learning_rate or set training.precision=fp32, and {again}"
             raise RunError(message, code="loss-not-finite", hint=hint)
 
     def _current_learning_rate(self) -> float:
@@ -282,7 +283,7 @@ class Trainer:
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not bool(torch.stack([torch.isfinite(parameter).all() for parameter in trained]).all()):
             message = f"trained weights are not finite after step {self.state.step}"
-            hint = "lower training.learning_rate, and start again with --overwrite"
+            hint = f"lower training.learning_rate, and start again with {option('overwrite')}"
             raise RunError(message, code="weights-not-finite", hint=hint)
 
     def log(self) -> None:

@@ -27,7 +27,7 @@ import yaml
 from dsocr.config import RunConfig, config_keys, expand_keys, load_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
-from dsocr.errors import ConfigError, DsocrError, RunError
+from dsocr.errors import ConfigError, DsocrError, RunError, command, option, setting
 from dsocr.evaluation.report.result_pages import write_tuning
 from dsocr.evaluation.tuning import Trial, TuneResult, Value
 from dsocr.io.processes import available_cores, rank_and_count, worker_processes
@@ -185,7 +185,9 @@ def tune(
         message = "Searching settings needs Optuna"
         raise ConfigError(message, code="optuna-missing", hint="pip install 'dsocr-hw[tune]'")
     if rank_and_count()[1] > 1:
-        hint = "start `dsocr tune` itself, without torchrun; --workers trains several trials at once"
+        hint = (
+            f"start {command('tune')} itself, without torchrun; {option('workers', ...)} trains several trials at once"
+        )
         raise ConfigError("a search trains each trial in one process", code="launch-unsupported", hint=hint)
     dataset = Dataset.open(config.dataset, fold=config.fold)
     if not dataset.samples(Split.VALIDATION):
@@ -195,7 +197,9 @@ def tune(
     config = pin_base(config, None)
     ranges = tuple(SearchRange.parse(text) for text in search) or tuple(default_ranges(config))
     if len({one.key for one in ranges}) < len(ranges):
-        raise ConfigError("A setting is searched twice", code="tune-range", hint="give --search once for each")
+        raise ConfigError(
+            "A setting is searched twice", code="tune-range", hint=f"give {option('search', ...)} once for each"
+        )
     folder = RunFolder(config.output).tune
     about = {
         "config": config.model_dump(mode="json"),
@@ -270,7 +274,7 @@ def _open_folder(folder: Path, about: dict[str, Any], *, overwrite: bool) -> lis
         known = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if other := [name for name, value in about.items() if known.get(name) != value]:
             message = f"Folder has a search with another {', another '.join(other)}"
-            hint = "give --overwrite, or another output with --set output=..."
+            hint = f"give {option('overwrite')}, or another output with {setting('output', '...')}"
             raise RunError(message, code="tune-other-search", where=folder, hint=hint)
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / _ABOUT).is_file():

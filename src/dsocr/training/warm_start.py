@@ -12,7 +12,7 @@ from typing import Any
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, image_hash, training_images
 from dsocr.document import Split
-from dsocr.errors import ConfigError, DsocrError, typed
+from dsocr.errors import ConfigError, DsocrError, command, setting
 from dsocr.io.atomic import hash_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.family import recognize, trains_all_weights
@@ -41,7 +41,8 @@ def find_initial_adapter(config: RunConfig) -> Path | None:
             hint=f"leave it out, and set `base: {start.as_posix()}` to continue from that run's network",
         )
     settings = ReadingSettings.load(run.adapter)
-    merge = f"merge it with `dsocr export {typed(start.as_posix())} --merged -o FOLDER`, and set `base: FOLDER`"
+    merged = command("export", start.as_posix(), output="FOLDER", form="merged")
+    merge = f"merge it with {merged}, and set `base: FOLDER`"
     if not _is_same_base(settings, config):
         revision = f" at {settings.base_revision}" if settings.base_revision else ""
         raise ConfigError(
@@ -75,7 +76,7 @@ def _require_same_shape(
         remedies["target_modules"] = target_modules_of(saved)
     if remedies:
         differences = ", ".join(f"{name} {value}, not {getattr(wanted, name)}" for name, value in remedies.items())
-        settings = " ".join(f"--set {typed(f'adapter.{name}={value}')}" for name, value in remedies.items())
+        settings = " ".join(setting(f"adapter.{name}", value) for name, value in remedies.items())
         raise ConfigError(
             f"adapter.init_from: the adapter has {differences}",
             code="init-from-shape",

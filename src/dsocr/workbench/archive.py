@@ -12,7 +12,7 @@ from PIL import Image
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns, open_source
 from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
-from dsocr.errors import DataError, typed
+from dsocr.errors import DataError, option, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.tables import read_rows
@@ -120,7 +120,7 @@ def open_archive(
     """
     known = store.setting(_SOURCE)
     if known is not None and known != source.resolve().name:
-        hint = "name another folder with --work"
+        hint = f"name another folder with {option('work', ...)}"
         message = f"holds the corrections of {known}, not of {source.name}"
         raise DataError(message, code="other-source", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.workbench.outline_editing import dump_outline, load_outline
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, split_line
 
@@ -493,7 +493,7 @@ def _with_text(line: StoredLine, text: str | None) -> StoredLine:
 
 
 def _write_error(path: Path, error: Exception) -> DataError:
-    hint = "check for a full disk, a read-only folder or a network drive; --work names another folder"
+    hint = f"check for a full disk, a read-only folder or a network drive; {option('work', ...)} names another folder"
     return DataError(f"corrections cannot be written: {error}", code="corrections-not-writable", where=path, hint=hint)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsocr.errors import DataError, typed
+from dsocr.errors import DataError, option, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
 from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
@@ -326,7 +326,8 @@ def write_report(
     path = out or (run.report.with_suffix(".md") if markdown else run.report)
     suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
     if path.suffix.lower() not in suffixes or path.is_dir():
-        what = "A Markdown report is a .md file" if markdown else "A report is a .html file (.md with --markdown)"
+        what = f"A report is a .html file (.md with {option('markdown')})"
+        what = "A Markdown report is a .md file" if markdown else what
         raise DataError(what, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
     require_output_folder(path)
     contents = gather_contents(run, dataset)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
@@ -39,7 +39,7 @@ _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 def require_free(out: Path, *, overwrite: bool) -> None:
     """Raise DataError if `out` exists and may not be replaced; a folder may be only if a comparison wrote it."""
     if out.exists() and not overwrite:
-        hint = "choose another place, or give --overwrite"
+        hint = f"choose another place, or give {option('overwrite')}"
         raise DataError("already exists", code="output-exists", where=out, hint=hint)
     if out.is_dir() and not (out / NUMBERS).is_file():
         message = "is a folder that no comparison wrote"
