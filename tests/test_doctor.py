@@ -67,7 +67,7 @@ def test_a_package_is_checked_against_the_required_version(
     requirement: str, installed: str | None, state: str, found: str, asked: Ask
 ) -> None:
     *_, fact = asked(requirement, installed)
-    assert (fact.state, fact.found) == (state, found)
+    assert (fact.state, fact.message) == (state, found)
     assert fact.fatal == (state == "missing")
     hint = "pytorch.org" if fact.name == "torch" else f'python -m pip install "{requirement}"'
     assert hint in (fact.hint or "") if fact.fatal else fact.hint is None
@@ -83,9 +83,9 @@ def test_python_and_an_installation_behind_its_source_are_reported(monkeypatch: 
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
     monkeypatch.setattr(doctor, "__version__", "99.0")
     own, python = (only(doctor.packages(), name) for name in ("dsocr", "Python"))
-    assert (python.found, python.fatal) == ("3.10.4 is too old: needs >=3.11", True)
+    assert (python.message, python.fatal) == ("3.10.4 is too old: needs >=3.11", True)
     assert own.state == "warning"
-    assert f"installed as {metadata.version('dsocr-hw')}" in own.found
+    assert f"installed as {metadata.version('dsocr-hw')}" in own.message
     monkeypatch.setattr(doctor, "DISTRIBUTION", "dsocr-hw-of-nobody")
     (fact,) = doctor.packages()
     assert (fact.name, fact.state, fact.fatal) == ("dsocr", "warning", False)
@@ -98,7 +98,7 @@ Usage = namedtuple("Usage", "total used free")
 def test_little_disk_is_a_warning(free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 10**12 - free, free))
     (fact,) = doctor.disk(tmp_path)
-    assert (fact.state, fact.found, fact.fatal) == (state, f"10.0 GB free in {tmp_path}", False)
+    assert (fact.state, fact.message, fact.fatal) == (state, f"10.0 GB free in {tmp_path}", False)
     assert ("6.7 GB" in (fact.hint or "")) == (state == "warning")
 
 
@@ -129,7 +129,7 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     make_gpu(monkeypatch, capability=(7, 5))
     (fact,) = doctor.accelerators()
     assert fact.state == "warning"
-    assert fact.found.endswith("compute capability 7.5, no native bf16")
+    assert fact.message.endswith("compute capability 7.5, no native bf16")
     assert "training.precision" in (fact.hint or "")
 
 
@@ -142,7 +142,7 @@ def test_a_card_that_does_not_answer_hides_nothing_else(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     cuda, mps = doctor.accelerators()
     assert cuda.state == "warning"
-    assert cuda.found == "does not respond: CUDA error: all devices are busy"
+    assert cuda.message == "does not respond: CUDA error: all devices are busy"
     assert (mps.name, mps.state) == ("MPS", "ok")
 
 
@@ -170,7 +170,7 @@ def test_no_card_is_a_warning_with_its_reason(
     monkeypatch.setattr(torch.version, "hip", None)
     (fact,) = doctor.accelerators()
     assert (fact.name, fact.state, fact.fatal) == ("GPU", "warning", False)
-    assert fact.found.endswith(found)
+    assert fact.message.endswith(found)
     assert hint in (fact.hint or "")
 
 
@@ -202,7 +202,7 @@ def test_a_cached_base_is_found_at_any_revision(tmp_path: Path) -> None:
     facts = doctor.cached_bases(tmp_path)
     assert [fact.name for fact in facts] == [base.name for base in published_bases() if "/" in base.name]
     assert only(facts, BASE).state == "ok"
-    assert "2c968b4" in only(facts, BASE).found
+    assert "2c968b4" in only(facts, BASE).message
     assert {fact.state for fact in facts if fact.name != BASE} == {"missing"}
     assert not any(fact.fatal for fact in facts)
 
@@ -212,7 +212,7 @@ def test_half_a_download_is_not_a_base(name: str, tmp_path: Path) -> None:
     put_base(tmp_path, leave_out=name)
     fact = only(doctor.cached_bases(tmp_path), BASE)
     assert (fact.state, fact.fatal, fact.hint) == ("warning", False, f"resume the download: hf download {BASE}")
-    assert name in fact.found
+    assert name in fact.message
 
 
 def test_this_machine_is_ready_and_the_network_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_broken_libraries_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
     facts = doctor.examine(tmp_path)
     assert {fact.name for fact in facts if fact.fatal} == {"GPU", "precision", "nano"}
-    assert only(facts, "GPU").found.startswith("ModuleNotFoundError: ")
+    assert only(facts, "GPU").message.startswith("ModuleNotFoundError: ")
     assert only(facts, "disk").name == "disk"
 
 

@@ -36,7 +36,7 @@ class Fact:
 
     name: str
     state: State
-    found: str
+    message: str
     hint: str | None = None
     required: bool = False
 
@@ -75,17 +75,17 @@ def packages() -> list[Fact]:
         installed = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", again)]
-    own = Fact("dsocr", "ok", __version__, required=True)
+    package = Fact("dsocr", "ok", __version__, required=True)
     if installed != __version__:
-        found = f"{__version__}, but installed as {installed}; the ranges below may be out of date"
-        own = Fact("dsocr", "warning", found, again, required=True)
-    return [own, _python(), *map(_package, _requirements())]
+        message = f"{__version__}, but installed as {installed}; the ranges below may be out of date"
+        package = Fact("dsocr", "warning", message, again, required=True)
+    return [package, _python(), *map(_package, _requirements())]
 
 
 def _python() -> Fact:
-    wanted = metadata.metadata(DISTRIBUTION)["Requires-Python"]
+    required = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     running = Version(".".join(map(str, sys.version_info[:3])))
-    return _compare("Python", running, SpecifierSet(wanted), f"create a new environment with Python {wanted}")
+    return _compare("Python", running, SpecifierSet(required), f"create a new environment with Python {required}")
 
 
 def _requirements() -> Iterator[Requirement]:
@@ -95,26 +95,28 @@ def _requirements() -> Iterator[Requirement]:
             yield requirement
 
 
-def _package(wanted: Requirement) -> Fact:
-    hint = f'python -m pip install "{wanted}"'
-    if wanted.name == "torch":
+def _package(requirement: Requirement) -> Fact:
+    hint = f'python -m pip install "{requirement}"'
+    if requirement.name == "torch":
         # From PyPI, pip replaces a build with CUDA by one without on Windows.
         hint = f"choose the build for your graphics card at {GET_TORCH}"
     try:
-        version = Version(metadata.version(wanted.name) or "")
+        version = Version(metadata.version(requirement.name) or "")
     except metadata.PackageNotFoundError:
-        return Fact(wanted.name, "missing", f"not installed; needs {wanted.specifier or 'any'}", hint, required=True)
+        return Fact(
+            requirement.name, "missing", f"not installed; needs {requirement.specifier or 'any'}", hint, required=True
+        )
     except (InvalidVersion, KeyError):
-        return Fact(wanted.name, "missing", "incompletely removed: it has no version", hint, required=True)
-    return _compare(wanted.name, version, wanted.specifier, hint)
+        return Fact(requirement.name, "missing", "incompletely removed: it has no version", hint, required=True)
+    return _compare(requirement.name, version, requirement.specifier, hint)
 
 
-def _compare(name: str, version: Version, wanted: SpecifierSet, hint: str) -> Fact:
-    if wanted.contains(version, prereleases=True):
+def _compare(name: str, version: Version, admitted: SpecifierSet, hint: str) -> Fact:
+    if admitted.contains(version, prereleases=True):
         return Fact(name, "ok", str(version), required=True)
-    lower = [bound for bound in wanted if bound.operator.startswith(">")]
+    lower = [bound for bound in admitted if bound.operator.startswith(">")]
     fault = "new" if all(bound.contains(version, prereleases=True) for bound in lower) else "old"
-    return Fact(name, "missing", f"{version} is too {fault}: needs {wanted}", hint, required=True)
+    return Fact(name, "missing", f"{version} is too {fault}: needs {admitted}", hint, required=True)
 
 
 def processor() -> list[Fact]:
@@ -122,8 +124,8 @@ def processor() -> list[Fact]:
     import psutil
 
     memory = psutil.virtual_memory()
-    found = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
-    return [Fact("CPU", "ok", found)]
+    message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
+    return [Fact("CPU", "ok", message)]
 
 
 def accelerators() -> list[Fact]:
@@ -138,12 +140,15 @@ def accelerators() -> list[Fact]:
         facts.append(Fact("MPS", "ok", "Apple GPU, which shares the machine's memory"))
     if facts:
         return facts
-    found, hint = "none that torch can use", "check with nvidia-smi whether the driver works"
+    message, hint = "none that torch can use", "check with nvidia-smi whether the driver works"
     if caught:
-        found += f": {str(caught[0].message).partition(' (Triggered')[0]}"
+        message += f": {str(caught[0].message).partition(' (Triggered')[0]}"
     elif not (torch.version.cuda or torch.version.hip):
-        found, hint = f"{found}: torch is built without CUDA", f"if there is a graphics card, get torch at {GET_TORCH}"
-    return [Fact("GPU", "warning", found, f"{hint}; small and nano need none, large bases do")]
+        message, hint = (
+            f"{message}: torch is built without CUDA",
+            f"if there is a graphics card, get torch at {GET_TORCH}",
+        )
+    return [Fact("GPU", "warning", message, f"{hint}; small and nano need none, large bases do")]
 
 
 def _cuda(device: int) -> Fact:
@@ -159,10 +164,10 @@ def _cuda(device: int) -> Fact:
         message = str(error).strip().partition("\n")[0]
         return Fact(name, "warning", f"does not respond: {message}", "check it with nvidia-smi")
     capability = "compute capability {}.{}".format(*torch.cuda.get_device_capability(device))
-    found = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, {capability}"
+    summary = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, {capability}"
     if bf16:
-        return Fact(name, "ok", f"{found}, bf16")
-    return Fact(name, "warning", f"{found}, no native bf16", "set training.precision to fp16 or fp32")
+        return Fact(name, "ok", f"{summary}, bf16")
+    return Fact(name, "warning", f"{summary}, no native bf16", "set training.precision to fp16 or fp32")
 
 
 def precision() -> list[Fact]:
@@ -181,11 +186,11 @@ def precision() -> list[Fact]:
 def disk(folder: Path) -> list[Fact]:
     """Report the free disk space of a folder."""
     free = shutil.disk_usage(folder).free
-    found = f"{free / 1e9:.1f} GB free in {folder}"
+    message = f"{free / 1e9:.1f} GB free in {folder}"
     if free >= MIN_FREE_DISK:
-        return [Fact("disk", "ok", found)]
+        return [Fact("disk", "ok", message)]
     hint = "free some space: large bases take 6.7 GB, and datasets and runs need more"
-    return [Fact("disk", "warning", found, hint)]
+    return [Fact("disk", "warning", message, hint)]
 
 
 def embedded_base() -> list[Fact]:
@@ -226,8 +231,8 @@ def _cached(base: "PublishedBase", snapshots: Sequence[Path]) -> Fact:
     if complete := [revision for revision, fault in faults.items() if fault is None]:
         return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}; {about}")
     for revision, fault in faults.items():
-        found = f"incomplete in the Hugging Face cache, {revision}: {fault}"
-        return Fact(name, "warning", found, f"resume the download: hf download {name}")
+        message = f"incomplete in the Hugging Face cache, {revision}: {fault}"
+        return Fact(name, "warning", message, f"resume the download: hf download {name}")
     return Fact(name, "missing", f"not in the Hugging Face cache; {about}", f"to download it: hf download {name}")
 
 

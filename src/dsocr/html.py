@@ -144,7 +144,7 @@ def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.
     namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
     if not standalone:
         content = re.sub(
-            "#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), content.replace("xlink:href", "href")
+            "#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content.replace("xlink:href", "href")
         )
         content = re.sub(r"<style.*?</style>", "", content, count=1, flags=re.DOTALL)
     opening = f'<svg{namespaces} {box[0]} role="img" aria-label="{escape(printable(label))}">'

@@ -81,12 +81,14 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
 
 def outline_of_baseline(baseline: tuple[Point, ...], others: Sequence[Outline]) -> Outline:
     """Outline a line by its baseline, as high as the other lines of its page."""
-    with_baseline = [one for one in others if len(set(one.baseline)) > 1]
-    matching = [one for one in with_baseline if len(one.polygon) >= 3 and not is_off_baseline(one)]
+    with_baseline = [outline for outline in others if len(set(outline.baseline)) > 1]
+    matching = [outline for outline in with_baseline if len(outline.polygon) >= 3 and not is_off_baseline(outline)]
     heights = _line_heights(matching, with_baseline)
     if heights is None:
         length = float(np.linalg.norm(np.subtract(baseline[-1], baseline[0])))
-        height = statistics.median([one.box[3] - one.box[1] for one in others] or [max(length / 15, 2 * _MIN_PITCH)])
+        height = statistics.median(
+            [outline.box[3] - outline.box[1] for outline in others] or [max(length / 15, 2 * _MIN_PITCH)]
+        )
         heights = _ABOVE * height, _BELOW * height
     return Outline.of_polygon(_band(np.array(baseline, dtype=float), *heights), baseline)
 

@@ -76,7 +76,7 @@ def _decode_again(text: str) -> str | None:
             continue
         high = [character for character in decoded if ord(character) > 127]
         letters = [character for character in high if _is_european(character)]
-        if len(high) >= 2 and letters and all(one in _COMMON_SIGNS or _is_european(one) for one in high):
+        if len(high) >= 2 and letters and all(letter in _COMMON_SIGNS or _is_european(letter) for letter in high):
             return decoded
     return None
 

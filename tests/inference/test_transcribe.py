@@ -148,7 +148,7 @@ def test_words_have_their_place_on_the_page(run: RunFolder, tmp_path: Path) -> N
     write(tmp_path / "in" / "p.xml", page_xml(f'<TextRegion id="r">{region}</TextRegion>', size=size))
     out = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=["page"], reader=OneWord()).out
     (word,) = etree.parse(out / "p.xml").iter("{*}Word")
-    across = [x for x, _ in parse_points(word[0].attrib["points"])]
+    across = [x for x, _ in parse_points(str(word[0].attrib["points"]))]
     assert (min(across), max(across)) == pytest.approx((120, 180), abs=1)
 
 

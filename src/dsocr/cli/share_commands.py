@@ -214,5 +214,5 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
 
 
 def _fact_row(fact: "Fact") -> tuple[Sequence[str], str]:
-    found = f"{fact.found}\nhint: {fact.hint}" if fact.hint else fact.found
-    return (fact.name, fact.state, found), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"
+    message = f"{fact.message}\nhint: {fact.hint}" if fact.hint else fact.message
+    return (fact.name, fact.state, message), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"

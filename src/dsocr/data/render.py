@@ -69,12 +69,12 @@ class FontFolder:
 
     def faces(self, characters: Iterable[str]) -> list[Face]:
         """A face for each family and style, tested for these characters only."""
-        wanted = sorted(set(characters) - {" "})
+        letters = sorted(set(characters) - {" "})
         return [
             Face(
                 f"{family} {style}".strip(),
                 files,
-                tuple(frozenset(_drawable(path, wanted)) for path in files),
+                tuple(frozenset(_drawable(path, letters)) for path in files),
                 family=family,
             )
             for (family, style), files in sorted(self.files.items())
@@ -100,7 +100,7 @@ def find_fonts(folder: Path) -> FontFolder:
     if not files and not broken:
         hint = f"supported: {', '.join(sorted(FONT_SUFFIXES))}"
         raise DataError("folder has no fonts", where=folder, hint=hint, code="fonts-missing")
-    return FontFolder({name: tuple(found) for name, found in files.items()}, broken)
+    return FontFolder({name: tuple(paths) for name, paths in files.items()}, broken)
 
 
 def _family_and_style(path: Path) -> tuple[str, str]:

@@ -84,12 +84,12 @@ def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandida
     """
     # Name -> the (kind, full name) it may mean -> indices of the samples.
     index: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for place, one in enumerate(candidates):
+    for place, candidate in enumerate(candidates):
         for kind, short, full in (
-            ("writer", one.writer, one.writer),
-            ("document", one.document, one.document),
-            ("page", one.page, page_key(one.document, one.page)),
-            ("image", one.name.rpartition("/")[2], one.name),
+            ("writer", candidate.writer, candidate.writer),
+            ("document", candidate.document, candidate.document),
+            ("page", candidate.page, page_key(candidate.document, candidate.page)),
+            ("image", candidate.name.rpartition("/")[2], candidate.name),
         ):
             for name in {short, full}:
                 if name and full:
@@ -191,8 +191,8 @@ class SplitPlan:
         """Fraction of the samples that each split should get."""
         if self.folds is None:
             return dict(self.fractions)
-        one = 1 / self.folds
-        return {Split.TRAIN: 1 - 2 * one, Split.VALIDATION: one, Split.TEST: one}
+        share = 1 / self.folds
+        return {Split.TRAIN: 1 - 2 * share, Split.VALIDATION: share, Split.TEST: share}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +216,12 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     splits: list[Split | None]
     folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
-        fixed = grouped.earlier_labels(plan.earlier, lambda one: one.split)
+        fixed = grouped.earlier_labels(plan.earlier, lambda sample: sample.split)
         fixed |= grouped.given_splits(plan) | grouped.listed_splits(plan.fixed)
         splits = [*grouped.assign(plan, plan.fractions, fixed)]
     else:
         shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
-        assigned = grouped.assign(plan, shares, grouped.earlier_labels(plan.earlier, lambda one: one.fold))
+        assigned = grouped.assign(plan, shares, grouped.earlier_labels(plan.earlier, lambda sample: sample.fold))
         folds = [*assigned]
         splits = [split_of_fold(fold, 1, plan.folds) for fold in assigned]
     grouped.note_sizes(splits, plan)
@@ -234,7 +234,10 @@ def draw_folds(samples: Sequence[Sample], folds: int, seed: int = 17) -> tuple[s
     With fewer writers than folds there are as many folds as writers, at least `MIN_FOLDS`; with still fewer, the next
     smaller unit that is known is drawn by. Raises DataError for too few folds or samples.
     """
-    candidates = [SplitCandidate(one.id, one.id, one.text, one.writer, one.document, one.page) for one in samples]
+    candidates = [
+        SplitCandidate(sample.id, sample.id, sample.text, sample.writer, sample.document, sample.page)
+        for sample in samples
+    ]
     plan = SplitPlan({}, folds=folds, seed=seed)
     for unit in known_units(candidates):
         count = min(folds, len(set(group_candidates(candidates, [unit]))))
@@ -248,24 +251,24 @@ def draw_folds(samples: Sequence[Sample], folds: int, seed: int = 17) -> tuple[s
 def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:
     """The unit asked for, else that of the earlier dataset, else the source's splits or the largest known unit."""
     known = known_units(candidates)
-    if plan.folds is None and any(one.split for one in candidates):
+    if plan.folds is None and any(candidate.split for candidate in candidates):
         known.insert(0 if _has_complete_splits(candidates) else len(known), GIVEN)
     earlier_unit = plan.earlier.split_by if plan.earlier and plan.earlier.split_by != GIVEN else None
-    wanted = plan.split_by or earlier_unit
-    if wanted is None:
+    chosen = plan.split_by or earlier_unit
+    if chosen is None:
         return known[0]
-    for unit in wanted.split("+"):
+    for unit in chosen.split("+"):
         if unit not in known:
             message = f"cannot split by {unit!r}, which is unknown for these samples; known are: {', '.join(known)}"
             raise DataError(message, code="unit-not-known")
-    return wanted
+    return chosen
 
 
 def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
     """Explain that the split may leak writers, and suggest patterns that may find them."""
     kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
     message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
-    suggested = suggest_patterns(dict.fromkeys(one.name for one in candidates))[:2]
+    suggested = suggest_patterns(dict.fromkeys(candidate.name for candidate in candidates))[:2]
     return message + "".join(
         f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
         for pattern, groups in suggested
@@ -274,16 +277,16 @@ def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
 
 def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
     """True if the source names validation or test samples, and either train samples or a split for every sample."""
-    given = {one.split for one in candidates}
+    given = {candidate.split for candidate in candidates}
     return bool(given & {Split.VALIDATION, Split.TEST}) and (Split.TRAIN in given or None not in given)
 
 
 def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
     fixed = match_fixed(plan.fixed.entries, candidates) if plan.fixed else {}
-    splits = [fixed[place].split if place in fixed else one.split for place, one in enumerate(candidates)]
-    for one, split in zip(candidates, splits, strict=True):
+    splits = [fixed[place].split if place in fixed else candidate.split for place, candidate in enumerate(candidates)]
+    for candidate, split in zip(candidates, splits, strict=True):
         if split is None:
-            report.skip(Skipped(SkipReason.NO_SPLIT, one.where, "neither train, validation nor test"))
+            report.skip(Skipped(SkipReason.NO_SPLIT, candidate.where, "neither train, validation nor test"))
     if missing := [split for split in Split if split not in splits]:
         names = " and ".join(f"no {split}" for split in missing)
         unit = known_units(candidates)[0]
@@ -304,7 +307,7 @@ class _Grouped:
         """The split or fold of each sample; groups in `fixed` have no choice."""
         self._check_count(plan)
         if plan.stratify:
-            texts = [one.text for one in self.candidates]
+            texts = [candidate.text for candidate in self.candidates]
             assigned = assign_balanced(self.groups, texts, fractions, plan.seed, fixed=fixed)
         else:
             assigned = assign_groups(Counter(self.groups), fractions, plan.seed, fixed=fixed)
@@ -345,14 +348,14 @@ class _Grouped:
 
     def note_sizes(self, splits: Sequence[Split | None], plan: SplitPlan) -> None:
         """Note fractions that whole groups come not near, and by which unit they would."""
-        counts, wanted = Counter(splits), plan.target_fractions()
+        counts, targets = Counter(splits), plan.target_fractions()
         got = {split: counts[split] / len(splits) for split in Split}
-        if all(abs(got[split] - wanted[split]) <= _TOLERANCE for split in Split):
+        if all(abs(got[split] - targets[split]) <= _TOLERANCE for split in Split):
             return
-        shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, wanted))
+        shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, targets))
         message = f"the splits are {shares} instead of {asked}: whole groups come no nearer"
         free = plan.folds is None and plan.fixed is None and plan.earlier is None
-        finer = self._units_with(math.ceil(1 / min(filter(None, wanted.values())))) if free else []
+        finer = self._units_with(math.ceil(1 / min(filter(None, targets.values())))) if free else []
         if finer:
             message += f"; --split-by {finer[0]} does, with samples of one {self.unit} in several splits"
         self.report.note(message)
@@ -367,7 +370,7 @@ class _Grouped:
 
     def given_splits(self, plan: SplitPlan) -> dict[str, Split]:
         """Splits of the groups with samples that the source assigns to validation or test, if it names no others."""
-        if any(one.split == Split.TRAIN for one in self.candidates):
+        if any(candidate.split == Split.TRAIN for candidate in self.candidates):
             draws = plan.split_by is None and plan.fractions[Split.TRAIN] < 1
             if draws and not _has_complete_splits(self.candidates):
                 self.report.note(
@@ -375,7 +378,9 @@ class _Grouped:
                 )
             return {}
         held_out = {
-            place: FixedEntry(one.name, one.split, one.where) for place, one in enumerate(self.candidates) if one.split
+            place: FixedEntry(candidate.name, candidate.split, candidate.where)
+            for place, candidate in enumerate(self.candidates)
+            if candidate.split
         }
         if not held_out or len(held_out) == len(self.candidates):
             return {}
@@ -409,20 +414,20 @@ class _Grouped:
             return {}
         units = parse_units(self.unit)
         known: dict[str, tuple[Label, str]] = {}
-        for one in earlier.samples:
-            if (label := label_of(one)) is None:
+        for candidate in earlier.samples:
+            if (label := label_of(candidate)) is None:
                 continue
-            for key in [next(one.keys(unit)) for unit in units]:
-                before, where = known.setdefault(key, (label, one.where))
+            for key in [next(candidate.keys(unit)) for unit in units]:
+                before, where = known.setdefault(key, (label, candidate.where))
                 if before != label:
-                    places = f"{before} ({where}) and {label} ({one.where})"
+                    places = f"{before} ({where}) and {label} ({candidate.where})"
                     raise _earlier_conflict(f"{key!r} is in two splits of {earlier.name}: {places}")
         kept: dict[str, tuple[Label, str]] = {}
-        for one, group in zip(self.candidates, self.groups, strict=True):
+        for candidate, group in zip(self.candidates, self.groups, strict=True):
             for unit in units:
                 # A writer may have been unknown then: the page by which the sample was assigned tells its split.
-                own, *smaller = one.keys(unit)
-                keys = [own, *(key for key in smaller if not key.startswith("text "))]
+                largest, *smaller = candidate.keys(unit)
+                keys = [largest, *(key for key in smaller if not key.startswith("text "))]
                 key = next((key for key in keys if key in known), "")
                 if not key:
                     continue
@@ -435,7 +440,7 @@ class _Grouped:
                         if its_group == group and any(next(other.keys(unit)) not in known for unit in units)
                     )
                     message = f"new samples join {because!r} in {before} and {key!r} in {label} of {earlier.name}"
-                    raise _earlier_conflict(message, next(new, one.where))
+                    raise _earlier_conflict(message, next(new, candidate.where))
         added = len(set(self.groups)) - len(kept)
         self.report.note(f"{len(kept)} groups by {self.unit} keep their split in {earlier.name}, {added} are new")
         return {group: label for group, (label, _) in kept.items()}

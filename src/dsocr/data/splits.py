@@ -131,13 +131,15 @@ def find_crossing(values: Iterable[tuple[str | None, Split]]) -> dict[str, list[
     for value, split in values:
         if value is not None:
             splits[value].add(split)
-    return {value: [split for split in Split if split in found] for value, found in splits.items() if len(found) > 1}
+    return {value: [split for split in Split if split in used] for value, used in splits.items() if len(used) > 1}
 
 
 def count_crossing(candidates: Sequence[SplitCandidate], splits: Sequence[Split | None]) -> dict[str, int]:
     """Number of writers, documents, pages and texts that occur in more than one split."""
     used = [(candidate, split) for candidate, split in zip(candidates, splits, strict=True) if split is not None]
-    return {f"{unit}s": len(find_crossing((one.value(unit), split) for one, split in used)) for unit in UNITS}
+    return {
+        f"{unit}s": len(find_crossing((candidate.value(unit), split) for candidate, split in used)) for unit in UNITS
+    }
 
 
 def split_of_fold(fold: int, tested: int, folds: int) -> Split:
@@ -161,14 +163,14 @@ def assign_groups(
     Raises DataError if there are fewer groups than such splits.
     """
     fixed = fixed or {}
-    wanted = {label: share for label, share in fractions.items() if share > 0}
-    if len(sizes) < len(wanted):
-        message = f"{len(wanted)} splits need at least as many groups, but there are {len(sizes)}"
+    shares = {label: share for label, share in fractions.items() if share > 0}
+    if len(sizes) < len(shares):
+        message = f"{len(shares)} splits need at least as many groups, but there are {len(sizes)}"
         raise DataError(message, code="too-few-groups")
-    fixed_sizes = Counter(dict.fromkeys(wanted, 0))
+    fixed_sizes = Counter(dict.fromkeys(shares, 0))
     for group, label in fixed.items():
         fixed_sizes[label] += sizes.get(group, 0)
-    bins = _Bins(_target_sizes(wanted, fixed_sizes, sum(sizes.values())), fixed_sizes)
+    bins = _Bins(_target_sizes(shares, fixed_sizes, sum(sizes.values())), fixed_sizes)
     order = sorted(sizes.keys() - fixed.keys())
     random.Random(seed).shuffle(order)  # noqa: S311 - not a secret
     for group in order:
@@ -306,8 +308,8 @@ def assign_balanced(
     allowed, lowest = _size_error(best, sizes, fractions), score(best)
     for draw in range(1, min(_DRAWS, max(_MAX_ASSIGNMENTS // len(sizes), 2))):
         tried = assign_groups(sizes, fractions, f"{seed}/{draw}", fixed=fixed)
-        if _size_error(tried, sizes, fractions) <= allowed + 1e-9 and (found := score(tried)) < lowest - 1e-12:
-            best, lowest = tried, found
+        if _size_error(tried, sizes, fractions) <= allowed + 1e-9 and (distance := score(tried)) < lowest - 1e-12:
+            best, lowest = tried, distance
     return best
 
 

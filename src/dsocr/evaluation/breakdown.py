@@ -258,9 +258,9 @@ class CharacterErrors:
         ]
         rest = CharacterCount(
             None,
-            counts.total() - sum(one.count for one in listed),
-            substituted.total() - sum(one.substituted for one in listed),
-            deleted.total() - sum(one.deleted for one in listed),
+            counts.total() - sum(row.count for row in listed),
+            substituted.total() - sum(row.substituted for row in listed),
+            deleted.total() - sum(row.deleted for row in listed),
         )
         confusions = [Confusion(*pair, count) for pair, count in _ranked(pairs)]
         return cls(
@@ -272,7 +272,7 @@ class CharacterErrors:
             others=len(counts) - len(listed),
             confusions=tuple(confusions[:MAX_CHARACTERS]),
             other_pairs=len(confusions[MAX_CHARACTERS:]),
-            other_pairs_count=sum(one.count for one in confusions[MAX_CHARACTERS:]),
+            other_pairs_count=sum(pair.count for pair in confusions[MAX_CHARACTERS:]),
             deleted=Frequencies.compute(deleted),
             inserted=Frequencies.compute(inserted),
             blocks=_by_block(counts, errors, inserted),
@@ -299,7 +299,9 @@ def _count_similar(
         for (reference, prediction), count in pairs.items()
         if reference in members and prediction in members and reference.lower() != prediction.lower()
     )
-    return SimilarLetters(letters, sum(counts[one] for one in members), sum(errors[one] for one in members), confused)
+    return SimilarLetters(
+        letters, sum(counts[member] for member in members), sum(errors[member] for member in members), confused
+    )
 
 
 def _ranked(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:

@@ -177,8 +177,8 @@ def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
     """Fit a scale for each kind of confidence by maximum a posteriori, and keep the quantiles of line confidences."""
     character, word = (fit_scale(Outcomes.of(kind, lines)) for kind in ("character", "word"))
     line = fit_scale(Outcomes.of("line", lines), _LINE_PRIOR_PRECISION)
-    found = (line_confidence(part) for judged in lines for part in judged.scored.lines())
-    confidences = [confidence for confidence in found if confidence is not None]
+    rated = (line_confidence(part) for judged in lines for part in judged.scored.lines())
+    confidences = [confidence for confidence in rated if confidence is not None]
     quantiles = np.quantile(confidences, np.linspace(0, 1, QUANTILES + 1)).tolist() if confidences else []
     return Calibration(character, word, line, lines=len(lines), line_quantiles=tuple(quantiles))
 
@@ -189,7 +189,7 @@ def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale:
     Accuracies can be fractions between 0 and 1. The prior is normal around the identity scale with this `precision`, so
     the scale stays finite if all or none are right. The slope is never negative: scaling keeps the order.
     """
-    odds = np.array([log_odds(one) for one in outcomes.confidence])
+    odds = np.array([log_odds(confidence) for confidence in outcomes.confidence])
     ones = np.ones_like(odds)
     slope, offset = logistic_map(np.stack([odds, ones], 1), outcomes.accuracy, np.array([1.0, 0.0]), precision)
     if slope < 0:
@@ -233,7 +233,7 @@ class Reliability:
     @classmethod
     def compute(cls, kind: Kind, lines: Sequence[JudgedLine], scale: Scale) -> Self:
         """Measure one kind of confidence with and without its scale."""
-        before, after = (Outcomes.of(kind, lines, one) for one in (PLAIN, scale))
+        before, after = (Outcomes.of(kind, lines, scaling) for scaling in (PLAIN, scale))
         chance = None if kind == "line" else after.chance_errors()
         return cls(
             count=len(after.confidence),

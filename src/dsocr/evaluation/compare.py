@@ -190,7 +190,7 @@ class Difference:
     def without_runaways(self) -> tuple[int, ErrorRate, ErrorRate]:
         """The number of lines that ran away in either reading, and both CERs over all others."""
         pairs = zip(self.first.lines, self.second.lines, strict=True)
-        kept = [(one.cer, other.cer) for one, other in pairs if not one.runaway and not other.runaway]
+        kept = [(first.cer, second.cer) for first, second in pairs if not first.runaway and not second.runaway]
         first, second = (pool(pair[place] for pair in kept) for place in (0, 1))
         return len(self.first.lines) - len(kept), first, second
 
@@ -210,7 +210,9 @@ class Difference:
             text = f"no clear difference on {total} {units}: {second} is better on {better}, worse on {worse}"
         else:
             text = f"too few {unit}s to decide: {second} is better on {better} of {total}, worse on {worse}"
-        cers = " \N{RIGHTWARDS ARROW} ".join(f"{100 * one.score.cer.rate:.1f}" for one in (self.first, self.second))
+        cers = " \N{RIGHTWARDS ARROW} ".join(
+            f"{100 * system.score.cer.rate:.1f}" for system in (self.first, self.second)
+        )
         text += f"; {self.measure} {cers} %, {describe_change(100 * self.difference)}"
         if self.interval.bounds is None:
             return f"{text}, without an interval: {self.interval.reason}"
@@ -245,16 +247,15 @@ class Difference:
     def _describe_typical(self, ratio: TypicalRatio) -> str:
         unit = self.interval.unit
         verdict = {"unclear": "no clear difference", "too few": f"too few {unit}s to decide"}
-        found = verdict.get(str(self.typical_verdict), str(self.typical_verdict))
+        sentence = verdict.get(str(self.typical_verdict), str(self.typical_verdict))
         scope = f" {self.scope.removeprefix(f'on {unit}s ')}" if self.scope else ""
-        changes = [100 * (1 - one) for one in (ratio.ratio, ratio.high, ratio.low) if one is not None]
+        changes = [100 * (1 - bound) for bound in (ratio.ratio, ratio.high, ratio.low) if bound is not None]
         more = changes[0] < 0
-        change, *ends = [-one for one in changes] if more else changes
+        change, *ends = [-change for change in changes] if more else changes
         interval = f", {100 * LEVEL:.0f} % CI {min(ends):.0f} to {max(ends):.0f} %" if ends else ""
         errors = f"{change:.0f} % {'more' if more else 'fewer'} errors{interval}"
-        return (
-            f"typical {unit}{scope}: {found}, {errors} (Wilcoxon signed-rank test over {unit}s: {describe_p(ratio.p)})"
-        )
+        test = f"Wilcoxon signed-rank test over {unit}s: {describe_p(ratio.p)}"
+        return f"typical {unit}{scope}: {sentence}, {errors} ({test})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
@@ -408,8 +409,8 @@ def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]
         name = line.writer if clusters.unit == "writer" else line.page
         members.setdefault(name or f"unknown {clusters.unit}", []).append(place)
     groups = [
-        ComparedGroup(name, len(own), [pool(system.lines[place].cer for place in own) for system in systems])
-        for name, own in members.items()
+        ComparedGroup(name, len(scores), [pool(system.lines[place].cer for place in scores) for system in systems])
+        for name, scores in members.items()
     ]
     return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
 
@@ -442,7 +443,7 @@ def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedR
         if rate.part != "all" or not rate.name.startswith(f"{CER.name} ") or rate.name.endswith(_NUMBERS):
             continue  # of another rate, or of other text
         for system in systems[1:]:
-            before, after = (one.of_pair(first, system.name) for one in (plain, rate))
+            before, after = (measure.of_pair(first, system.name) for measure in (plain, rate))
             if before.verdict == after.verdict or after.difference is None:
                 continue
             kind = f"is {after.verdict} than" if after.verdict != "unclear" else "is not clearly different from"
@@ -469,7 +470,9 @@ def _training_cautions(systems: Sequence[System]) -> Iterator[str]:
 
 def render_comparison(comparison: Comparison) -> str:
     """Return the comparison as text: verdicts, scores, writers, and the lines that changed most."""
-    blocks = ["\n".join("\n  ".join([one.summary, *one.test_results]) for one in comparison.differences)]
+    blocks = [
+        "\n".join("\n  ".join([difference.summary, *difference.test_results]) for difference in comparison.differences)
+    ]
     if comparison.cautions:
         blocks.append("\n".join(f"note: {caution}" for caution in comparison.cautions))
     names = [system.name for system in comparison.systems]
@@ -496,10 +499,10 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
         if rate.part == "all" and rate.name.startswith("WER ") and not comparison.is_of_pages:
             continue  # in JSON and CSV
         change = [describe_rate_change(rate, rate.of_pair(*pair))] if len(systems) == 2 else []
-        yield rate.title, *(percentage(one.rate) for one in rate.rates), *change
+        yield rate.title, *(percentage(counts.rate) for counts in rate.rates), *change
         if any(interval.bounds for interval in rate.intervals):
             bounds = [interval.bounds for interval in rate.intervals]
-            ends = [f"{100 * one[0]:.1f} to {100 * one[1]:.1f} %" if one else "none" for one in bounds]
+            ends = [f"{100 * bound[0]:.1f} to {100 * bound[1]:.1f} %" if bound else "none" for bound in bounds]
             yield "  95 % CI", *ends, *(describe_bounds(rate, rate.of_pair(*pair)) for _ in change)
     scores = [system.score for system in systems]
     empty = [""] * (len(systems) == 2)
@@ -512,9 +515,14 @@ def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield every pair of systems, tested on the first rate."""
     rate = comparison.rates[0]
     yield f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)"
-    for one in rate.differences:
-        ps = ("" if p is None else describe_p(p, name="") for p in (one.p, one.corrected_p))
-        yield f"{one.second} against {one.first}", describe_rate_change(rate, one), describe_bounds(rate, one), *ps
+    for difference in rate.differences:
+        ps = ("" if p is None else describe_p(p, name="") for p in (difference.p, difference.corrected_p))
+        yield (
+            f"{difference.second} against {difference.first}",
+            describe_rate_change(rate, difference),
+            describe_bounds(rate, difference),
+            *ps,
+        )
 
 
 def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -535,8 +543,8 @@ def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Differenc
     lines = [f"{noun} that {second} reads {kind} than {first}: {len(changes)}"]
     width = max(map(len, ("reference", first, second)))
     for change in changes[:_MAX_LINES_IN_TEXT]:
-        one, other = change.scores
-        lines.append(f"  {one.id}: {one.cer.errors} -> {other.cer.errors} errors")
-        texts = (("reference", one.reference), (first, one.prediction), (second, other.prediction))
+        before, after = change.scores
+        lines.append(f"  {before.id}: {before.cer.errors} -> {after.cer.errors} errors")
+        texts = (("reference", before.reference), (first, before.prediction), (second, after.prediction))
         lines += [f"    {name:<{width}}  {shorten(text)}" for name, text in texts]
     return "\n".join(lines)

@@ -180,7 +180,7 @@ class GuardSet:
         for samples in batches(self.samples, generation.batch_size):
             images = [processor.encode(open_image(sample.image)) for sample in samples]
             decoded = processor.family.decode(network, processor, images, generation)
-            errors += [character_errors(one.text, read.text) for one, read in zip(samples, decoded, strict=True)]
+            errors += [character_errors(sample.text, read.text) for sample, read in zip(samples, decoded, strict=True)]
         return errors
 
     def compare(self, base: ErrorRate, adapter: ErrorRate) -> GuardResult:
@@ -189,7 +189,7 @@ class GuardSet:
 
     def compare_lines(self, base: Sequence[ErrorRate], adapter: Sequence[ErrorRate]) -> GuardResult:
         """Return the result with its interval, from the errors of each line."""
-        counts = [(one.errors, other.errors, one.length) for one, other in zip(base, adapter, strict=True)]
+        counts = [(first.errors, second.errors, first.length) for first, second in zip(base, adapter, strict=True)]
         base_errors, errors, lengths = np.array(counts, np.float64).T
         interval = difference_interval(PairedErrors(base_errors, errors, lengths, clusters_of(self.samples)))
         return replace(self.compare(pool(base), pool(adapter)), interval=interval)
@@ -224,9 +224,9 @@ def evaluate(
     total = len(fitting_samples) + len(samples) * (1 + with_base)
     done = 0
 
-    def read(some: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
+    def read(chosen: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
         nonlocal done
-        for prediction in with_reader.read((sample.id, open_image(sample.image)) for sample in some):
+        for prediction in with_reader.read((sample.id, open_image(sample.image)) for sample in chosen):
             yield prediction
             done += 1
             if progress is not None:
@@ -284,18 +284,20 @@ def evaluate(
 
 def _judge(samples: Sequence[Sample], predictions: Iterable[Prediction]) -> list[JudgedLine]:
     pairs = zip(samples, predictions, strict=True)
-    return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
+    return [
+        JudgedLine.compute(ScoredText(prediction.text, prediction.scores), sample.text) for sample, prediction in pairs
+    ]
 
 
 def _language_model(
     samples: Sequence[Sample], predictions: Sequence[Prediction], reader: "LocalReader"
 ) -> dict[str, float] | None:
     """Return the weight of the language model, and the CER without and with it; None if none was used."""
-    pairs = [(sample.text, one) for sample, one in zip(samples, predictions, strict=True)]
-    if any(one.plain is None for _, one in pairs):
+    pairs = [(sample.text, prediction) for sample, prediction in zip(samples, predictions, strict=True)]
+    if any(prediction.plain is None for _, prediction in pairs):
         return None
-    without = pool([character_errors(text, one.plain or "") for text, one in pairs]).rate
-    with_model = pool([character_errors(text, one.text) for text, one in pairs]).rate
+    without = pool([character_errors(text, prediction.plain or "") for text, prediction in pairs]).rate
+    with_model = pool([character_errors(text, prediction.text) for text, prediction in pairs]).rate
     processor = reader.processor
     if not isinstance(processor, LanguageModelProcessor) or processor.language_model is None:
         return None

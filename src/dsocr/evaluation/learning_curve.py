@@ -154,11 +154,11 @@ def fit_learning_curve(
 
     log_rates = np.log(_pooled_rates(errors, np.ones((1, lengths.size)), lengths))
     drawn = _resample(log_rates, errors, lengths, random, draws)
-    found = [
+    curves = [
         _draw_curves(models, drawn[start : start + _DRAWS_PER_BATCH], random)
         for start in range(0, draws, _DRAWS_PER_BATCH)
     ]
-    exponent, floor, head_start, height, noise = np.concatenate(found, axis=1)
+    exponent, floor, head_start, height, noise = np.concatenate(curves, axis=1)
 
     likeliest = max(models, key=lambda model: model.evidence(model.residuals(log_rates)[1]).max())
     best_heights, best_squares = likeliest.residuals(log_rates)
@@ -204,13 +204,13 @@ class _CurveModel:
 
 def _draw_curves(models: Sequence[_CurveModel], log_rates: Floats, random: np.random.Generator) -> Floats:
     """Draw a curve for each row of log rates: its exponent, floor, head start, log height and noise, as five rows."""
-    found = [model.residuals(log_rates) for model in models]
-    evidence = [model.evidence(squares) for model, (_, squares) in zip(models, found, strict=True)]
+    fits = [model.residuals(log_rates) for model in models]
+    evidence = [model.evidence(squares) for model, (_, squares) in zip(models, fits, strict=True)]
     cumulative = np.cumsum(np.concatenate(evidence, axis=1), axis=1)
     rows = np.arange(len(log_rates))
     chosen = (cumulative < cumulative[:, -1:] * random.random((len(rows), 1))).sum(axis=1)
     grid = np.concatenate([model.grid for model in models], axis=1)[:, chosen]
-    heights, squares = (np.concatenate([one[part] for one in found], axis=1)[rows, chosen] for part in (0, 1))
+    heights, squares = (np.concatenate([fit[part] for fit in fits], axis=1)[rows, chosen] for part in (0, 1))
     of_model = np.searchsorted(np.cumsum([model.grid.shape[1] for model in models]), chosen, side="right")
     shapes = np.array([model.noise_shape for model in models])[of_model]
     variance = (_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2) / random.gamma(shapes)
@@ -427,8 +427,8 @@ class Forecast:
             "interval": {"level": LEVEL, "unit": self.unit, "clusters": self.clusters},
             "power_law": asdict(self.curve.best) if self.curve else None,
             "more": [
-                {"more": one.count - largest.samples, **asdict(one), "in_range": in_range(one.count)}
-                for one in self.more
+                {"more": forecast.count - largest.samples, **asdict(forecast), "in_range": in_range(forecast.count)}
+                for forecast in self.more
             ],
             "targets": [
                 {name: finite_or_none(value) for name, value in asdict(needed).items()}

@@ -133,7 +133,7 @@ def separate_punctuation(text: str) -> str:
     words. Line breaks are kept.
     """
     return _NON_ALPHANUMERIC.sub(
-        lambda found: found[0] if unicodedata.category(found[0])[0] == "M" else f" {found[0]} ", text
+        lambda match: match[0] if unicodedata.category(match[0])[0] == "M" else f" {match[0]} ", text
     )
 
 
@@ -265,7 +265,7 @@ def profiles(struck_marks: Marks = DEFAULT_STRUCK_MARKS) -> tuple[Profile, ...]:
             "without_punctuation",
             "all characters of Unicode's categories P* removed, in every script; как-то is one word",
             lambda text: _NON_ALPHANUMERIC.sub(
-                lambda found: "" if unicodedata.category(found[0])[0] == "P" else found[0], text
+                lambda match: "" if unicodedata.category(match[0])[0] == "P" else match[0], text
             ),
         ),
         Profile("yo_as_e", "ё read as е", lambda text: text.replace("ё", "е").replace("Ё", "Е")),
@@ -310,15 +310,18 @@ def profile_rates(
     references: Sequence[str], predictions: Sequence[str], chosen: Sequence[Profile]
 ) -> dict[str, ProfileRates]:
     """Return the pooled rates of the pairs under each profile, by profile name."""
-    pairs = [(comparable(one), comparable(other)) for one, other in zip(references, predictions, strict=True)]
+    pairs = [
+        (comparable(reference), comparable(prediction))
+        for reference, prediction in zip(references, predictions, strict=True)
+    ]
     raw = [_count(*pair) for pair in pairs]
     rates = {}
     for profile in chosen:
-        normalized = [(profile.apply(one), profile.apply(other)) for one, other in pairs]
+        normalized = [(profile.apply(reference), profile.apply(prediction)) for reference, prediction in pairs]
         # Most profiles leave most pairs as they are.
         counts = [
-            own if changed == pair else _count(*changed)
-            for pair, own, changed in zip(pairs, raw, normalized, strict=True)
+            counts if changed == pair else _count(*changed)
+            for pair, counts, changed in zip(pairs, raw, normalized, strict=True)
         ]
         rates[profile.name] = ProfileRates(*(pool(column[place] for column in counts) for place in range(3)))
     return rates
@@ -332,4 +335,6 @@ def _count(reference: str, prediction: str) -> tuple[ErrorRate, ...]:
         (reference.split(), prediction.split()),
         (separated[0].split(), separated[1].split()),
     )
-    return tuple(ErrorRate(Levenshtein.distance(one, other), len(one)) for one, other in pairs)
+    return tuple(
+        ErrorRate(Levenshtein.distance(reference, prediction), len(reference)) for reference, prediction in pairs
+    )

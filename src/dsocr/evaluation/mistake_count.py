@@ -73,9 +73,9 @@ def count_mistakes(scores: Floats, planted: Floats, kinds: Sequence[str]) -> Mis
     counts = np.histogram(scores, [*edges, np.inf])[0].astype(float)
     shapes = []
     for group in range(len(_SHARES)):
-        own = planted[groups == group]
-        hist = np.histogram(own, [*edges, np.inf])[0] + 0.2
-        shapes.append(hist / (len(own) + 0.2 * (len(hist) + 1)))
+        members = planted[groups == group]
+        hist = np.histogram(members, [*edges, np.inf])[0] + 0.2
+        shapes.append(hist / (len(members) + 0.2 * (len(hist) + 1)))
     draws = _draw(counts, edges - start, np.array(shapes), len(scores))
     right, wrong = _expected(draws, edges - start, np.array(shapes))
     totals = np.exp(draws[:, 4:]).sum(1)

@@ -88,7 +88,7 @@ class ReadSample:
             "id": self.sample.id,
             "read": self.read,
             "plain": self.plain,
-            "planted": [list(one) for one in self.planted],
+            "planted": [list(mistake) for mistake in self.planted],
             "likelihoods": {text: round(value, 3) for text, value in self.likelihoods.items()},
             "language": {text: round(value, 3) for text, value in self.language.items()},
         }
@@ -96,16 +96,16 @@ class ReadSample:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
         """Return what `to_dict` made of it."""
-        planted = [Planted(*one) for one in values["planted"]]
+        planted = [Planted(*mistake) for mistake in values["planted"]]
         return cls(sample, values["read"], values["plain"], planted, values["likelihoods"], values["language"])
 
 
 def pages_of(samples: Sequence[Sample]) -> dict[object, list[int]]:
     """Return the places of the samples of each page in their order; of a writer where pages are unknown."""
     pages: dict[object, list[int]] = defaultdict(list)
-    for place, one in enumerate(samples):
-        page = page_key(one.document, one.page)
-        pages[("writer", one.writer) if page is None else page].append(place)
+    for place, sample in enumerate(samples):
+        page = page_key(sample.document, sample.page)
+        pages[("writer", sample.writer) if page is None else page].append(place)
     return pages
 
 
@@ -113,18 +113,18 @@ def plant_mistakes(samples: Sequence[Sample], seed: int = 17) -> list[list[Plant
     """Plant about `PLANTED` mistakes of different kinds into each line, each on its own."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
     beside: dict[int, list[int]] = defaultdict(list)
-    for own in pages_of(samples).values():
-        for number, place in enumerate(own):
-            beside[place] = own[max(0, number - 2) : number] + own[number + 1 : number + 3]
-    found: list[list[Planted]] = []
+    for places in pages_of(samples).values():
+        for number, place in enumerate(places):
+            beside[place] = places[max(0, number - 2) : number] + places[number + 1 : number + 3]
+    planted: list[list[Planted]] = []
     for place, sample in enumerate(samples):
         own_mistakes = []
         for kind in draw.sample(sorted(KINDS), PLANTED):
             mistake = _plant(kind, sample.text, samples, beside[place], draw)
             if mistake is not None and mistake.text.strip() and mistake.text != sample.text:
                 own_mistakes.append(mistake)
-        found.append(own_mistakes)
-    return found
+        planted.append(own_mistakes)
+    return planted
 
 
 def _plant(
@@ -133,8 +133,8 @@ def _plant(
     words = text.split(" ")
     match kind:
         case "missing":
-            gone = draw.randrange(len(words))
-            return Planted(kind, " ".join(words[:gone] + words[gone + 1 :]))
+            left_out = draw.randrange(len(words))
+            return Planted(kind, " ".join(words[:left_out] + words[left_out + 1 :]))
         case "added":
             other = draw.choice(samples).text.split(" ")
             place = draw.randrange(len(words) + 1)
@@ -150,7 +150,9 @@ def _plant(
             look_alikes = {**TO_CYRILLIC, **TO_LATIN}
             changed = [_put(text, at, look_alikes[sign]) for at, sign in enumerate(text) if sign in look_alikes]
         case _:
-            changed = draw.choice([some for some in _respell(text, draw.choice(samples).text) if some] or [[]])
+            changed = draw.choice(
+                [spellings for spellings in _respell(text, draw.choice(samples).text) if spellings] or [[]]
+            )
     return Planted(kind, draw.choice(changed)) if changed else None
 
 
@@ -171,9 +173,11 @@ def _respell(text: str, other: str) -> list[list[str]]:
     endings = []
     for place, word in enumerate(words := text.split(" ")):
         if len(word) >= _LONG and word.isalpha():
-            new = sorted({one[-2:] for one in other.split(" ") if len(one) >= _LONG and one.isalpha()} | {""})
+            new = sorted(
+                {ending[-2:] for ending in other.split(" ") if len(ending) >= _LONG and ending.isalpha()} | {""}
+            )
             changed = [word[: -cut or None] + end for cut in (0, 1, 2) for end in new]
-            endings += [" ".join([*words[:place], one, *words[place + 1 :]]) for one in changed]
+            endings += [" ".join([*words[:place], respelled, *words[place + 1 :]]) for respelled in changed]
     return [marks, letters, [*signs, text + ".", text + ","], endings]
 
 
@@ -294,8 +298,8 @@ def hardness_of(lines: Sequence[ReadSample]) -> list[float]:
     for places in groups.values():
         for place in places:
             others = [gains[other] for other in places if other != place]
-            own = statistics.median(others) if others else usual
-            hardness[place] = (own * len(others) + usual * _PRIOR_LINES) / (len(others) + _PRIOR_LINES)
+            typical = statistics.median(others) if others else usual
+            hardness[place] = (typical * len(others) + usual * _PRIOR_LINES) / (len(others) + _PRIOR_LINES)
     return hardness
 
 
@@ -316,18 +320,18 @@ def judge(lines: Sequence[ReadSample]) -> Judged:
     """Learn what evidence planted mistakes leave, and score all lines by it."""
     hardness = hardness_of(lines)
     evidence = np.array([weigh(line, line.sample.text, hard) for line, hard in zip(lines, hardness, strict=True)])
-    planted = [(place, one) for place, line in enumerate(lines) for one in line.planted]
+    planted = [(place, mistake) for place, line in enumerate(lines) for mistake in line.planted]
     if not planted:
         return Judged(evidence[:, 0], np.zeros(0), [], {})
-    made = np.array([weigh(lines[place], one.text, hardness[place]) for place, one in planted])
+    made = np.array([weigh(lines[place], mistake.text, hardness[place]) for place, mistake in planted])
     score, weights = _fit(evidence, made)
-    return Judged(score(evidence), score(made), [one.kind for _, one in planted], weights)
+    return Judged(score(evidence), score(made), [mistake.kind for _, mistake in planted], weights)
 
 
 def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], dict[str, float]]:
     """Fit the regression; both sides weigh the same, so that its log odds are the log ratio of densities."""
     rows = np.concatenate([natural, planted])
-    wanted = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
+    labels = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
     weight = np.concatenate([np.full(len(natural), 0.5 / len(natural)), np.full(len(planted), 0.5 / len(planted))])
     weight *= len(natural)
     mean, spread = rows.mean(0), rows.std(0) + 1e-6
@@ -343,12 +347,12 @@ def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], 
         odds = inputs @ weights
         slopes = weights.copy()
         slopes[0] = 0
-        value = float((weight * (np.logaddexp(0, odds) - wanted * odds)).sum() + _SHRINKAGE / 2 * (slopes**2).sum())
-        return value, inputs.T @ (weight * (expit(odds) - wanted)) + _SHRINKAGE * slopes
+        value = float((weight * (np.logaddexp(0, odds) - labels * odds)).sum() + _SHRINKAGE / 2 * (slopes**2).sum())
+        return value, inputs.T @ (weight * (expit(odds) - labels)) + _SHRINKAGE * slopes
 
-    found = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
-    named = dict(zip(Evidence._fields, found.x[1:].tolist(), strict=True))
-    return lambda values: np.asarray(standardized(values) @ found.x), named
+    fitted = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
+    named = dict(zip(Evidence._fields, fitted.x[1:].tolist(), strict=True))
+    return lambda values: np.asarray(standardized(values) @ fitted.x), named
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,11 +367,11 @@ class WordDifference:
 def differences_of(line: ReadSample) -> list[WordDifference]:
     """Return where the words of a line are read differently, what gains most first."""
     given = line.likelihoods[line.sample.text]
-    found = [
+    differences = [
         WordDifference(place.given, place.read, line.likelihoods[place.text] - given)
         for place in _places(line.sample.text, line.read)
     ]
-    return sorted(found, key=lambda one: -one.gain)
+    return sorted(differences, key=lambda difference: -difference.gain)
 
 
 def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
@@ -380,12 +384,12 @@ def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
     def alike(text: str) -> float:
         return float(Levenshtein.normalized_similarity(read, text))
 
-    own = alike(given)
+    likeness = alike(given)
     near = max(others, key=lambda other: alike(other.sample.text), default=None)
-    if near is not None and alike(near.sample.text) > own + _ALIKE and own < 1 - _UNLIKE:
+    if near is not None and alike(near.sample.text) > likeness + _ALIKE and likeness < 1 - _UNLIKE:
         back = Levenshtein.normalized_similarity(near.read, given)
-        return ("swapped" if back > own + _ALIKE else "shifted"), near.sample.id
-    if own < _UNLIKE:
+        return ("swapped" if back > likeness + _ALIKE else "shifted"), near.sample.id
+    if likeness < _UNLIKE:
         return "other", ""
     if any(find_look_alikes(given)):
         return "script", ""
@@ -402,8 +406,8 @@ def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
 def lines_near(samples: Sequence[Sample]) -> list[list[int]]:
     """Return the places of the lines near each line on its page, the nearest first."""
     near: list[list[int]] = [[] for _ in samples]
-    for own in pages_of(samples).values():
-        for number, place in enumerate(own):
-            found = [(abs(at - number), other) for at, other in enumerate(own) if 0 < abs(at - number) <= _NEAR]
-            near[place] = [other for _, other in sorted(found)]
+    for places in pages_of(samples).values():
+        for number, place in enumerate(places):
+            neighbours = [(abs(at - number), other) for at, other in enumerate(places) if 0 < abs(at - number) <= _NEAR]
+            near[place] = [other for _, other in sorted(neighbours)]
     return near

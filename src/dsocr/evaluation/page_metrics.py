@@ -115,11 +115,11 @@ def _choices(
     table: list[list[_Match]] = []
     for place in candidates:
         matches = [_match(written[place], other) for other in read]
-        features = [_features(written[place], other, found) for other, found in zip(read, matches, strict=True)]
+        features = [_features(written[place], other, match) for other, match in zip(read, matches, strict=True)]
         best = np.argmin(np.array(features) @ _COEFFICIENTS[weightings].T, axis=0)
         table.append(matches)
         others.append(best)
-        accuracies.append(np.array([found.accuracy for found in matches])[best])
+        accuracies.append(np.array([match.accuracy for match in matches])[best])
     winners = np.argmax(np.array(accuracies), axis=0)
     chosen = np.stack([winners, np.array(others)[winners, np.arange(len(weightings))]])
     for row, other in np.unique(chosen, axis=1).T.tolist():
@@ -143,32 +143,32 @@ def _match(written: str, read: str) -> _Match:
     """
     shorter = min(len(written), len(read))
     places = product(range(len(written) - shorter + 1), range(len(read) - shorter + 1))
-    spans = [((one, one + shorter), (other, other + shorter)) for one, other in places]
+    spans = [((start, start + shorter), (begin, begin + shorter)) for start, begin in places]
     best: _Match | None = None
-    for one, other in [*spans, ((0, len(written)), (0, len(read)))]:
-        best = _better(best, written, read, one, other)
+    for written_span, read_span in [*spans, ((0, len(written)), (0, len(read)))]:
+        best = _better(best, written, read, written_span, read_span)
     if best is not None:
-        (start, end), (own, _) = best.written, best.read
+        (start, end), (first, _) = best.written, best.read
         for length in range(end - start + 1, end - start + best.not_right + 1):
-            best = _better(best, written, read, (start, start + length), (own, own + length)) or best
+            best = _better(best, written, read, (start, start + length), (first, first + length)) or best
     if best is None or len(written) < best.cost:
         return _Match((0, len(written)), (0, 0), len(written), len(written), len(written))
     return best
 
 
 def _better(
-    best: _Match | None, written: str, read: str, one: tuple[int, int], other: tuple[int, int]
+    best: _Match | None, written: str, read: str, written_span: tuple[int, int], read_span: tuple[int, int]
 ) -> _Match | None:
     """Return the match of two spans if it costs less than the best so far and is not all substitutions."""
-    part, own = written[slice(*one)], read[slice(*other)]
-    if best is not None and (not best.cost or Indel.distance(part, own, score_cutoff=best.cost - 1) >= best.cost):
+    part, read_part = written[slice(*written_span)], read[slice(*read_span)]
+    if best is not None and (not best.cost or Indel.distance(part, read_part, score_cutoff=best.cost - 1) >= best.cost):
         return best  # the cost is never less than this distance
-    tags = Counter(edit.tag for edit in Levenshtein.editops(part, own))
+    tags = Counter(edit.tag for edit in Levenshtein.editops(part, read_part))
     errors, replaced = tags.total(), tags["replace"]
     cost = errors + replaced
     if (best is not None and cost >= best.cost) or replaced >= min(len(written), len(read)):
         return best
-    ends = (one[0], min(one[1], len(written))), (other[0], min(other[1], len(read)))
+    ends = (written_span[0], min(written_span[1], len(written))), (read_span[0], min(read_span[1], len(read)))
     return _Match(*ends, errors, cost, tags["delete"] + replaced)
 
 
@@ -192,18 +192,18 @@ class WrittenPage:
 
 def written_pages(lines: Iterable[LineScore]) -> dict[str, WrittenPage]:
     """Join the references of lines into pages by key, in their order. Raises DataError if a line has no page."""
-    found: dict[str, list[LineScore]] = {}
+    lines_of: dict[str, list[LineScore]] = {}
     for line in lines:
         if line.page is None:
             hint = "prepare the dataset from pages, or compare lines"
             raise DataError("a line belongs to no page", code="page-unknown", where=line.id, hint=hint)
-        found.setdefault(line.page, []).append(line)
+        lines_of.setdefault(line.page, []).append(line)
     pages = {}
-    for key, own in found.items():
-        writer, status = own[0].writer, own[0].writer_status
-        if any(line.writer != writer for line in own):
+    for key, members in lines_of.items():
+        writer, status = members[0].writer, members[0].writer_status
+        if any(line.writer != writer for line in members):
             writer, status = None, "unknown"
-        pages[key] = WrittenPage(key, "\n".join(line.reference for line in own), writer, status)
+        pages[key] = WrittenPage(key, "\n".join(line.reference for line in members), writer, status)
     return pages
 
 
@@ -212,7 +212,7 @@ def read_pages(lines: Sequence[LineScore]) -> list[LineScore]:
     texts: dict[str, list[str]] = {}
     for line in lines:
         texts.setdefault(line.page or "", []).append(line.prediction)
-    return score_pages(written_pages(lines), {key: "\n".join(own) for key, own in texts.items()})
+    return score_pages(written_pages(lines), {key: "\n".join(read) for key, read in texts.items()})
 
 
 def score_pages(pages: Mapping[str, WrittenPage], texts: Mapping[str, str]) -> list[LineScore]:

@@ -80,7 +80,9 @@ def compare_paths(
         about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
     if pages:
         of_runs = {system.name for system in systems if system.trained or system.name == "base"}
-        systems = [replace(one, lines=read_pages(one.lines)) if one.name in of_runs else one for one in systems]
+        systems = [
+            replace(system, lines=read_pages(system.lines)) if system.name in of_runs else system for system in systems
+        ]
         systems = _whole_pages(systems, opened, split)
     if pool_seeds:
         systems = pool_trainings(systems, {name: _settings_without_seed(path) for name, path in named if path in runs})
@@ -125,8 +127,8 @@ def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> li
         if len(group) == 1:
             pooled.append(replace(group[0], lines=lines))
             continue
-        cers = [one.score.cer.rate for one in group]
-        notes = [f"{len(group)} seeds", *(note for one in group for note in one.notes)]
+        cers = [system.score.cer.rate for system in group]
+        notes = [f"{len(group)} seeds", *(note for system in group for note in system.notes)]
         pooled.append(System(f"{group[0].name} ({len(group)} seeds)", lines, notes, seeds=cers))
     return pooled
 
@@ -157,9 +159,11 @@ class _EvaluatedRun:
         other = first.card.dataset.get(split) if first else None
         if check_dataset and dataset is not None and split in dataset.card.splits:
             other = dataset.card.splits[split].sha256
-        own = self.card.dataset.get(split)
-        if own is not None and other is not None and own != other:
-            message = f"was evaluated on another dataset: its {split} split has the hash {own[:12]}, not {other[:12]}"
+        scored = self.card.dataset.get(split)
+        if scored is not None and other is not None and scored != other:
+            message = (
+                f"was evaluated on another dataset: its {split} split has the hash {scored[:12]}, not {other[:12]}"
+            )
             raise RunError(message, code="other-dataset", where=self.path, hint=hint)
 
     def system(self, name: str, model: str) -> System:
@@ -205,8 +209,10 @@ def _score_page_file(
 ) -> System:
     """Score the pages of a tool that found its own lines: files of PAGE, ALTO or text, or a table of page and text."""
     file, samples = read_predictions(path, columns), require_samples(dataset, split)
-    statuses = writer_statuses({one.writer for one in dataset.samples(Split.TRAIN)}, [one.writer for one in samples])
-    pages = written_pages(score_lines(samples, {one.id: MatchedText("") for one in samples}, statuses))
+    statuses = writer_statuses(
+        {sample.writer for sample in dataset.samples(Split.TRAIN)}, [sample.writer for sample in samples]
+    )
+    pages = written_pages(score_lines(samples, {sample.id: MatchedText("") for sample in samples}, statuses))
     policy = dataset.card.policy()
     names: dict[str, str] = {}
     for sample in samples:
@@ -214,31 +220,31 @@ def _score_page_file(
         names |= {normalize_name(page_name(sample)): key, PurePosixPath(page_name(sample)).name: key}
     texts: dict[str, list[str]] = {}
     unused: list[str] = []
-    for found in file.predictions:
-        page = normalize_name(found.page or found.name)
+    for prediction in file.predictions:
+        page = normalize_name(prediction.page or prediction.name)
         place = names.get(page) or names.get(stem_of(page)) or names.get(PurePosixPath(page).name)
         if place is None:
-            unused.append(found.where)
+            unused.append(prediction.where)
         else:
-            texts.setdefault(place, []).append(policy.apply(clean_text(found.text)))
+            texts.setdefault(place, []).append(policy.apply(clean_text(prediction.text)))
     notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(pages)} pages"]
     notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
     if missing == "empty":
         texts = {key: [] for key in pages} | texts
-    return System(name, score_pages(pages, {key: "\n".join(own) for key, own in texts.items()}), notes)
+    return System(name, score_pages(pages, {key: "\n".join(lines) for key, lines in texts.items()}), notes)
 
 
 def _whole_pages(systems: Sequence[System], dataset: Dataset | None, split: Split) -> list[System]:
     """Leave out pages with lines in another split too, of which a tool reads more than the references have."""
     if dataset is None:
         return list(systems)
-    others = [one for other in Split if other != split for one in dataset.samples(other)]
-    divided = {page_key(one.document, one.page) for one in others}
+    others = [sample for other in Split if other != split for sample in dataset.samples(other)]
+    divided = {page_key(sample.document, sample.page) for sample in others}
     count = sum(line.page in divided for line in systems[0].lines)
     note = [f"{count} pages have lines in another split and are left out"] if count else []
     return [
-        replace(one, lines=[line for line in one.lines if line.page not in divided], notes=[*one.notes, *note])
-        for one in systems
+        replace(system, lines=[line for line in system.lines if line.page not in divided], notes=[*system.notes, *note])
+        for system in systems
     ]
 
 

@@ -10,10 +10,25 @@ from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.rates import ComparedRate, RateDifference
 from dsocr.evaluation.statistics import Interval
 
-_COLUMNS = (
-    *("rate", "of", "lines", "writers", "system", "compared_with", "value", "low", "high", "level", "interval_over"),
-    *("clusters", "p", "p_holm", "verdict", "scope", "no_interval_because"),
-)
+_COLUMNS = [
+    "rate",
+    "of",
+    "lines",
+    "writers",
+    "system",
+    "compared_with",
+    "value",
+    "low",
+    "high",
+    "level",
+    "interval_over",
+    "clusters",
+    "p",
+    "p_holm",
+    "verdict",
+    "scope",
+    "no_interval_because",
+]
 _LATEX_ESCAPES = {
     **{sign: rf"\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -24,7 +39,7 @@ _LATEX_SPECIAL = re.compile(r"[\\&%$#_{}~^]")
 _MAIN_RATES = 3
 
 
-def comparison_csv(found: Comparison) -> str:
+def comparison_csv(comparison: Comparison) -> str:
     """Write a row for each rate of each system, and one for each difference of two systems, in fractions.
 
     A rate has no `compared_with`; a difference is the system's rate minus the other's.
@@ -32,17 +47,23 @@ def comparison_csv(found: Comparison) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for rate in found.rates:
+    for rate in comparison.rates:
         head = (rate.name, rate.part, rate.lines, rate.writers)
-        for system, value, interval in zip(found.systems, rate.rates, rate.intervals, strict=True):
+        for system, value, interval in zip(comparison.systems, rate.rates, rate.intervals, strict=True):
             cell = value.rate if math.isfinite(value.rate) else ""
             row = (*head, spreadsheet_cell(system.name), "", cell, *_interval_cells(interval), "", "", "")
             writer.writerow((*row, rate.scope or "", interval.reason or ""))
-        for one in rate.differences:
-            ps = ("" if p is None else p for p in (one.p, one.corrected_p))
-            names = spreadsheet_cell(one.second), spreadsheet_cell(one.first)
-            row = (*head, *names, "" if one.difference is None else one.difference)
-            cells = (*_interval_cells(one.interval), *ps, one.verdict, rate.scope or "", one.interval.reason or "")
+        for difference in rate.differences:
+            ps = ("" if p is None else p for p in (difference.p, difference.corrected_p))
+            names = spreadsheet_cell(difference.second), spreadsheet_cell(difference.first)
+            row = (*head, *names, "" if difference.difference is None else difference.difference)
+            cells = (
+                *_interval_cells(difference.interval),
+                *ps,
+                difference.verdict,
+                rate.scope or "",
+                difference.interval.reason or "",
+            )
             writer.writerow((*row, *cells))
     return file.getvalue()
 
@@ -57,22 +78,24 @@ def _interval_cells(interval: Interval) -> tuple[object, ...]:
     return low, high, interval.level, interval.unit, interval.clusters
 
 
-def comparison_latex(found: Comparison) -> str:
+def comparison_latex(comparison: Comparison) -> str:
     r"""Write the main rates with their intervals, and all pairs of systems, as tables (`\usepackage{booktabs}`)."""
-    rates = found.rates[:_MAIN_RATES]
-    unit = f"{found.clusters} {found.unit}{'' if found.clusters == 1 else 's'}"
+    rates = comparison.rates[:_MAIN_RATES]
+    unit = f"{comparison.clusters} {comparison.unit}{'' if comparison.clusters == 1 else 's'}"
     scope = f", {rates[0].scope}: they hold for no other writers" if rates[0].scope else ""
     caption = (
         f"Error rates pooled over {rates[0].lines} {rates[0].noun}s, with 95 % confidence "
         f"intervals over {unit}{scope}. Training again is not in the intervals."
     )
     head = ["", *(f"{rate.name}, %" for rate in rates)]
-    body = [[system.name, *(_rate_cell(rate, place) for rate in rates)] for place, system in enumerate(found.systems)]
+    body = [
+        [system.name, *(_rate_cell(rate, place) for rate in rates)] for place, system in enumerate(comparison.systems)
+    ]
     pairs = [["", "difference, points", "95 % CI", "p", "p (Holm)"]]
-    pairs += [list(_pair_row(one)) for one in rates[0].differences]
+    pairs += [list(_pair_row(difference)) for difference in rates[0].differences]
     tests = (
-        f"Differences in {rates[0].name}, system minus other; paired permutation test over {found.unit}s, and its p "
-        f"corrected for all pairs (Holm 1979){scope}."
+        f"Differences in {rates[0].name}, system minus other; paired permutation test over {comparison.unit}s, "
+        f"and its p corrected for all pairs (Holm 1979){scope}."
     )
     return "\n".join([*_table([head, *body], caption), "", *_table(pairs, tests), ""])
 
@@ -85,12 +108,12 @@ def _rate_cell(rate: ComparedRate, place: int) -> str:
     return f"{100 * value:.1f}{interval}"
 
 
-def _pair_row(one: RateDifference) -> Iterator[str]:
-    yield f"{one.second} against {one.first}"
-    yield "none" if one.difference is None else f"{100 * one.difference:+.1f}"
-    bounds = one.interval.bounds
+def _pair_row(difference: RateDifference) -> Iterator[str]:
+    yield f"{difference.second} against {difference.first}"
+    yield "none" if difference.difference is None else f"{100 * difference.difference:+.1f}"
+    bounds = difference.interval.bounds
     yield f"{100 * bounds[0]:+.1f} to {100 * bounds[1]:+.1f}" if bounds else "none"
-    yield from ("none" if p is None else f"{p:.2g}" for p in (one.p, one.corrected_p))
+    yield from ("none" if p is None else f"{p:.2g}" for p in (difference.p, difference.corrected_p))
 
 
 def _table(rows: Sequence[Sequence[str]], caption: str) -> Iterator[str]:
@@ -106,5 +129,5 @@ def _table(rows: Sequence[Sequence[str]], caption: str) -> Iterator[str]:
 
 def _escape(text: str) -> str:
     text = "".join(sign if sign.isprintable() else "?" for sign in text)
-    text = _LATEX_SPECIAL.sub(lambda found: _LATEX_ESCAPES[found[0]], text)
+    text = _LATEX_SPECIAL.sub(lambda match: _LATEX_ESCAPES[match[0]], text)
     return re.sub(r"(?<![\w{])([+-])(?=\d)", r"$\1$", text).replace(r" \%", r"\,\%")

@@ -132,11 +132,13 @@ class ComparedRate:
     def says_the_same_as(self, others: Sequence["ComparedRate"]) -> bool:
         """Whether another rate of the same lines has the same errors in all systems."""
         before = others[: others.index(self)]
-        return any(one.part == self.part and one.rates == self.rates for one in before)
+        return any(rate.part == self.part and rate.rates == self.rates for rate in before)
 
     def of_pair(self, first: str, second: str) -> RateDifference:
         """Return the difference of two systems, the first of which was given before the second."""
-        return next(one for one in self.differences if (one.first, one.second) == (first, second))
+        return next(
+            difference for difference in self.differences if (difference.first, difference.second) == (first, second)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rate for JSON; rates and differences are fractions."""
@@ -148,7 +150,7 @@ class ComparedRate:
             "scope": self.scope,
             "more_is_better": self.more_is_better,
             "rates": [
-                {"rate": finite_or_none(one.rate), "count": one.errors, "length": one.length} for one in self.rates
+                {"rate": finite_or_none(rate.rate), "count": rate.errors, "length": rate.length} for rate in self.rates
             ],
             "intervals": [asdict(interval) for interval in self.intervals],
             "differences": [asdict(difference) for difference in self.differences],
@@ -165,10 +167,10 @@ def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequenc
     clusters = clusters_of(lines)
     rates = [_compare(readings, measure, "all", clusters) for measure in measures]
     rates += [_compare(readings, measure, "all", clusters) for measure in _normalised(readings, measures)]
-    statuses: list[WriterStatus] = [one.writer_status for one in lines]
+    statuses: list[WriterStatus] = [line.writer_status for line in lines]
     parts = [status for status in get_args(WriterStatus) if status in statuses]
     for status in parts if len(parts) > 1 else []:
-        chosen = [place for place, own in enumerate(statuses) if own == status]
+        chosen = [place for place, known in enumerate(statuses) if known == status]
         part = {name: [reading[place] for place in chosen] for name, reading in readings.items()}
         own_clusters = clusters_of([lines[place] for place in chosen])
         rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
@@ -179,8 +181,8 @@ def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[
     """Yield CER and WER under each normalisation that changes a text, if CER is among the measures."""
     if CER not in measures:
         return
-    lines = [one for reading in readings.values() for one in reading]
-    texts = {comparable(text) for one in lines for text in (one.reference, one.prediction)}
+    lines = [line for reading in readings.values() for line in reading]
+    texts = {comparable(text) for line in lines for text in (line.reference, line.prediction)}
     for profile in profiles()[1:]:
         if any(profile.apply(text) != text for text in texts):
             label = PROFILE_LABELS[profile.name]
@@ -192,11 +194,11 @@ def _compare(
     readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
 ) -> ComparedRate:
     counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
-    arrays = {name: _arrays(own) for name, own in counts.items()}
+    arrays = {name: _arrays(rates) for name, rates in counts.items()}
     lines = next(iter(readings.values()))
     writers = len({line.writer for line in lines} - {None})
     withheld = withheld_interval(writers) if part == "new" and writers < MIN_CLUSTERS else None
-    intervals = [withheld or interval_of(*own, clusters, measure.of) for own in arrays.values()]
+    intervals = [withheld or interval_of(*pair, clusters, measure.of) for pair in arrays.values()]
     differences = []
     for first, second in combinations(arrays, 2):
         (first_counts, lengths), (second_counts, _) = arrays[first], arrays[second]
@@ -212,9 +214,16 @@ def _compare(
         corrected, comparisons = (None, 0) if p is None else holm(p, ps)
         verdict = _verdict(change, interval, corrected, better=1 if measure.more_is_better else -1)
         tested.append(RateDifference(first, second, change, interval, p, corrected, comparisons, verdict))
-    rates = tuple(pool(own) for own in counts.values())
+    rates = tuple(pool(line_counts) for line_counts in counts.values())
     return ComparedRate(
-        *(measure.name, part, len(lines), writers, rates, tuple(intervals), tuple(tested), _scope(writers, clusters)),
+        measure.name,
+        part,
+        len(lines),
+        writers,
+        rates,
+        tuple(intervals),
+        tuple(tested),
+        _scope(writers, clusters),
         noun="page" if measure in PAGE_MEASURES else "line",
         more_is_better=measure.more_is_better,
     )
@@ -229,7 +238,7 @@ def _scope(writers: int, clusters: Clusters) -> str | None:
 
 
 def _arrays(counts: Sequence[ErrorRate]) -> tuple[Floats, Floats]:
-    errors, lengths = np.array([(one.errors, one.length) for one in counts], dtype=np.float64).reshape(-1, 2).T
+    errors, lengths = np.array([(count.errors, count.length) for count in counts], dtype=np.float64).reshape(-1, 2).T
     return errors, lengths
 
 
@@ -243,8 +252,8 @@ def _verdict(change: float | None, interval: Interval, p: float | None, *, bette
 def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
     """Return a p value corrected for several tests, of which it is one, and by how much it was multiplied itself."""
     ranked = sorted(all_ps)
-    own = len(ranked) - ranked.index(p)
-    return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), own
+    factor = len(ranked) - ranked.index(p)
+    return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), factor
 
 
 def describe_p(p: float, name: str = "p") -> str:

@@ -159,7 +159,7 @@ class Scorecard:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
         if values["format_version"] == 2:
             values = _upgrade(values)
-        if missing := [one.name for one in fields(cls) if one.name not in {*values, "methods"}]:
+        if missing := [field.name for field in fields(cls) if field.name not in {*values, "methods"}]:
             raise ValueError(f"missing: {', '.join(missing)}")
         return _CARD.validate_python(values)
 
@@ -286,7 +286,7 @@ def _withhold_intervals(status: WriterStatus, scores: Scores, lines: Mapping[str
     none = withheld_interval(count)
     withheld = {
         model: replace(
-            score, intervals={name: replace(none, method=one.method) for name, one in score.intervals.items()}
+            score, intervals={name: replace(none, method=interval.method) for name, interval in score.intervals.items()}
         )
         for model in lines
         if (score := getattr(scores, model)) is not None

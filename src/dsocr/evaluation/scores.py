@@ -124,7 +124,7 @@ class LineScore:
     def _check(cls, values: Any) -> Any:
         """Check that no field is missing, and read files of scorecard version 2, whose `writer_status` is `hand`."""
         values = {"writer_status" if name == "hand" else name: value for name, value in values.items()}
-        if missing := {one.name for one in fields(cls)} - values.keys():
+        if missing := {field.name for field in fields(cls)} - values.keys():
             raise ValueError(f"missing: {', '.join(sorted(missing))}")
         return values
 
@@ -293,7 +293,9 @@ def score_lines(
         message = f"{len(extra)} predictions belong to no sample: {first_few(extra)}"
         raise DataError(message, code="prediction-unmatched")
     known = statuses or {}
-    return [LineScore.compute(one, predictions[one.id], known.get(one.writer, "unknown")) for one in samples]
+    return [
+        LineScore.compute(sample, predictions[sample.id], known.get(sample.writer, "unknown")) for sample in samples
+    ]
 
 
 def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, list[LineScore]]:
@@ -306,12 +308,12 @@ def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, lis
     if not references:
         raise DataError("there are no lines to score", code="no-lines")
     for other, lines in readings.items():
-        found = {line.id: line.reference for line in lines}
-        if found.keys() != references.keys() or len(found) < len(lines):
-            missing, extra = len(references.keys() - found.keys()), len(found.keys() - references.keys())
+        given = {line.id: line.reference for line in lines}
+        if given.keys() != references.keys() or len(given) < len(lines):
+            missing, extra = len(references.keys() - given.keys()), len(given.keys() - references.keys())
             message = f"{other} and {name} have different lines: {missing} of {len(first)} are missing, {extra} extra"
             raise DataError(message, code="lines-differ")
-        if changed := [id_ for id_, reference in found.items() if reference != references[id_]]:
+        if changed := [id_ for id_, reference in given.items() if reference != references[id_]]:
             message = f"{other} and {name} have different references for {len(changed)} lines, such as {changed[0]}"
             raise DataError(message, code="references-differ", hint="evaluate both on the same dataset")
     places = {id_: place for place, id_ in enumerate(references)}

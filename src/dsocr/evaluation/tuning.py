@@ -58,13 +58,13 @@ class TuneResult:
     @property
     def best(self) -> Trial | None:
         """The complete trial with the lowest CER, the first of equal ones."""
-        complete = [one for one in self.trials if one.state == "complete" and one.cer is not None]
-        return min(complete, key=lambda one: one.cer or 0.0, default=None)
+        complete = [trial for trial in self.trials if trial.state == "complete" and trial.cer is not None]
+        return min(complete, key=lambda trial: trial.cer or 0.0, default=None)
 
     def cers_with_other_seeds(self, trial: Trial) -> list[float]:
         """Return the CERs of a trial's settings with other seeds, in the order of the seeds."""
-        found = [one for one in self.repeats if one.repeats == trial.number and one.cer is not None]
-        return [one.cer or 0.0 for one in sorted(found, key=lambda one: one.seed)]
+        repeats = [repeat for repeat in self.repeats if repeat.repeats == trial.number and repeat.cer is not None]
+        return [repeat.cer or 0.0 for repeat in sorted(repeats, key=lambda repeat: repeat.seed)]
 
     @property
     def difference(self) -> tuple[float, float, float] | None:
@@ -75,7 +75,7 @@ class TuneResult:
         """
         if self.best is None or self.best.number == 0:
             return None
-        cers = {(one.repeats, one.seed): one.cer for one in self.repeats if one.cer is not None}
+        cers = {(repeat.repeats, repeat.seed): repeat.cer for repeat in self.repeats if repeat.cer is not None}
         pairs = [(cers.get((0, seed)), after) for (number, seed), after in cers.items() if number == self.best.number]
         changes = [after - before for before, after in pairs if before is not None]
         if len(changes) < 2:
@@ -96,21 +96,21 @@ class TuneResult:
     def sentences(self) -> list[str]:
         """The result in sentences."""
         complete, stopped, failed = (
-            sum(one.state == state for one in self.trials) for state in ("complete", "stopped", "failed")
+            sum(trial.state == state for trial in self.trials) for state in ("complete", "stopped", "failed")
         )
         text = f"{len(self.trials)} trials: {complete} trained to the end, {stopped} stopped early"
-        found = [text + (f", {failed} failed" if failed else "")]
+        sentences = [text + (f", {failed} failed" if failed else "")]
         if self.best is None:
-            return [*found, "no trial was trained to the end"]
+            return [*sentences, "no trial was trained to the end"]
         if self.best.number == 0:
-            return [*found, f"no settings read better than yours: {self.best.cer:.2%} validation CER"]
+            return [*sentences, f"no settings read better than yours: {self.best.cer:.2%} validation CER"]
         yours = "" if self.trials[0].cer is None else f"; yours {self.trials[0].cer:.2%}"
-        found.append(f"best: {self.best.described}: {self.best.cer:.2%} validation CER{yours}")
+        sentences.append(f"best: {self.best.described}: {self.best.cer:.2%} validation CER{yours}")
         first, second = self.cers_with_other_seeds(self.trials[0]), self.cers_with_other_seeds(self.best)
         if self.difference is None:
-            return [*found, "not trained with other seeds: the difference may be chance"]
+            return [*sentences, "not trained with other seeds: the difference may be chance"]
         noise = 100 * statistics.stdev(first)
-        found.append(
+        sentences.append(
             f"with {len(first)} other seeds: {statistics.fmean(first):.2%} with your settings, "
             f"{statistics.fmean(second):.2%} with the best; from seed to seed yours vary by {noise:.2f} points (SD)"
         )
@@ -119,13 +119,13 @@ class TuneResult:
         if low <= 0 <= high:
             verdict = "keep your settings, as no difference can be told"
         interval = f"{change:+.2f} points (95 % CI {low:+.2f} to {high:+.2f})".replace("-", "\N{MINUS SIGN}")
-        return [*found, f"{verdict}: {interval}"]
+        return [*sentences, f"{verdict}: {interval}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON."""
         return {
-            "trials": [asdict(one) for one in self.trials],
-            "repeats": [asdict(one) for one in self.repeats],
+            "trials": [asdict(trial) for trial in self.trials],
+            "repeats": [asdict(repeat) for repeat in self.repeats],
             "best": None if self.best is None else self.best.number,
             "difference": self.difference,
             "is_better": self.is_better,

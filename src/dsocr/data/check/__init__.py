@@ -10,11 +10,18 @@ from dsocr.data.dataset import Dataset
 __all__ = ["Example", "Finding", "Findings", "check_dataset"]
 
 _SAMPLE_CHECKS = (
-    *(text_checks.check_letters, text_checks.check_habits, text_checks.check_repeats),
-    *(pair_checks.check_densities, pair_checks.check_neighbours),
-    *(image_checks.check_brightness, image_checks.check_inverted, image_checks.check_sizes),
-    *(image_checks.check_line_heights, image_checks.check_outlines),
-    *(split_checks.check_duplicates, split_checks.check_near_duplicates),
+    text_checks.check_letters,
+    text_checks.check_habits,
+    text_checks.check_repeats,
+    pair_checks.check_densities,
+    pair_checks.check_neighbours,
+    image_checks.check_brightness,
+    image_checks.check_inverted,
+    image_checks.check_sizes,
+    image_checks.check_line_heights,
+    image_checks.check_outlines,
+    split_checks.check_duplicates,
+    split_checks.check_near_duplicates,
 )
 _DATASET_CHECKS = (split_checks.check_balance, split_checks.check_crossing, split_checks.check_hashes)
 

@@ -149,7 +149,7 @@ class Surroundings:
 
 
 @contextmanager
-def find_surroundings(source: Path, source_format: str | None, wanted: Collection[str]) -> Iterator[Surroundings]:
+def find_surroundings(source: Path, source_format: str | None, places: Collection[str]) -> Iterator[Surroundings]:
     """Find the lines with these places in a source, for the duration of the block.
 
     Raises DataError if the source cannot be read, or has none of the lines.
@@ -161,9 +161,9 @@ def find_surroundings(source: Path, source_format: str | None, wanted: Collectio
     ):
         for page in detect_format(opened.path, source_format, {}).read(opened.path, {}):
             if isinstance(page, Page):
-                found = ((line.where, number) for number, line in enumerate(page.lines) if line.outline)
-                pages |= {where: (page, number) for where, number in found if where in wanted}
-        if wanted and not pages:
+                outlined = ((line.where, number) for number, line in enumerate(page.lines) if line.outline)
+                pages |= {where: (page, number) for where, number in outlined if where in places}
+        if places and not pages:
             message = "the source has none of the lines of the findings"
             hint = "name the folder or archive that the dataset was prepared from"
             raise DataError(message, code="source-differs", where=source, hint=hint)
@@ -180,9 +180,9 @@ def render_page(findings: Findings, source: Path | None = None) -> str:
     first = {
         id_ for finding in findings for example in finding.examples[:_FIRST] for id_ in (example.sample, example.other)
     }
-    wanted = {item.sample.source for item in findings.samples if item.sample.id in first and item.sample.source}
+    places = {item.sample.source for item in findings.samples if item.sample.id in first and item.sample.source}
     source_format = findings.dataset.card.source_format if findings.dataset else None
-    with find_surroundings(source, source_format, wanted) as surroundings:
+    with find_surroundings(source, source_format, places) as surroundings:
         return _render(findings, surroundings)
 
 
@@ -216,9 +216,9 @@ def _splits(samples: Iterable[CheckedSample]) -> Iterator[tuple[str, list[int]]]
     parts: dict[str, list[Sample]] = {}
     for item in samples:
         parts.setdefault(item.sample.split, []).append(item.sample)
-    for split, own in parts.items():
-        writers, pages = ({getattr(sample, name) for sample in own} - {None} for name in ("writer", "page"))
-        yield split, [len(own), len(writers), len(pages), sum(len(sample.text) for sample in own)]
+    for split, members in parts.items():
+        writers, pages = ({getattr(sample, name) for sample in members} - {None} for name in ("writer", "page"))
+        yield split, [len(members), len(writers), len(pages), sum(len(sample.text) for sample in members)]
 
 
 def _anchor(finding: Finding) -> str:

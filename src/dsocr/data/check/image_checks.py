@@ -180,7 +180,7 @@ def check_distortion(
 ) -> None:
     """Find images whose letters the chosen resolution would squeeze or stretch."""
     factors = [(item, *item.size, distortion(*item.size)) for item in samples if item.size]
-    distorted = [found for found in factors if not 1 / MAX_DISTORTION <= found[3] <= MAX_DISTORTION]
+    distorted = [factor for factor in factors if not 1 / MAX_DISTORTION <= factor[3] <= MAX_DISTORTION]
     if not distorted:
         return
     typical = statistics.median(factor for *_, factor in distorted)

@@ -40,13 +40,13 @@ def check_densities(samples: Sequence[CheckedSample], findings: Findings) -> Non
     for item in lines:
         by_writer[item.sample.writer].append(item)
         by_split[item.sample.split].append(item)
-    known = {writer for writer, own in by_writer.items() if writer is not None and len(own) >= _MIN_SAMPLES}
+    known = {writer for writer, members in by_writer.items() if writer is not None and len(members) >= _MIN_SAMPLES}
     for writer in known:
         _check_outliers(by_writer[writer], by_writer[writer], findings)
     if len(lines) >= _MIN_SAMPLES:
         _check_outliers([item for item in lines if item.sample.writer not in known], lines, findings)
-    for own in by_split.values():
-        _check_correlation(own, findings)
+    for members in by_split.values():
+        _check_correlation(members, findings)
 
 
 def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample], findings: Findings) -> None:

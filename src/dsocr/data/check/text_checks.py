@@ -307,8 +307,8 @@ def _check_mixed_signs(samples: Sequence[CheckedSample], findings: Findings) -> 
 def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find texts copied to the next line of a page, and splits that hold one text and little else."""
     for first, second in pairwise(samples):
-        one, other, text = first.sample, second.sample, comparable(first.text)
-        is_same_page = one.page and all(getattr(one, name) == getattr(other, name) for name in _PAGE)
+        sample, other, text = first.sample, second.sample, comparable(first.text)
+        is_same_page = sample.page and all(getattr(sample, name) == getattr(other, name) for name in _PAGE)
         # The same image twice is another finding.
         is_copied = len(text) >= _MIN_REPEATED and text == comparable(second.text) and first.digest != second.digest
         if is_same_page and is_copied:
@@ -317,9 +317,9 @@ def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
     by_split: dict[str, list[CheckedSample]] = defaultdict(list)
     for item in samples:
         by_split[item.sample.split].append(item)
-    for split, own in by_split.items():
-        text, count = Counter(comparable(item.text) for item in own).most_common(1)[0]
-        if len(own) >= _MIN_SAMPLES and 2 * count > len(own):
-            first = next(item for item in own if comparable(item.text) == text)
+    for split, members in by_split.items():
+        text, count = Counter(comparable(item.text) for item in members).most_common(1)[0]
+        if len(members) >= _MIN_SAMPLES and 2 * count > len(members):
+            first = next(item for item in members if comparable(item.text) == text)
             message = "Most images of a split have the same text"
-            findings.add("all-same-text", "warning", message, first, f"{count} of {len(own)} in {split}")
+            findings.add("all-same-text", "warning", message, first, f"{count} of {len(members)} in {split}")

@@ -55,20 +55,20 @@ class SuspectLine:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as a row of `audit.jsonl`; `gain` is in natural logarithms."""
-        one = self.sample
+        sample = self.sample
         return {
             "rank": self.rank,
-            "id": one.id,
+            "id": sample.id,
             "score": round(self.score, 3),
             "probability": None if self.probability is None else round(self.probability, 3),
             "kind": self.kind,
             "other": self.other,
-            "text": one.text,
+            "text": sample.text,
             "read": self.read,
             "differences": [{**asdict(each), "gain": round(each.gain, 2)} for each in self.differences],
-            "writer": one.writer,
-            "page": one.page,
-            "source": one.source,
+            "writer": sample.writer,
+            "page": sample.page,
+            "source": sample.source,
         }
 
 
@@ -87,19 +87,19 @@ class Audit:
         if self.count is None:
             return [f"{counted(len(self.lines), 'line')} are too few to estimate how many are wrong."]
         large = _with_interval(*self.count.large)
-        found = [
+        sentences = [
             f"About {large} of {len(self.lines):,} texts are wrong by a word or more, and "
             f"{_with_interval(self.count.count, self.count.low, self.count.high)} with letters, signs and endings.",
             "These numbers come from mistakes that were planted, and hold for such mistakes: words left out, added or "
             "from another line, a letter of another script, a letter, sign or ending changed. In a hand hard to "
             "read, a wrong word looks like one that is read wrongly: look at the first lines in any case.",
         ]
-        found += [
+        sentences += [
             f"The first {rank} lines of the list hold about {self.count.found_in_first(rank):.0f} of them."
             for rank in (20, 50, 100)
             if rank < len(self.lines)
         ]
-        return found
+        return sentences
 
     def to_dict(self, lines: int | None = None) -> dict[str, Any]:
         """Return the estimate and the first lines, all if not given, as JSON values."""
@@ -150,8 +150,8 @@ def write_audit(audit: Audit, lines: int) -> None:
     writer.writerow(["rank", "id", "source", "kind", "probability", "text", "read", "correction"])
     for line in shown:
         probability = "" if line.probability is None else f"{line.probability:.2f}"
-        one = line.sample
-        writer.writerow([line.rank, one.id, one.source or "", line.why, probability, one.text, line.read, ""])
+        sample = line.sample
+        writer.writerow([line.rank, sample.id, sample.source or "", line.why, probability, sample.text, line.read, ""])
     write_atomically(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
 
 

@@ -123,13 +123,15 @@ class ReportContents:
         """The result as statistics say it, notes on it, and how far to trust it."""
         sentences = [*self.card.notes, *self.card.uncertainty]
         if len(self.readings) > 1:
-            found = compare([System(_SPOKEN[model], lines) for model, lines in self.readings.items()]).differences[-1]
-            sentences = [*map(sentence, (found.summary, *found.test_results)), *sentences]
+            difference = compare([System(_SPOKEN[model], lines) for model, lines in self.readings.items()]).differences[
+                -1
+            ]
+            sentences = [*map(sentence, (difference.summary, *difference.test_results)), *sentences]
         standard = self.scores[-1].intervals.get("cer_cr2")
         if standard is not None and standard.bounds:
             low, high = standard.bounds
             sentences.append(f"The standard interval of the CER (CR2) is {100 * low:.1f} to {100 * high:.1f} %.")
-        return [unbroken(one) for one in sentences]
+        return [unbroken(sentence) for sentence in sentences]
 
 
 def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
@@ -158,8 +160,17 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
             warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
     return ReportContents(
-        *(run, card, readings, lines, chapters, images, warnings, history, _read_provenance(run), extras),
-        plain=[unbroken(one) for one in describe_in_words(card, confidence)],
+        run,
+        card,
+        readings,
+        lines,
+        chapters,
+        images,
+        warnings,
+        history,
+        _read_provenance(run),
+        extras,
+        plain=[unbroken(sentence) for sentence in describe_in_words(card, confidence)],
     )
 
 
@@ -170,7 +181,7 @@ def _find_images(
     try:
         dataset = open_scored_dataset(run, card, folder)
         # Of folds, the lines of all splits were scored.
-        samples = [one for split in Split for one in dataset.samples(split, references.keys())]
+        samples = [sample for split in Split for sample in dataset.samples(split, references.keys())]
     except (DsocrError, ValueError) as error:
         return {}, [f"There are no images because the dataset cannot be read: {error}."]
     images = {sample.id: sample.image for sample in samples if sample.text == references[sample.id]}
@@ -184,19 +195,19 @@ def _find_images(
 
 def _read_provenance(run: RunFolder) -> dict[str, Any]:
     try:
-        found = json.loads(run.provenance.read_text(encoding="utf-8"))
+        provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise RunError("Provenance is not valid JSON", code="provenance-invalid", where=run.provenance) from error
-    return found if isinstance(found, dict) else {}
+    return provenance if isinstance(provenance, dict) else {}
 
 
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
     cers = (percent(guard[name], 2) for name in ("base_cer", "adapter_cer"))
-    found = guard.get("interval") or {}  # cards of older versions have none
-    bounds = [100 * found[end] for end in ("low", "high") if found.get(end) is not None]
-    interval = format_change_interval(*bounds) if bounds else found.get("reason") or ""
+    known = guard.get("interval") or {}  # cards of older versions have none
+    bounds = [100 * known[end] for end in ("low", "high") if known.get(end) is not None]
+    interval = format_change_interval(*bounds) if bounds else known.get("reason") or ""
     change, margin = describe_change(guard["increase"]), f"{guard['margin']:g}"
     row = tuple(map(unbroken, (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, interval, margin)))
     head = ("guard set", "lines", "CER, base", "CER, trained", "change", unbroken("95 % CI"), "margin, points")
@@ -206,9 +217,11 @@ def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
 
 def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
     rows = []
-    for kind, found in report["kinds"].items():
-        errors = (found[name] for name in ("before", "after", "by_chance"))
-        rows.append((f"{kind}s", f"{found['count']:,}", *("" if one is None else f"{one:.4f}" for one in errors)))
+    for kind, values in report["kinds"].items():
+        errors = (values[name] for name in ("before", "after", "by_chance"))
+        rows.append(
+            (f"{kind}s", f"{values['count']:,}", *("" if error is None else f"{error:.4f}" for error in errors))
+        )
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
     head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
     text = unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
@@ -338,13 +351,13 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
         return
     score = new.final
     tested = counted(new.writers or 0, "new writer") + f", {counted(score.lines, 'line')}"
-    found = one_in(score.cer.rate, "letter") if score.cer.errors else "no letter"
+    letters = one_in(score.cer.rate, "letter") if score.cer.errors else "no letter"
     bounds = score.interval.bounds if score.interval else None
     if bounds is None:
-        yield f"On new writers {found} is wrong ({tested}): too few writers to say how the next one will be read."
+        yield f"On new writers {letters} is wrong ({tested}): too few writers to say how the next one will be read."
         return
     best, worst = (one_in(end, "letter") for end in bounds)
-    yield f"On new writers {found} is wrong ({tested}): on others like them, between {best} and {worst}."
+    yield f"On new writers {letters} is wrong ({tested}): on others like them, between {best} and {worst}."
 
 
 def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
@@ -354,8 +367,8 @@ def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
         return
     point = curve[round(_CHECKED * (len(curve) - 1))]
     rest = f"{one_in(point['rest'], 'letter')} wrong in the others" if point["rest"] else "none in the others"
-    share, found = percentage(point["share"], 0), percentage(point["found"], 0)
-    yield f"Checking the least certain {share} of the lines finds {found} of all wrong letters, and leaves {rest}."
+    share, part = percentage(point["share"], 0), percentage(point["found"], 0)
+    yield f"Checking the least certain {share} of the lines finds {part} of all wrong letters, and leaves {rest}."
 
 
 def one_in(rate: float, noun: str) -> str:
@@ -384,7 +397,10 @@ def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter
     rank("better", f"Better than {first}", "largest improvement first", _MOST_CHANGED, lambda line: line.saved)
     rank("worse", f"Worse than {first}", "largest setback first", _MOST_CHANGED, lambda line: -line.saved)
     rank(
-        *("failures", "Loops and other failures", unread, _MOST),
+        "failures",
+        "Loops and other failures",
+        unread,
+        _MOST,
         weight=lambda line: bool(line.failures) * (line.last.cer.errors + 1),
     )
     return [chapter for chapter in chapters if chapter.lines]

@@ -197,13 +197,15 @@ def setting_plot(result: TuneResult, key: str) -> Callable[["Axes"], None]:
     return paint
 
 
-def reliability_plot(noun: str, found: Reliability) -> Callable[["Axes"], None]:
+def reliability_plot(noun: str, reliability: Reliability) -> Callable[["Axes"], None]:
     """Plot how often characters, words or lines were right against the confidence they were given."""
 
     def paint(axes: "Axes") -> None:
         axes.plot([0, 1], [0, 1], color=QUIET, linestyle=":", label="ideal")
-        for place, (name, bins) in enumerate((("uncalibrated", found.bins_before), ("calibrated", found.bins_after))):
-            confidences, shares = [one.confidence for one in bins], [one.accuracy for one in bins]
+        for place, (name, bins) in enumerate(
+            (("uncalibrated", reliability.bins_before), ("calibrated", reliability.bins_after))
+        ):
+            confidences, shares = [tenth.confidence for tenth in bins], [tenth.accuracy for tenth in bins]
             axes.plot(confidences, shares, color=run_colour(1 - place), marker=".", label=name)
         axes.set_xlabel(f"confidence of {noun}")
         axes.set_ylabel("share that is right")

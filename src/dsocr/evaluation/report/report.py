@@ -180,11 +180,11 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
     """List means and quantiles over lines, writers and pages, and the CER under each profile that has text."""
     averages = [card.averages[name] for name in names]
     means = {
-        "mean over lines": [one.macro_over_lines.cer for one in averages],
-        "mean over writers": [one.macro_over_writers.cer for one in averages],
-        "mean over pages": [one.macro_over_pages.cer for one in averages],
-        "median line": [one.median_line_cer for one in averages],
-        "90th percentile of lines": [one.p90_line_cer for one in averages],
+        "mean over lines": [average.macro_over_lines.cer for average in averages],
+        "mean over writers": [average.macro_over_writers.cer for average in averages],
+        "mean over pages": [average.macro_over_pages.cer for average in averages],
+        "median line": [average.median_line_cer for average in averages],
+        "90th percentile of lines": [average.p90_line_cer for average in averages],
     }
     rows = [_rate_change(name, values) for name, values in means.items() if any(values)]
     for profile, title in PROFILE_LABELS.items():
@@ -229,13 +229,13 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
     *_, (name, last) = characters.items()
     if not (last.substitutions or last.deletions or last.insertions):
         return None
-    counts = [{(pair.reference, pair.prediction): pair.count for pair in one.confusions} for one in characters.values()]
+    counts = [{(pair.reference, pair.prediction): pair.count for pair in row.confusions} for row in characters.values()]
     # A card names the commonest pairs only; of another one, it is known that it is not more frequent.
-    rare = [f"\u2264 {one.confusions[-1].count:,}" if one.other_pairs else "0" for one in characters.values()]
-    most = {pair: max(one.get(pair, 0) for one in counts) for one in counts for pair in one}
+    rare = [f"\u2264 {row.confusions[-1].count:,}" if row.other_pairs else "0" for row in characters.values()]
+    most = {pair: max(row.get(pair, 0) for row in counts) for row in counts for pair in row}
 
     def row(pair: tuple[str, str]) -> tuple[object, ...]:
-        cells = [f"{one[pair]:,}" if pair in one else other for one, other in zip(counts, rare, strict=True)]
+        cells = [f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True)]
         return *_name_pair(*pair), cells
 
     return {
@@ -244,10 +244,10 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
         "map": confusion_map(last.confusions),
         "pairs": [row(pair) for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:_ROWS]],
         "missed": [
-            (letter(one.character), one.errors, one.count) for one in last.by_character if one.character is not None
+            (letter(row.character), row.errors, row.count) for row in last.by_character if row.character is not None
         ][:_ROWS],
-        "deleted": [(letter(one.character), one.count) for one in last.deleted.top[:_ROWS]],
-        "inserted": [(letter(one.character), one.count) for one in last.inserted.top[:_ROWS]],
+        "deleted": [(letter(row.character), row.count) for row in last.deleted.top[:_ROWS]],
+        "inserted": [(letter(row.character), row.count) for row in last.inserted.top[:_ROWS]],
     }
 
 

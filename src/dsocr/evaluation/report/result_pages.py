@@ -46,40 +46,40 @@ def require_free(out: Path, *, overwrite: bool) -> None:
         raise DataError(message, code="output-foreign", where=out, hint="choose another folder")
 
 
-def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
+def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
     """Write `out`: the page alone if it ends in .html, a table of it ends in .csv or .tex, else a folder with all.
 
     The folder has `comparison.html`, `.json`, `.csv` and `.tex`, `writers.svg`, and in `changes.jsonl` every line that
     changed. `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    renderers: dict[str, Callable[[], str]] = {".html": partial(render_comparison_page, found, progress)}
-    renderers |= {suffix: partial(render_table, found) for suffix, render_table in TABLES.items()}
+    renderers: dict[str, Callable[[], str]] = {".html": partial(render_comparison_page, comparison, progress)}
+    renderers |= {suffix: partial(render_table, comparison) for suffix, render_table in TABLES.items()}
     if out.suffix.lower() in renderers:
         write_atomically(out, renderers[out.suffix.lower()]())
         return
     with writing_folder(out) as folder:
         for suffix, render_file in renderers.items():
             write_atomically((folder / PAGE).with_suffix(suffix), render_file())
-        write_atomically(folder / NUMBERS, to_json(found.to_dict()))
+        write_atomically(folder / NUMBERS, to_json(comparison.to_dict()))
         with writing_whole(folder / CHANGES) as file:
-            for difference in found.differences:
+            for difference in comparison.differences:
                 systems = {"first": difference.first.name, "second": difference.second.name}
                 for change in (*difference.improved, *difference.worsened):
                     file.write(json.dumps({"systems": systems, **change.to_dict()}, ensure_ascii=False) + "\n")
-        if found.groups:
-            names = [system.name for system in found.systems]
-            write_atomically(folder / PLOT, writers_svg(names, found.groups, found.unit, standalone=True))
+        if comparison.groups:
+            names = [system.name for system in comparison.systems]
+            write_atomically(folder / PLOT, writers_svg(names, comparison.groups, comparison.unit, standalone=True))
 
 
-def render_comparison_page(found: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
+def render_comparison_page(comparison: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
     """Render readings side by side: the verdict, writer by writer, and the lines that got better and worse."""
-    names = [reading.name for reading in found.systems]
-    scores = [reading.score for reading in found.systems]
-    lines = read_lines(reading.lines for reading in found.systems)
+    names = [reading.name for reading in comparison.systems]
+    scores = [reading.score for reading in comparison.systems]
+    lines = read_lines(reading.lines for reading in comparison.systems)
     compared = names[-1] if len(names) == 2 else counted(len(names) - 1, "reading")
-    about = [("compared", f"{found.created_at} with dsocr {found.dsocr_version}"), *flat(found.about)]
-    about += [(reading.name, note) for reading in found.systems for note in reading.notes]
+    about = [("compared", f"{comparison.created_at} with dsocr {comparison.dsocr_version}"), *flat(comparison.about)]
+    about += [(reading.name, note) for reading in comparison.systems for note in reading.notes]
     return render(
         __package__,
         "comparison.html.jinja",
@@ -87,18 +87,18 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         script="report.js",
         title=f"{compared} compared with {names[0]}",
         subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
-        found=found,
+        found=comparison,
         sentence=sentence,
-        rates=[one for one in found.rates if one.part != "all" or not one.says_the_same_as(found.rates)],
+        rates=[rate for rate in comparison.rates if rate.part != "all" or not rate.says_the_same_as(comparison.rates)],
         describe_rate_change=describe_rate_change,
         describe_bounds=describe_bounds,
         describe_p=describe_p,
         bounds=format_ends,
         scores=scores,
         changes=score_changes(scores),
-        plot=writers_svg(names, found.groups, found.unit) if found.groups else "",
+        plot=writers_svg(names, comparison.groups, comparison.unit) if comparison.groups else "",
         about=about,
-        **line_context(chapters_of(lines, names), lines, names, found.images, progress),
+        **line_context(chapters_of(lines, names), lines, names, comparison.images, progress),
     )
 
 
@@ -159,8 +159,8 @@ def _titles(result: TuneResult) -> list[str]:
 def render_calibration(report: CalibrationReport, name: str) -> str:
     """Render how reliable the confidences of a run are, and what checking the least certain lines brings."""
     plots = []
-    for kind, found in report.kinds.items():
-        plots.append(plot_svg(reliability_plot(f"{kind}s", found), f"Reliability of {kind}s", size=(3.4, 3.0)))
+    for kind, reliability in report.kinds.items():
+        plots.append(plot_svg(reliability_plot(f"{kind}s", reliability), f"Reliability of {kind}s", size=(3.4, 3.0)))
     curves = [
         ("least confident first", report.budget),
         ("estimated from confidences", report.estimated_budget),

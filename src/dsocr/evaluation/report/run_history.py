@@ -76,10 +76,10 @@ class PastRun:
         return values | {"score": self.score and self.score.to_dict()}
 
 
-def _describe_scored(card: Scorecard, own: str) -> str:
+def _describe_scored(card: Scorecard, run: str) -> str:
     """Name what a run was scored on; the same name means the same lines."""
     dataset, fold = card.settings.get("dataset"), card.settings.get("fold")
-    parts = [Path(str(dataset)).name if dataset else own, card.split, f"of fold {fold}," if fold else ""]
+    parts = [Path(str(dataset)).name if dataset else run, card.split, f"of fold {fold}," if fold else ""]
     digest = (card.dataset.get(card.split) or "")[:_SHOWN_HASH]
     return " ".join(filter(None, [*parts, f"{card.scores.final.lines} lines", digest and f"({digest})"]))
 
@@ -158,7 +158,7 @@ def render_history(runs: Sequence[PastRun], skipped: Sequence[str], name: str) -
         runs=runs,
         numbers={run.name: number for number, run in enumerate(runs, 1)},
         places=places,
-        sentences=[describe_progress(own) for own in groups.values()],
+        sentences=[describe_progress(group) for group in groups.values()],
         plots=plots if groups else [],
         skipped=skipped,
         shown=_SHOWN_HASH,
@@ -182,7 +182,7 @@ def describe_progress(runs: Sequence[PastRun]) -> str:
     title = first.scored_on
     if len(scores) == 1:
         return f"{title}: {percent(before)} CER with {first.name}."
-    best, least = min(scores, key=lambda one: one[1])
+    best, least = min(scores, key=lambda pair: pair[1])
     sentence = f"{title}: {percent(before)} CER with {first.name}, {percent(now)} with {last.name}, the latest"
     sentence += "." if least >= now else f"; the best is {best.name} with {percent(least)}."
     change = f"dsocr compare {first.path.as_posix()} {last.path.as_posix()}"
@@ -197,9 +197,9 @@ def history_plot(runs: Sequence[PastRun], *, over_lines: bool) -> Callable[["Axe
         from matplotlib import dates
 
         library: Any = dates  # its functions have no types
-        for place, (title, own) in enumerate(_scored_groups(runs).items()):
+        for place, (title, group) in enumerate(_scored_groups(runs).items()):
             points: list[tuple[float, float, float, float, int]] = []
-            for run in own:
+            for run in group:
                 at = run.lines if over_lines else float(library.date2num(run.begun_at))
                 if run.score is not None and at is not None:
                     rate = run.score.cer.rate
