@@ -283,7 +283,6 @@ def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None
     [
         pytest.param({"every_steps": 3}, "config-key-ambiguous", "validation.every_steps", id="a key of two sections"),
         pytest.param({"max_stepz": 3}, "config-invalid", "max_stepz", id="no key"),
-        pytest.param({"training.samples_per_step": 3}, "config-key-renamed", "batch_size", id="a key of old"),
     ],
 )
 def test_settings_that_are_wrong_are_named(settings: dict[str, Any], code: str, named: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The configuration: defaults, spellings, problems in sentences, and files of earlier versions."""
+"""The configuration: defaults, spellings and problems in sentences."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dsocr.config import RENAMED_KEYS, RunConfig, Section, config_keys, load_config, load_run_config
+from dsocr.config import RunConfig, Section, config_keys, load_config
 from dsocr.errors import ConfigError
 from tests.raising import raises_code
 
@@ -190,51 +190,6 @@ def test_a_mapping_and_changes_are_a_configuration_too() -> None:
     config = load_config(given, changes={"output": Path("runs/letters"), "training.batch_size": 8})
     assert (config.training.max_steps, config.training.batch_size, config.output) == (3, 8, Path("runs/letters"))
     assert given == {"dataset": "letters", "training": {"max_steps": 3}}, "the caller's mapping is not changed"
-
-
-OLD = """
-dataset: letters
-run: runs/letters
-input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}  # dialect: key of an old file
-adapter: {scope: decoder+vision, rank: 4}
-training: {epochs: null, steps: 5, samples: 7,
-  samples_per_step: 4, samples_per_forward: 2, warmup: 0.1,  # dialect: key of an old file
-  schedule: linear, max_gradient_norm: 2.0, length_window: 8,  # dialect: key of an old file
-  vision_cache: false, vision_cache_gigabytes: 3.0,
-  vision_cache_views: 2, workers: 1, processes: auto}
-validation: {samples: 6}
-generation: {beams: 2, samples_per_batch: 3, look_ahead: 4}  # dialect: key of an old file
-"""
-NEW = """
-dataset: letters
-output: runs/letters
-adapter: {target_modules: decoder+vision, r: 4}
-training: {max_steps: 5, max_samples: 7, batch_size: 4, micro_batch_size: 2, warmup_ratio: 0.1, lr_scheduler: linear,
-  max_grad_norm: 2.0, group_by_length: true, feature_cache: false, feature_cache_gb: 3.0, feature_cache_views: 2,
-  num_workers: 1}
-validation: {max_samples: 6}
-generation: {num_beams: 2, batch_size: 3, prefetch_batches: 4}
-"""
-
-
-def test_the_configuration_of_an_earlier_run_is_read_with_todays_names(written: Written) -> None:
-    assert load_run_config(written(OLD)) == load_config(written(NEW))
-
-
-def test_every_renamed_key_is_reported_beside_other_problems(written: Written) -> None:
-    with raises_code("config-key-renamed") as caught:
-        load_config(written(OLD + "sead: 1"), ["training.workers=2"])
-    for section, keys in RENAMED_KEYS.items():
-        for old, new in keys.items():
-            assert f"{section}.{old} was renamed to {section}.{new}".replace(" .", " ").lstrip(".") in str(caught.value)
-    assert "sead: unknown key" in str(caught.value)
-
-
-@pytest.mark.parametrize("load", [load_config, load_run_config])
-def test_a_removed_setting_that_mattered_is_an_error(written: Written, load: Callable[[Path], RunConfig]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(written(NEEDED + "input: {lines_per_sheet: auto}"))  # dialect: key of an old file
-    assert "input.lines_per_sheet" in str(caught.value)  # dialect: key of an old file
 
 
 def test_a_configuration_cannot_change() -> None:

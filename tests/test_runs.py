@@ -71,15 +71,6 @@ def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
     assert "Прочти" in (tmp_path / "reading.json").read_text(encoding="utf-8"), "a person can read the file"
 
 
-def test_reading_settings_of_an_earlier_version_get_defaults_for_missing_keys(tmp_path: Path) -> None:
-    earlier: dict[str, object] = {**json.loads(SETTINGS.to_json()), "text_policy": {"unicode": "NFC", "spaces": "keep"}}
-    del earlier["unit"]
-    earlier |= {"lines_per_sheet": 1, "generation": {"beams": 2, "max_new_tokens": 64}}  # dialect: keys of an old file
-    (tmp_path / "reading.json").write_text(to_json(earlier), encoding="utf-8")
-    today = {"num_beams": 2, "max_new_tokens": 64}
-    assert ReadingSettings.load(tmp_path) == replace(SETTINGS, generation=today)
-
-
 @pytest.mark.parametrize(
     ("change", "code", "problem"),
     [
@@ -98,7 +89,6 @@ def test_reading_settings_of_an_earlier_version_get_defaults_for_missing_keys(tm
             {"generation": {"num_beams": [4]}}, "reading-invalid", "generation.num_beams: must be", id="beams"
         ),
         pytest.param({"generation": {"beamz": 4}}, "reading-invalid", "generation.beamz: unknown key", id="a setting"),
-        pytest.param({"lines_per_sheet": "auto"}, "reading-unsupported", "auto", id="several lines on one canvas"),
     ],
 )
 def test_reading_settings_are_strict(tmp_path: Path, change: dict[str, object], code: str, problem: str) -> None:

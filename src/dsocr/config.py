@@ -436,35 +436,6 @@ class RunConfig(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-RENAMED_KEYS = {
-    "": {"run": "output"},
-    "adapter": {"scope": "target_modules", "rank": "r"},
-    "training": {
-        "steps": "max_steps",
-        "samples": "max_samples",
-        "samples_per_step": "batch_size",
-        "samples_per_forward": "micro_batch_size",
-        "warmup": "warmup_ratio",
-        "schedule": "lr_scheduler",
-        "max_gradient_norm": "max_grad_norm",
-        "length_window": "group_by_length",
-        "vision_cache": "feature_cache",
-        "vision_cache_gigabytes": "feature_cache_gb",
-        "vision_cache_views": "feature_cache_views",
-        "workers": "num_workers",
-    },
-    "validation": {"samples": "max_samples"},
-    "generation": {"beams": "num_beams", "samples_per_batch": "batch_size", "look_ahead": "prefetch_batches"},
-}
-"""Keys of earlier versions and their names in this one, by section."""
-
-_REMOVED_KEYS: dict[str, dict[str, object]] = {
-    "input": {"lines_per_sheet": 1, "single_lines": 0.0, "read_sheets": True},
-    "training": {"processes": "auto"},
-}
-"""Keys of earlier versions that are gone, with the defaults that earlier runs recorded."""
-
-
 def load_config(
     source: StrPath | Mapping[str, Any],
     overrides: Sequence[str] = (),
@@ -489,15 +460,12 @@ def load_config(
     problems = [problem for text in overrides for problem in _override(settings, text)]
     for name, value in (changes or {}).items():
         problems += _put(settings, name, value)
-    outdated = migrate(settings)
-    return _validate(settings, where, outdated + problems, code="config-key-renamed" if outdated else "config-invalid")
+    return _validate(settings, where, problems)
 
 
 def load_run_config(path: Path) -> RunConfig:
-    """Load the `config.yaml` of a run; one that an earlier version wrote is mapped to today's keys."""
-    settings = _read_file(path)
-    migrate(settings)
-    return _validate(settings, path)
+    """Load the `config.yaml` of a run."""
+    return _validate(_read_file(path), path)
 
 
 def _read_file(path: Path) -> dict[Any, Any]:
@@ -531,39 +499,7 @@ def _put(settings: dict[Any, Any], name: str, value: object) -> list[str]:
     return []
 
 
-def migrate(settings: dict[Any, Any]) -> list[str]:
-    """Rename the keys of earlier versions in place and drop removed ones; return a sentence for each.
-
-    A removed key is kept if it had a value that this version cannot honour.
-    """
-    sentences = migrate_section("", settings)
-    for section in config_sections():
-        sentences += migrate_section(section, settings.get(section))
-    return sentences
-
-
-def migrate_section(section: str, settings: Any) -> list[str]:
-    """Do for one section, or for the keys outside sections, what `migrate` does."""
-    if not isinstance(settings, dict):
-        return []
-    sentences = []
-    prefix = f"{section}." if section else ""
-    for old, new in RENAMED_KEYS.get(section, {}).items():
-        if old in settings:
-            value = settings.pop(old)
-            # It was the number of steps whose samples were sorted together, 0 for none.
-            settings.setdefault(new, bool(value) if old == "length_window" else value)
-            sentences.append(f"{prefix}{old} was renamed to {prefix}{new}")
-    for old, default in _REMOVED_KEYS.get(section, {}).items():
-        if old in settings and settings[old] == default:
-            del settings[old]
-            sentences.append(f"{prefix}{old} was removed: delete it")
-    return sentences
-
-
-def _validate(
-    settings: dict[Any, Any], where: object, problems: Sequence[str] = (), *, code: str = "config-invalid"
-) -> RunConfig:
+def _validate(settings: dict[Any, Any], where: object, problems: Sequence[str] = ()) -> RunConfig:
     """Make the configuration, or raise ConfigError with these problems and pydantic's."""
     sections = config_sections()
     try:
@@ -572,7 +508,7 @@ def _validate(
     except ValidationError as error:
         problems = [*problems, *problems_in(error, config_keys())]
     if problems:
-        raise ConfigError.listing(problems, where=where, code=code)
+        raise ConfigError.listing(problems, where=where, code="config-invalid")
     return config
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from dsocr.config import GenerationSection, migrate_section, problems_in
+from dsocr.config import GenerationSection, problems_in
 from dsocr.errors import RunError, option, typed
 from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.io.files import rename
@@ -143,7 +143,7 @@ class ReadingSettings:
     """The settings to read with, kept beside an adapter's weights in `reading.json`.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    `unit` is what training images showed; earlier runs did not record it and learnt lines.
+    `unit` is what training images showed.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -161,10 +161,7 @@ class ReadingSettings:
         """Read the settings in an adapter folder. Raises RunError for missing or unknown keys."""
         path = adapter / READING
         try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(settings, dict):
-                _migrate_reading(settings, path)
-            loaded = TypeAdapter(cls).validate_python(settings)
+            loaded = TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
             return replace(loaded, generation=_checked_generation(loaded.generation, path))
         except FileNotFoundError as error:
             hint = "give the complete adapter/ folder of a run"
@@ -192,19 +189,6 @@ def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, An
     except ValidationError as error:
         problems = (f"generation.{problem}" for problem in problems_in(error, [*GenerationSection.model_fields]))
         raise RunError("; ".join(problems), code="reading-invalid", where=path) from error
-
-
-def _migrate_reading(settings: dict[str, Any], path: Path) -> None:
-    """Rename the keys of settings that an earlier version wrote."""
-    migrate_section("generation", settings.get("generation"))
-    lines = settings.pop("lines_per_sheet", 1)  # dialect: key of an old file
-    if lines != 1:
-        raise RunError(
-            f"reads {lines} lines on one canvas, which is no longer supported",
-            code="reading-unsupported",
-            where=path,
-            hint="train again with this version, or read with the version that trained it",
-        )
 
 
 def adapter_digest(adapter: Path) -> str:

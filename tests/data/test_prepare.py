@@ -350,7 +350,7 @@ def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path
     [
         pytest.param({}, {}, True, id="the same settings"),
         pytest.param({}, {"text_policy": TextPolicy(struck="strip")}, True, id="other texts of the same writers"),
-        pytest.param({"stratify": False}, {}, True, id="an older dataset, which was not stratified"),
+        pytest.param({"stratify": False}, {}, True, id="a dataset that was not stratified"),
         pytest.param({}, {"stratify": False}, False, id="no longer stratified"),
         pytest.param({"fixed": "list.txt"}, {}, False, id="no longer by a list"),
         pytest.param({}, {"fixed": "list.txt"}, True, id="but for what a list says"),

@@ -91,7 +91,7 @@ def test_the_card_counts_every_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "policy"),
     [
-        pytest.param({"unicode": "keep", "spaces": "collapse"}, TextPolicy(unicode="keep"), id="older card"),
+        pytest.param({"unicode": "keep", "spaces": "collapse"}, TextPolicy(unicode="keep"), id="some rules"),
         pytest.param({"struck": "erase"}, None, id="unknown rule"),
         pytest.param({"struck_marks": [[" ", "]"]]}, None, id="invalid marks"),
     ],

@@ -188,7 +188,7 @@ def test_a_saved_calibration_knows_lines_of_another_distribution(tmp_path: Path)
         assert distance is not None
         assert calibration.is_unlike(distance, len(confidences)) == expected
     assert calibration.distance([]) is None
-    assert Calibration(lines=60).distance(unlike) is None, "a file of an older run has no quantiles"
+    assert Calibration(lines=60).distance(unlike) is None, "it was fitted without any"
 
 
 def test_the_lines_of_a_page_count_one_by_one() -> None:

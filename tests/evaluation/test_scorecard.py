@@ -77,18 +77,6 @@ def test_every_key_of_the_schema_is_required() -> None:
         assert not VALIDATOR.is_valid({key: value for key, value in written.items() if key != name}), name
 
 
-def test_a_card_of_the_previous_format_is_read() -> None:
-    old = json.loads((Path(__file__).parent / "data/scorecard-v2.json").read_text(encoding="utf-8"))
-    card = Scorecard.from_dict(old)
-    VALIDATOR.validate(card.to_dict())
-    base = card.to_dict()["base"]
-    assert {one.pop("method") for one in base["intervals"].values()} == {"moderated Student"}
-    assert base == old["base"]
-    assert card.to_dict()["by_writer_status"]["new"]["base"]["cer"] == old["by_hands"]["new"]["base"]["cer"]
-    assert (card.notes, card.worst[0].writer_status) == (("A remark.",), "new")
-    assert card.averages["base"].macro_over_writers.count == old["averages"]["base"]["macro_over_writers"]["of"] == 2
-
-
 def test_the_guide_explains_every_key() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "reference" / "scorecard.md").read_text(encoding="utf-8")
     names = {*schema()["properties"], *schema()["properties"]["profiles"]["required"]}

@@ -12,7 +12,6 @@ from dsocr.document import Sample
 from dsocr.errors import RunError
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scores import (
-    LineScore,
     Score,
     WriterStatus,
     load_lines,
@@ -99,11 +98,6 @@ def test_lines_survive_their_file(tmp_path: Path, models: tuple[str, ...]) -> No
     assert load_lines(path) == dict.fromkeys(models, SCORED)
 
 
-def test_lines_of_the_previous_format_are_read() -> None:
-    old = {"hand" if name == "writer_status" else name: value for name, value in SCORED[0].to_dict().items()}
-    assert TypeAdapter(LineScore).validate_python(old) == SCORED[0]
-
-
 def without(*names: str) -> dict[str, object]:
     return {name: value for name, value in ROW.items() if name not in names}
 
@@ -114,7 +108,7 @@ def without(*names: str) -> dict[str, object]:
         pytest.param([], "lines-empty", "", id="an empty file"),
         pytest.param(["{"], "lines-invalid", ":1", id="not JSON"),
         pytest.param(["7"], "lines-invalid", ":1", id="not an object"),
-        pytest.param([ROW, without("looping") | {"runaway": False}], "lines-invalid", ":2", id="older"),
+        pytest.param([ROW, without("looping") | {"runaway": False}], "lines-invalid", ":2", id="a missing key"),
         pytest.param([ROW | {"confidence": 1}], "lines-invalid", ":1", id="newer"),
         pytest.param([without("model")], "lines-invalid", ":1", id="no model"),
         pytest.param([without("over_long")], "lines-invalid", ":1", id="a field is missing"),

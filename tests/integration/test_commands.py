@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from dsocr.cli import app
-from dsocr.cli.app import GROUPS, RENAMED_COMMANDS, limit_spinning
+from dsocr.cli.app import GROUPS, limit_spinning
 from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.atomic import work_path
@@ -112,14 +112,6 @@ def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("dsocr.config.load_config", broken)
     with pytest.raises(ZeroDivisionError):
         call("train", "any.yaml")
-
-
-@pytest.mark.parametrize("name", RENAMED_COMMANDS)
-def test_a_command_of_an_earlier_version_names_its_successor(name: str, call: Call) -> None:
-    code, out, err = call(name, "x")
-    assert (code, out) == (2, "")
-    assert RENAMED_COMMANDS[name] in err
-    assert RENAMED_COMMANDS[name].split()[1] in COMMANDS
 
 
 def test_commands_are_listed_by_group_each_on_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,12 +369,11 @@ def test_export_copies_the_network(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_server_reads_with_the_run_and_with_its_base(run: RunFolder, small_dataset: Path) -> None:
-    served = ServedModels({"mine": run.adapter})
+    served = ServedModels({"mine": run.adapter, "again": run.adapter})
     image = open_image(Dataset.open(small_dataset).samples(Split.TEST)[0].image)
     (mine,) = served.read("mine", [("line", image)])
     assert mine.text == dsocr.load(run.path).read(image).text
-    served.load("again", run.adapter)
-    served.unload("again")
+    assert [prediction.text for prediction in served.read("again", [("line", image)])] == [mine.text]
     list(served.read("base", [("line", image)]))
 
 

@@ -1,10 +1,8 @@
 """Corrections are stored, can be undone, and do not overwrite those of other users."""
 
-import json
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,51 +217,11 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at as one" * 20, encoding="utf-8")
     with raises_code("not-corrections"):
         CorrectionStore.open(tmp_path / "notes.txt")
-    other = sqlite3.connect(tmp_path / "later.sqlite")
+    other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with raises_code("corrections-too-new"):
-        CorrectionStore.open(tmp_path / "later.sqlite")
-
-
-NEW_IN_3 = ["DROP TABLE person"] + [
-    f"ALTER TABLE line DROP COLUMN {name}" for name in ("author", "reviewed_at", "checked_by", "note")
-]
-NEW_IN_4 = [
-    "ALTER TABLE line DROP COLUMN region",
-    "ALTER TABLE change DROP COLUMN regions_before",
-    "ALTER TABLE change DROP COLUMN regions_after",
-    "ALTER TABLE page DROP COLUMN elements",
-    "ALTER TABLE page DROP COLUMN regions",
-    "DROP TABLE region",
-]
-NEW_IN_2 = ["ALTER TABLE page DROP COLUMN markup", "ALTER TABLE line DROP COLUMN elements"]
-
-
-@pytest.mark.parametrize(
-    ("version", "newer", "columns"),
-    [(1, [*NEW_IN_4, *NEW_IN_3, *NEW_IN_2], 10), (2, [*NEW_IN_4, *NEW_IN_3], 11), (3, NEW_IN_4, 15)],
-)
-def test_a_store_of_an_older_version_is_upgraded_with_its_history(
-    store: CorrectionStore, tmp_path: Path, version: int, newer: list[str], columns: int
-) -> None:
-    store.review(store.lines()[0], "by anna", State.ACCEPTED, who="anna")
-    path = tmp_path / "work" / "corrections.sqlite"
-    store.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in newer:
-            connection.execute(statement)
-        ((before, after),) = connection.execute("SELECT before, after FROM change").fetchall()
-        old = [json.dumps([row[:columns] for row in json.loads(side)]) for side in (before, after)]
-        connection.execute("UPDATE change SET before = ?, after = ?", old)
-        connection.execute(f"PRAGMA user_version = {version}")
-    with closing(CorrectionStore.open(path)) as upgraded:
-        assert upgraded.pages() == [replace(PAGE, number=1)]
-        assert texts(upgraded)[0] == "by anna"
-        assert upgraded.undo("anna") is not None
-        assert texts(upgraded)[0] == "первая строка"
-    with closing(CorrectionStore.open(path)) as again:
-        assert len(again.lines()) == 3
+    with raises_code("corrections-version"):
+        CorrectionStore.open(tmp_path / "other.sqlite")
 
 
 def test_elements_of_the_source_follow_splits_and_joins(store: CorrectionStore) -> None:

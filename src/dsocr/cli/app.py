@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
 """Groups of commands, in the order in which `dsocr --help` lists them."""
 
-RENAMED_COMMANDS = {
-    "sources": "dsocr prepare --formats",
-    "splits": "dsocr check DATASET",
-    "plan": "dsocr train CONFIG --dry-run",
-    "preflight": "dsocr train CONFIG --dry-run",
-    "calibrate": "dsocr evaluate RUN --calibrate",
-    "curves": "dsocr report RUN... --curves",
-    "next": "dsocr suggest",
-    "push": "dsocr export RUN --push owner/name",
-}
-"""Commands of earlier versions or other programs and what replaces them."""
-
 _AGAIN = "run the same command, without --overwrite"
 _AFTER_INTERRUPT = {
     "train": f"checkpoints are kept; {_AGAIN}, to resume from the last one",
@@ -49,12 +37,6 @@ _JOURNALS = {"prepare": "prepared images are kept", "transcribe": "transcribed p
 
 class Commands(TyperGroup):
     """The commands of `dsocr`, listed by group."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Look up a command; a name of an earlier version is an error that says what replaces it."""
-        if args and args[0] in RENAMED_COMMANDS:
-            raise ConfigError(f"dsocr {args[0]} was replaced by `{RENAMED_COMMANDS[args[0]]}`", code="command-renamed")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands under the headings of their groups."""

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr import __version__
 from dsocr.data.dataset import Dataset, check_output_folder
@@ -50,9 +50,9 @@ class Conversion(BaseModel):
     lines: int
     splits: dict[str, int]
     left_behind: list[str]
-    skipped: dict[str, CountCard] = Field(validation_alias=AliasChoices("skipped", "left_out"))
+    skipped: dict[str, CountCard]
     unmatched: dict[str, CountCard]
-    notes: list[str] = Field(validation_alias=AliasChoices("notes", "remarks"))
+    notes: list[str]
     files: list[str]
 
     def write(self, folder: Path) -> None:

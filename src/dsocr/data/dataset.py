@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
 from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
@@ -93,9 +93,9 @@ class Card(BaseModel):
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     text_changes: dict[str, CountCard] = {}
-    skipped: dict[str, CountCard] = Field(validation_alias=AliasChoices("skipped", "left_out"))
+    skipped: dict[str, CountCard]
     unmatched: dict[str, CountCard]
-    notes: list[str] = Field(default=[], validation_alias=AliasChoices("notes", "remarks"))
+    notes: list[str] = []
     repaired: dict[str, CountCard] = {}
     manifests: list[dict[str, str]] = []
 
@@ -105,7 +105,7 @@ class Card(BaseModel):
         return {split.value: part.sha256 for split, part in self.splits.items()}
 
     def policy(self) -> TextPolicy:
-        """The text policy; settings that an older card lacks have their defaults."""
+        """The text policy; settings that the card lacks have their defaults."""
         try:
             return TypeAdapter(TextPolicy).validate_python(self.text_policy)
         except ValidationError as error:

@@ -154,12 +154,10 @@ class Scorecard:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scorecard":
-        """Rebuild the card that `to_dict` returned, in format version 2 or 3; ValueError for another version."""
-        if values["format"] != FORMAT or values["format_version"] not in (2, FORMAT_VERSION):
+        """Rebuild the card that `to_dict` returned; ValueError for another format version."""
+        if values["format"] != FORMAT or values["format_version"] != FORMAT_VERSION:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
-        if values["format_version"] == 2:
-            values = _upgrade(values)
-        if missing := [field.name for field in fields(cls) if field.name not in {*values, "methods"}]:
+        if missing := [field.name for field in fields(cls) if field.name not in values]:
             raise ValueError(f"missing: {', '.join(missing)}")
         return _CARD.validate_python(values)
 
@@ -182,41 +180,6 @@ class Scorecard:
 
 
 _CARD = TypeAdapter(Scorecard)
-
-_VERSION_2_KEYS = {
-    "by_hands": "by_writer_status",
-    "hand": "writer_status",
-    "certainty": "uncertainty",
-    "remarks": "notes",
-    "meaning": "definition",
-    "made_at": "created_at",
-    "shown": "top",
-    "of": "count",
-    "left_out": "skipped",
-    "alike": "similar_letters",
-    "drop": "increase",
-    "beyond_margin": "exceeds_margin",
-    "sentence": "message",
-}
-
-
-def _upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a card of format version 2."""
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rename(item) for item in value]
-        if isinstance(value, dict):
-            renamed = {_VERSION_2_KEYS.get(name, name): rename(item) for name, item in value.items()}
-            if renamed.keys() == {"name", "base", "adapter"}:  # a group
-                return {"scores": renamed, "name": renamed.pop("name")}
-            return renamed
-        return value
-
-    kept = {name: values[name] for name in ("settings", "dataset", "versions")}
-    upgraded = {**rename(dict(values)), **kept}
-    profiles = upgraded["profiles"].items()
-    return upgraded | {"profile_definitions": {name: rates.pop("definition") for name, rates in profiles}}
 
 
 def schema() -> dict[str, Any]:

@@ -122,8 +122,7 @@ class LineScore:
     @model_validator(mode="before")
     @classmethod
     def _check(cls, values: Any) -> Any:
-        """Check that no field is missing, and read files of scorecard version 2, whose `writer_status` is `hand`."""
-        values = {"writer_status" if name == "hand" else name: value for name, value in values.items()}
+        """Check that no field is missing."""
         if missing := {field.name for field in fields(cls)} - values.keys():
             raise ValueError(f"missing: {', '.join(sorted(missing))}")
         return values
@@ -138,7 +137,7 @@ class Score:
 
     `failures` counts the lines with each of `FAILURE_LABELS`. `seconds` is the reading time, None if not measured.
     `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested, and standard
-    ones as `cer_cr2` and `wer_cr2`. `cer_without_runaways` leaves out runaway lines; None in cards of older versions.
+    ones as `cer_cr2` and `wer_cr2`. `cer_without_runaways` leaves out runaway lines.
     """
 
     cer: ErrorRate
@@ -209,7 +208,7 @@ class Score:
 class Scores:
     """Scores of the same lines read by the base and with the adapter; None for one that was not run.
 
-    `writers` is the number of known writers of these lines, None in cards of older versions.
+    `writers` is the number of known writers of these lines.
     """
 
     base: Score | None = None

@@ -60,7 +60,7 @@ _CHANCE_DISTANCE = 1.36
 class Calibration:
     """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not.
 
-    `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty in files of older runs.
+    `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty if it was not.
     """
 
     character: Scale = PLAIN

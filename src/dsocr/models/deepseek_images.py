@@ -42,9 +42,6 @@ _RESOLUTIONS = {
 }
 _DEFAULTS = {"deepseek_ocr": "base", "unlimited_ocr": "base", "deepseek_ocr_2": "base", "nano": "wrap"}
 
-_FORMER_NAMES = {"fold": "wrap"}
-"""Names in the files of earlier runs."""
-
 
 def resolutions(variant: Variant) -> list[Resolution]:
     """Return every resolution of a base."""
@@ -55,7 +52,7 @@ def find_resolution(variant: Variant, name: str | None) -> Resolution:
     """Return the resolution of that name, or the default for None. Raises ConfigError listing the names."""
     known = {resolution.name: resolution for resolution in _RESOLUTIONS[variant]}
     name = name or _DEFAULTS[variant]
-    chosen = known.get(_FORMER_NAMES.get(name, name))
+    chosen = known.get(name)
     if chosen is None:
         raise ConfigError(
             f"This base has no resolution {name!r} (input.resolution)",

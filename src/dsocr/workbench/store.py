@@ -34,32 +34,6 @@ CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 """
-FROM_VERSION = {
-    1: """
-ALTER TABLE page ADD COLUMN markup TEXT;
-ALTER TABLE line ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
-""",
-    2: """
-ALTER TABLE line ADD COLUMN author TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN reviewed_at TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN checked_by TEXT NOT NULL DEFAULT '';
-ALTER TABLE line ADD COLUMN note TEXT NOT NULL DEFAULT '';
-CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
-""",
-    3: """
-ALTER TABLE line ADD COLUMN region INTEGER;
-ALTER TABLE change ADD COLUMN regions_before TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE change ADD COLUMN regions_after TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE page ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE page ADD COLUMN regions TEXT;
-CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
-    outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL);
-UPDATE page SET elements = (SELECT json_group_array(DISTINCT one.value) FROM line, json_each(line.elements) AS one
-    WHERE line.page = page.number);
-""",
-}
-"""What brings the tables of an older version to those of the next."""
-
 _CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
 
 
@@ -110,10 +84,9 @@ class CorrectionStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            steps = [TABLES] if version == 0 else [FROM_VERSION[step] for step in range(version, VERSION)]
-            for statement in "".join(steps).split(";"):
-                connection.execute(statement)
-            if version < VERSION:
+            if version == 0:
+                for statement in TABLES.split(";"):
+                    connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -122,10 +95,11 @@ class CorrectionStore:
         except sqlite3.DatabaseError as error:
             connection.close()
             raise DataError(f"not a corrections file: {error}", code="not-corrections", where=path) from error
-        if version > VERSION:
+        if version not in (0, VERSION):
             connection.close()
-            message = f"written by a newer release (format {version}; this one reads 1-{VERSION})"
-            raise DataError(message, code="corrections-too-new", where=path)
+            message = f"unsupported format version {version} (this release reads {VERSION})"
+            hint = "open it with the release that wrote it"
+            raise DataError(message, code="corrections-version", where=path, hint=hint)
         return cls(connection, path)
 
     def close(self) -> None:
@@ -511,8 +485,7 @@ def _dump_line(line: StoredLine) -> tuple[Any, ...]:
 
 
 def _load_line(row: Sequence[Any]) -> StoredLine:
-    number, page, place, outline, text, state, machine, characters, confidence, version, *rest = row
-    elements, *people = rest or ["[]"]  # changes recorded by older versions have fewer
+    number, page, place, outline, text, state, machine, characters, confidence, version, elements, *people = row
     return StoredLine(
         number,
         page,

@@ -205,7 +205,7 @@ def _read_provenance(run: RunFolder) -> dict[str, Any]:
 
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
     cers = (percent(guard[name], 2) for name in ("base_cer", "adapter_cer"))
-    known = guard.get("interval") or {}  # cards of older versions have none
+    known = guard["interval"] or {}
     bounds = [100 * known[end] for end in ("low", "high") if known.get(end) is not None]
     interval = format_change_interval(*bounds) if bounds else known.get("reason") or ""
     change, margin = describe_change(guard["increase"]), f"{guard['margin']:g}"
