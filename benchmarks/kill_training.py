@@ -34,7 +34,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
-from dsocr.io.atomic import find_damage
+from dsocr.io.work import find_damage
 from dsocr.training.train import train
 from dsocr.training.trainer import Trainer
 

@@ -23,7 +23,7 @@ from PIL import Image
 from dsocr.inference.confidence import Prediction, Word
 from dsocr.inference.engines import Cluster
 from dsocr.inference.transcribe import transcribe
-from dsocr.io.atomic import work_path
+from dsocr.io.work import work_path
 from dsocr.runs import RunFolder
 from measuring import describe, machine, write_reading
 

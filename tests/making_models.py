@@ -17,6 +17,7 @@ from transformers import (
     UnlimitedOcrForConditionalGeneration,
 )
 
+from dsocr.io.work import write_manifest
 from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_inputs import DeepseekProcessor
@@ -159,6 +160,7 @@ def make_run(
     generation = {"max_new_tokens": 64, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90}
     prompt, resolution = "<image>\nБВГ", _RESOLUTIONS[loaded.family.name]
     ReadingSettings(stated_base or base, None, prompt, resolution, TextPolicy(), generation).save(run.adapter)
+    write_manifest(run.adapter)
     provenance = {"dsocr_version": "0.0.1", "dataset_source": "letters", "dataset": {"train": "abc", "test": "def"}}
     run.provenance.write_text(json.dumps(provenance), encoding="utf-8")
     return run

@@ -2,13 +2,15 @@
 
 import errno
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dsocr.io.atomic import write_folder
-from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, read_validations, to_json, write_atomically
+from dsocr.errors import FilesWarning
+from dsocr.io.work import write_file, write_folder, write_manifest
+from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, read_validations, to_json
 from dsocr.text import TextPolicy
 from tests.raising import raises_code
 
@@ -32,24 +34,64 @@ def test_only_a_finished_run_opens(tmp_path: Path) -> None:
     with raises_code("run-unfinished") as caught:
         RunFolder.open(tmp_path)
     assert caught.value.hint == f"run `dsocr train {(tmp_path / 'config.yaml').as_posix()}` again to resume"
-    run.adapter.mkdir()
+    write_folder(run.adapter, [])
     assert RunFolder.open(tmp_path) == run
 
 
-@pytest.mark.parametrize("name", ["adapter_model.safetensors", "../config.yaml"], ids=["of its own", "outside of it"])
-def test_a_damaged_adapter_is_not_read(name: str, tmp_path: Path) -> None:
-    """A file that differs from the manifest, or a manifest that names a file outside the adapter."""
-    run = RunFolder(tmp_path)
-    write_folder(run.adapter, [("adapter_model.safetensors", b"weights")])
+ADAPTER = {
+    name: f"{{ {name} }}".encode()
+    for name in ("adapter_config.json", "adapter_model.safetensors", "calibration.json", "language_model.json")
+}
+
+
+def without_entry(manifest: Path) -> None:
+    content = json.loads(manifest.read_text("utf-8"))
+    del content["files"]["adapter_model.safetensors"]
+    manifest.write_text(json.dumps(content), encoding="utf-8")
+
+
+def of_another_folder(manifest: Path) -> None:
+    manifest.write_text(manifest.read_text("utf-8").replace("adapter_model", "../adapter_model"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(
+            pytest.param(name, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"|"), id=name)
+            for name in ADAPTER
+        ),
+        pytest.param("calibration.json", Path.unlink, id="no calibration"),
+        pytest.param("manifest.json", Path.unlink, id="no manifest"),
+        pytest.param("manifest.json", lambda path: path.write_text('{"files": {}}'), id="a manifest of nothing"),
+        pytest.param("manifest.json", without_entry, id="weights without an entry"),
+        pytest.param("manifest.json", of_another_folder, id="an entry outside of the folder"),
+    ],
+)
+def test_a_damaged_adapter_is_not_read(name: str, damage: Callable[[Path], None], tmp_path: Path) -> None:
+    """Every file that decides what is read has a hash, which is checked whenever a run or an export is opened."""
+    run = RunFolder(tmp_path / "run")
+    write_folder(run.adapter, [*ADAPTER.items(), ("reading.json", SETTINGS.to_json().encode())])
     run.config.write_bytes(b"weights")
-    assert RunFolder.open(tmp_path) == run
-    if name.startswith(".."):
-        manifest = run.adapter / "manifest.json"
-        manifest.write_text(manifest.read_text("utf-8").replace("adapter_model.safetensors", name), encoding="utf-8")
-    else:
-        (run.adapter / name).write_bytes(b"weightz")
+    assert RunFolder.to_read_with(run.path) == RunFolder.open(run.path) == run
+    assert RunFolder.to_read_with(run.adapter).adapter == run.adapter
+    damage(run.adapter / name)
     with raises_code("adapter-damaged", where="adapter"):
-        RunFolder.open(tmp_path)
+        RunFolder.open(run.path)
+    if damage is not Path.unlink or name != "manifest.json":
+        with raises_code("adapter-damaged", where="adapter"):
+            RunFolder.to_read_with(run.adapter)
+
+
+def test_an_adapter_without_a_manifest_and_edited_settings_are_mentioned(tmp_path: Path) -> None:
+    SETTINGS.save(tmp_path)
+    with pytest.warns(FilesWarning, match="manifest.json"):
+        RunFolder.to_read_with(tmp_path)
+    write_manifest(tmp_path)
+    RunFolder.to_read_with(tmp_path)
+    replace(SETTINGS, prompt="").save(tmp_path)
+    with pytest.warns(FilesWarning, match="reading.json"):
+        RunFolder.to_read_with(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +167,10 @@ def test_metrics_that_are_damaged_name_the_line(tmp_path: Path, row: bytes) -> N
 
 def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
-    write_atomically(path, "старое\n")
-    write_atomically(path, "новое\n")
+    write_file(path, "старое\n")
+    write_file(path, "новое\n")
     with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "new \ud800")
+        write_file(path, "new \ud800")
     assert path.read_bytes() == "новое\n".encode()
     assert list(tmp_path.iterdir()) == [path]
 

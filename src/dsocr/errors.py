@@ -171,3 +171,7 @@ class Interrupted(KeyboardInterrupt):
         self.step = step
         self.resume = resume
         super().__init__(f"ended by signal {signal} after step {step}; resume with {resume}")
+
+
+class FilesWarning(UserWarning):
+    """A file that decides what is read was edited, or nothing would show that it was damaged."""

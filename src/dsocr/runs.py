@@ -5,25 +5,23 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TextIO
-from uuid import uuid4
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, problems_in
-from dsocr.errors import RunError, option, typed
-from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
-from dsocr.io.files import rename
+from dsocr.errors import FilesWarning, RunError, option, typed
+from dsocr.io.work import MANIFEST, list_damage, write_file
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
 """File with the settings to read with, in an adapter folder."""
 CALIBRATION = "calibration.json"
-"""File with the calibration of confidences, in an adapter folder; not in the manifest, as it may be fitted again."""
+"""File with the calibration of confidences, in an adapter folder."""
 
 _WHICH = "give the folder that `output:` names in the config"
 
@@ -121,9 +119,7 @@ class RunFolder:
             raise RunError(
                 "is not finished: it has no trained weights yet", code="run-unfinished", where=path, hint=resume
             )
-        if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
-            hint = f"copy {run.adapter.name}/ again from an intact copy, or train again with {option('overwrite')}"
-            raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=run.adapter, hint=hint)
+        require_intact(run.adapter)
         return run
 
     @classmethod
@@ -135,7 +131,26 @@ class RunFolder:
         shipped = SHIPPED_BASES / path.name
         if len(path.parts) == 1 and not path.exists() and (shipped / READING).is_file():
             return cls(shipped)
-        return cls(path) if (path / READING).is_file() else cls.open(path)
+        if not (path / READING).is_file():
+            return cls.open(path)
+        if (path / MANIFEST).exists():
+            require_intact(path)
+        elif path.resolve().parent != SHIPPED_BASES.resolve():
+            warnings.warn(
+                f"{path} has no {MANIFEST}, so damage to its files would not be noticed", FilesWarning, stacklevel=2
+            )
+        return cls(path)
+
+
+def require_intact(adapter: Path) -> None:
+    """Raise RunError unless the files of a folder are as its manifest says; the settings to read with may be edited."""
+    for name, fault in list_damage(adapter):
+        if name != READING:
+            hint = f"copy {adapter.name}/ again from an intact copy, or train again with {option('overwrite')}"
+            raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=adapter, hint=hint)
+        warnings.warn(
+            f"{adapter / READING} was changed since training, so texts may differ", FilesWarning, stacklevel=3
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +191,7 @@ class ReadingSettings:
 
     def save(self, adapter: Path) -> None:
         """Write the settings into an adapter folder."""
-        write_atomically(adapter / READING, self.to_json())
+        write_file(adapter / READING, self.to_json())
 
     def to_json(self) -> str:
         """Return the settings as indented JSON."""
@@ -192,11 +207,11 @@ def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, An
 
 
 def adapter_digest(adapter: Path) -> str:
-    """Hash the adapter; a manifest, if there is one, covers all files but the settings and the calibration."""
+    """Hash the adapter; a manifest, if there is one, covers all files but settings that were edited."""
     digest = hashlib.sha256()
     files = sorted(adapter.iterdir())
     if (adapter / MANIFEST).exists():
-        files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
+        files = [path for path in files if path.name in (READING, MANIFEST)]
     for path in files:
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
@@ -205,27 +220,6 @@ def adapter_digest(adapter: Path) -> str:
 def to_json(value: object) -> str:
     """Return indented JSON; letters stay letters. Raises ValueError for NaN or infinity."""
     return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-@contextmanager
-def writing_whole(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        rename(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 file atomically: a crash leaves the old content or the new."""
-    with writing_whole(path) as file:
-        file.write(text)
 
 
 def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
@@ -255,7 +249,7 @@ def cut_back(path: Path, step: int) -> bool:
     lines = path.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if _is_until(line, step)]
     if kept != lines:
-        write_atomically(path, b"".join(kept).decode("utf-8"))
+        write_file(path, b"".join(kept).decode("utf-8"))
     return bool(lines) and not lines[-1].endswith(b"\n")
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data import journal as work
 from dsocr.data.dataset import Dataset
-from dsocr.data.journal import Journal
 from dsocr.data.prepare import prepare
-from dsocr.io import processes
+from dsocr.io import processes, work
+from dsocr.io.work import Journal
 from tests.data.making import picture, write, write_pages
 from tests.raising import raises_code
 
@@ -75,7 +74,7 @@ def test_other_settings_reuse_existing_crops(pages: Path, tmp_path: Path) -> Non
 def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: Path) -> None:
     made(pages, tmp_path / "whole")
     interrupt(pages, tmp_path / "out", after=8)
-    cut = sorted((tmp_path / ".out.work" / "cut").rglob("*.png"))
+    cut = sorted((tmp_path / ".out.work" / "parts").rglob("*.png"))
     cut[0].write_bytes(cut[0].read_bytes()[:-1])
     cut[-1].unlink()
     assert made(pages, tmp_path / "out").report.reused in {6, 7}
@@ -144,6 +143,7 @@ def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path
     made(pages, out)
     before = content(out)
     folder.mkdir()
+    (folder / "written").touch()
     if moment == "before the new one came":
         out.rename(folder / "former")
         (folder / "draft").mkdir()
@@ -204,16 +204,16 @@ def test_workers_make_the_same_bytes(pages: Path, tmp_path: Path, monkeypatch: p
 
 KILLED = """
 import os, sys
-from dsocr.data import journal
 from dsocr.data.dataset import SplitWriter
-from dsocr.data.prepare import prepare
-journal._COMMIT_SECONDS = 0  # as if each page took long
+from dsocr.data import prepare as module
+module.COMMIT_SECONDS = 0  # as if each page took long
 source, out, moment = sys.argv[1:]
 calls = iter(range(99))
 kill = lambda *_: os._exit(9) if next(calls) == 4 else None
 if moment == "while writing":
     SplitWriter.add = kill
-prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", progress=kill if moment == "while cropping" else None)
+progress = kill if moment == "while cropping" else None
+module.prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", progress=progress)
 """
 
 
@@ -241,15 +241,15 @@ def test_a_disk_that_cannot_be_written_is_an_error_and_loses_nothing(
     pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
 ) -> None:
     made(pages, tmp_path / "whole")
-    find, calls = Journal.find_crops, iter(range(8))
+    get, calls = Journal.get, iter(range(8))
 
     def failing(journal: Journal, key: str) -> object:
         if next(calls) == 5:
             raise error
-        return find(journal, key)
+        return get(journal, key)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "find_crops", failing)
+        patch.setattr(Journal, "get", failing)
         with raises_code(code):
             made(pages, tmp_path / "out")
     assert made(pages, tmp_path / "out").report.reused >= 3

@@ -45,8 +45,9 @@ from dsocr.evaluation.report.report import (
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.io.work import write_file
 from dsocr.models.decoded import ScoredText
-from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.runs import RunFolder, to_json
 from dsocr.text import comparable
 from tests.evaluation.making_runs import (
     change_card,
@@ -227,7 +228,7 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, 
     replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
     judged = [JudgedLine.compute(ScoredText("да", ()), reference) for reference in ("нет", "да")]
     found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters", split=Split.TEST)
-    write_atomically(run.confidence, to_json(found.to_dict()))
+    write_file(run.confidence, to_json(found.to_dict()))
     contents = gather_contents(run)
     html, text = render_report(contents), render_markdown(contents)
     page = Page(html)

@@ -13,8 +13,9 @@ from dsocr.document import Line, Outline, Region
 from dsocr.errors import DataError
 from dsocr.images import decode_image
 from dsocr.inference import inputs
-from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
+from dsocr.io import work
+from dsocr.io.work import write_manifest
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
@@ -48,6 +49,7 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
     run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
     settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
     settings.save(run.adapter)
+    write_manifest(run.adapter)
     return run
 
 

@@ -15,12 +15,11 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import DsocrError
-from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import InputPage, PagePreparer, choose_segmenter, find_pages
 from dsocr.inference.pages import group_pages, prefetch
 from dsocr.inference.transcribe import transcribe
-from dsocr.io import processes
+from dsocr.io import processes, work
 from dsocr.io.processes import Workers, worker_processes
 from dsocr.runs import RunFolder
 from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, find_bars, rows_of

@@ -12,11 +12,11 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
-from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.engines import RemoteEngine
-from dsocr.inference.pages import ReadingJournal
 from dsocr.inference.transcribe import transcribe
+from dsocr.io import work
+from dsocr.io.work import Journal
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.data.making import page_line, page_xml
 from tests.formats.making_pdf import encrypted_pdf, image_object, scan, write_pdf
@@ -214,7 +214,7 @@ def test_a_journal_of_another_version_is_not_resumed(run: RunFolder, scans: Path
         patched.setattr("dsocr.inference.transcribe.__version__", "0.0.1")
         with pytest.raises(RunError):
             transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
-    journal = ReadingJournal(place / "journal.sqlite")
+    journal = Journal(place / "journal.sqlite")
     assert not journal.is_empty
     journal.close()
     assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).resumed == 0

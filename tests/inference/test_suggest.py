@@ -16,7 +16,8 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource
 from dsocr.errors import DataError
 from dsocr.inference.suggest import Candidate, Suggestions, TrainingContent, choose, suggest
-from dsocr.runs import RunFolder, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import RunFolder
 from tests.raising import raises_code
 
 PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
@@ -46,7 +47,7 @@ def page_source(folder: Path, *, pages: int = 2, lines: int = 4, transcribed: in
 def run(small_config: RunConfig) -> RunFolder:
     """A run that knows its dataset; nothing reads with it here."""
     small_config.output.mkdir()
-    write_atomically(RunFolder(small_config.output).config, small_config.to_yaml())
+    write_file(RunFolder(small_config.output).config, small_config.to_yaml())
     return RunFolder(small_config.output)
 
 
@@ -153,7 +154,7 @@ def test_without_the_dataset_of_the_run_nothing_counts_as_new(
     run: RunFolder, small_config: RunConfig, tmp_path: Path
 ) -> None:
     moved = small_config.model_copy(update={"dataset": tmp_path / "gone"})
-    write_atomically(run.config, moved.to_yaml())
+    write_file(run.config, moved.to_yaml())
     queue = queued(run, page_source(tmp_path / "source"), tmp_path / "queue", writer="([a-z]+)_")
     assert "dataset is missing" in queue.remarks[-1]
     assert all("new writer" not in choice.reason for choice in queue.choices)

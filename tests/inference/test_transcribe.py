@@ -15,6 +15,7 @@ from dsocr.document import parse_points
 from dsocr.errors import DataError
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
 from dsocr.inference.transcribe import transcribe
+from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_inputs import DeepseekProcessor
@@ -40,6 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     save_adapter(model, run.adapter)
     generation = Generation(max_new_tokens=30, batch_size=2).as_dict()
     ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
+    write_manifest(run.adapter)
     return run
 
 

@@ -17,7 +17,7 @@ from dsocr.cli import app
 from dsocr.cli.app import GROUPS, limit_spinning
 from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
-from dsocr.io.atomic import work_path
+from dsocr.io.work import work_path
 from dsocr.runs import RunFolder
 from tests.integration.calling import Call
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.cli.share_commands import listen
+from dsocr.io.work import write_manifest
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -116,6 +117,7 @@ def place(small_dataset: Path, tmp_path: Path) -> Path:
         write(run.config, f"dataset: {dataset}\noutput: {name}\nbase: {base}\n")
         settings = ReadingSettings(base, None, "<image>\nFree OCR.", "wrap", TextPolicy(), Generation().as_dict())
         settings.save(run.adapter)
+        write_manifest(run.adapter)
     return tmp_path
 
 

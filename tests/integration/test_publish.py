@@ -86,7 +86,12 @@ def test_a_run_is_published_with_its_card_and_read_back(hub: Hub, run: RunFolder
     assert set(files) == set(done.files) == set(planned.files)
     assert {name: len(content) for name, content in files.items()} == done.files
     assert set(files) - {"calibration.json"} == {
-        *("README.md", "adapter_config.json", "adapter_model.safetensors", "provenance.json", "reading.json"),
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "manifest.json",
+        "provenance.json",
+        "reading.json",
     }
     assert (done.url, hub.requests) == ("https://huggingface.co/me/letters", [("me/letters", "model", True)])
     assert str(tmp_path).encode() not in b"".join(files.values())

@@ -134,7 +134,7 @@ def test_the_other_files_come_along_and_code_does_not(run: RunFolder, bases: dic
     plain = {"config.json", "tokenizer.json", "tokenizer_config.json", "processor_config.json", "LICENSE"}
     plain |= {"special_tokens_map.json", "generation_config.json"}
     names = {path.name for path in (tmp_path / "merged").iterdir()}
-    assert names == plain | {"model.safetensors", "README.md", "reading.json", "provenance.json"}
+    assert names == plain | {"model.safetensors", "README.md", "manifest.json", "reading.json", "provenance.json"}
     assert all((folder / name).read_bytes() == (tmp_path / "merged" / name).read_bytes() for name in plain)
     assert ReadingSettings.load(tmp_path / "merged") == ReadingSettings.load(run.adapter)
 

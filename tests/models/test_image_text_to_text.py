@@ -19,6 +19,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
+from dsocr.io.work import write_manifest
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter, save_adapter
 from dsocr.models.batch import aligned_labels
 from dsocr.models.canvas import PAD_COLOUR
@@ -251,6 +252,7 @@ def make_run(folder: Path, base: BaseModel, target: str) -> RunFolder:
         tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
     save_adapter(model, run.adapter)
     ReadingSettings(base.name, None, "", "default", TextPolicy(), Generation().as_dict()).save(run.adapter)
+    write_manifest(run.adapter)
     return run
 
 

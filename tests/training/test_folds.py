@@ -19,7 +19,8 @@ from dsocr.errors import Interrupted
 from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
 from dsocr.evaluation.report.report import write_report
 from dsocr.evaluation.scores import load_lines
-from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.io.work import write_file, write_folder
+from dsocr.runs import RunFolder, to_json
 from dsocr.training.folds import cross_validate, read_folds
 from dsocr.training.train import TrainResult
 from tests.models import toy_family
@@ -41,10 +42,10 @@ class Pretended:
             raise Interrupted(2, 3, run.resume_command)
         if overwrite:
             shutil.rmtree(run.path)
-        run.adapter.mkdir(parents=True)
-        write_atomically(run.config, config.to_yaml())
+        write_folder(run.adapter, [])
+        write_file(run.config, config.to_yaml())
         dataset = Dataset.open(config.dataset, fold=config.fold)
-        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": dataset.card.hashes}))
+        write_file(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": dataset.card.hashes}))
         self.trained.append((config.fold or 0, {sample.writer or "" for sample in dataset.samples("train")}))
         return TrainResult(run, 1, None, None, 0.0, 0, 0)
 

@@ -14,7 +14,8 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import Interrupted
-from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.io.work import write_file, write_folder
+from dsocr.runs import RunFolder, to_json
 from dsocr.training.forecast import forecast
 from dsocr.training.lifecycle import is_trained
 from dsocr.training.train import TrainResult, train
@@ -42,10 +43,10 @@ class Pretended:
             raise Interrupted(2, 3, run.resume_command)
         if overwrite:
             shutil.rmtree(run.path)
-        run.adapter.mkdir(parents=True)
-        write_atomically(run.config, config.to_yaml())
+        write_folder(run.adapter, [])
+        write_file(run.config, config.to_yaml())
         hashes = Dataset.open(config.dataset).card.hashes
-        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
+        write_file(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
         self.trained.append((config.training.max_samples, config.training.max_steps))
         return TrainResult(run, 1, None, None, 0.0, 0, 0)
 

@@ -13,7 +13,8 @@ import dsocr
 from dsocr.config import RunConfig, load_config
 from dsocr.errors import Interrupted, ModelError
 from dsocr.evaluation.tuning import Trial, TuneResult
-from dsocr.runs import RunFolder, append_jsonl, read_validations, write_atomically
+from dsocr.io.work import write_file, write_folder
+from dsocr.runs import RunFolder, append_jsonl, read_validations
 from dsocr.training import tune as module
 from dsocr.training.tune import SearchRange, tune
 from tests.raising import raises_code
@@ -33,7 +34,7 @@ class Pretended:
     def train(self, config: RunConfig, *, on_progress: Callable[[Any], None]) -> None:
         run = RunFolder(config.output)
         run.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(run.config, config.to_yaml())
+        write_file(run.config, config.to_yaml())
         known = len(read_validations(run))
         self.trained.append(run.path.name)
         rate = config.training.learning_rate or 0.0
@@ -48,7 +49,7 @@ class Pretended:
             if self.validations in self.kill_after:
                 raise Interrupted(2, number, run.resume_command)
             on_progress(SimpleNamespace(step=number, validation=SimpleNamespace(step=number)))
-        run.adapter.mkdir()
+        write_folder(run.adapter, [])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from dsocr.document import Split
 from dsocr.errors import DsocrError
 from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.reader import LocalReader
+from dsocr.io.work import write_manifest
 from dsocr.models.adapters import WEIGHTS, adapter_tensors
 from dsocr.models.export import export_merged
 from dsocr.runs import READING, RunFolder, read_history
@@ -167,6 +168,7 @@ def test_an_adapter_of_another_base(small_run: RunFolder, small_config: RunConfi
     shutil.copytree(small_run.adapter, start)
     settings = json.loads((start / READING).read_text("utf-8"))
     (start / READING).write_text(json.dumps(settings | {"base": "owner/other"}), encoding="utf-8")
+    write_manifest(start)
     with raises_code("init-from-base"):
         require_sources(changed(small_config, adapter={"init_from": start}))
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dsocr import __version__
 from dsocr.console import Printer, make_output_utf8
-from dsocr.errors import ConfigError, DsocrError, Interrupted
+from dsocr.errors import ConfigError, DsocrError, FilesWarning, Interrupted
 
 if TYPE_CHECKING:
     from dsocr.io.web import FetchOptions
@@ -94,8 +95,8 @@ def _explain(error: typer.BadParameter) -> str:
 
 def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[str, Any]) -> list[str]:
     """What the command leaves and how to continue; of several processes only the first one says it."""
-    from dsocr.io.atomic import work_path
     from dsocr.io.processes import rank_and_count
+    from dsocr.io.work import work_path
 
     rank, processes = rank_and_count()
     if isinstance(interrupt, Interrupted):
@@ -139,10 +140,22 @@ def _root(
     """Teach a reader one archive's handwriting: datasets, fine-tuning, honest scores, transcription."""
 
 
+_show_plain_warning = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+    """Print a warning of ours as one line."""
+    if issubclass(category, FilesWarning):
+        Printer().complain(f"warning: {message}")
+    else:
+        _show_plain_warning(message, category, *place, **options)
+
+
 def main() -> None:
     """Run the command line. A user's mistake prints a sentence and exits with 2; a bug keeps its traceback."""
     make_output_utf8()
     limit_spinning()
+    warnings.showwarning = _show_warning
     try:
         app()
     except DsocrError as error:

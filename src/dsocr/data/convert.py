@@ -26,11 +26,11 @@ from dsocr.formats.format import Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.images import read_packed
-from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset, is_system_file
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import writing_folder
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"

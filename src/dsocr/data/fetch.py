@@ -46,11 +46,11 @@ from dsocr.formats.mets import parse_mets
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, serialize
 from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, upright_size
-from dsocr.io.atomic import explain_disk_errors
 from dsocr.io.encodings import head
 from dsocr.io.files import cache_path, current_time, inside, rename, safe_stem
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
+from dsocr.io.work import explain_disk_errors
 
 Parsed = TypeVar("Parsed")
 

@@ -37,10 +37,10 @@ from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import read_rows
 from dsocr.images import read_bytes
-from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.work import writing_folder
 from dsocr.text import TextChange, comparable, is_blank
 
 _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr import __version__
+from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_earlier_crops
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
     SOURCES_FILE,
@@ -21,7 +22,6 @@ from dsocr.data.dataset import (
     check_output_folder,
     read_card,
 )
-from dsocr.data.journal import Cropper, CropResult, WorkFolder, crops_to_json, open_work_folder, recover_output
 from dsocr.data.source_report import SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
@@ -42,10 +42,13 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import recover_output, resumable_work
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank
 
 DEFAULT_POLICY = TextPolicy()
+COMMIT_SECONDS = 0.5
+"""Crops that took less time than this are lost together if the process is killed."""
 MANIFEST_COLUMNS = ("canvas", "rights")
 """Columns of samples from IIIF and METS: the page that a sample is from, and the terms of its use."""
 
@@ -119,8 +122,8 @@ def prepare(
     patterns = {"writer": writer, "page": page, "document": document}
     with (
         text_encoding(encoding),
-        open_work_folder(output) as work,
-        open_source(source, work.unpacked, fetch, progress) as opened,
+        resumable_work(output, commit_seconds=COMMIT_SECONDS) as work,
+        open_source(source, work.folder / "unpacked", fetch, progress) as opened,
     ):
         chosen = detect_format(opened.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
@@ -130,8 +133,9 @@ def prepare(
             opened, chosen, columns or {}, NamePatterns(patterns), UnitGrouper(sample_unit), text_policy
         )
         total = reader.count()
-        work.journal.add_earlier_crops(output)
-        with worker_processes(workers) as pool, closing(_Recorder(work.pages, report, opened)) as recorder:
+        work.journal.add(read_earlier_crops(output), replace=False)
+        pages = work.folder / "pages.jsonl"
+        with worker_processes(workers) as pool, closing(_Recorder(pages, report, opened)) as recorder:
             for result in Cropper(work, output, pool).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:
@@ -167,7 +171,7 @@ def prepare(
             folds=folds,
             fixed=fixed_list.card if fixed_list else None,
             like=plan.earlier.name if plan.earlier and is_drawn else None,
-            splits=_write_samples(work, assignment, store),
+            splits=_write_samples(pages, work.draft, assignment, store),
             store=store,
             crossing=count_crossing(candidates, assignment.splits),
             text_changes=report.text_changes,
@@ -327,16 +331,17 @@ def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> d
     }
 
 
-def _write_samples(work: WorkFolder, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:
+def _write_samples(recorded: Path, draft: Path, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:
     """Write the images and metadata of all splits, and `sources.jsonl` with the crops that the next run can reuse."""
     assigned = zip(assignment.splits, assignment.folds, strict=True)
     used = [split for split in Split if split in assignment.splits]
+    draft.mkdir()
     with (
-        work.pages.open(encoding="utf-8") as pages,
-        (work.draft / SOURCES_FILE).open("w", encoding="utf-8", newline="\n") as sources,
+        recorded.open(encoding="utf-8") as pages,
+        (draft / SOURCES_FILE).open("w", encoding="utf-8", newline="\n") as sources,
         ExitStack() as stack,
     ):
-        writers = {split: stack.enter_context(closing(SplitWriter(work.draft, split, store))) for split in used}
+        writers = {split: stack.enter_context(closing(SplitWriter(draft, split, store))) for split in used}
         for page in map(json.loads, pages):
             crops = (line for line in page["source"]["cut"].get("lines", ()) if isinstance(line, list))
             for crop, (image, row) in zip(crops, page["samples"], strict=True):

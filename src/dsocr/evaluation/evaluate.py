@@ -32,13 +32,13 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
-from dsocr.io.atomic import hash_file
 from dsocr.io.files import shipped_path
+from dsocr.io.work import hash_file, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
 from dsocr.models.family import LanguageModelProcessor, Processor
 from dsocr.models.generation import Generation, batches
-from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
@@ -277,8 +277,8 @@ def evaluate(
 
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
         report = CalibrationReport.compute(Calibration.load(run.adapter), judged, dataset=name, split=split)
-        write_atomically(run.confidence, to_json(report.to_dict()))
-        write_atomically(run.confidence_page, render_calibration(report, run.path.resolve().name))
+        write_file(run.confidence, to_json(report.to_dict()))
+        write_file(run.confidence_page, render_calibration(report, run.path.resolve().name))
     return card
 
 

@@ -21,7 +21,8 @@ from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, L
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, withheld_interval
-from dsocr.runs import to_json, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import to_json
 from dsocr.text import Marks, comparable
 
 FORMAT = "dsocr-scorecard"
@@ -163,7 +164,7 @@ class Scorecard:
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
-        write_atomically(path, to_json(self.to_dict()))
+        write_file(path, to_json(self.to_dict()))
 
     @classmethod
     def load(cls, path: Path) -> "Scorecard":

@@ -26,7 +26,7 @@ from dsocr.evaluation.metrics import (
     word_errors,
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, cr2_interval, interval_of
-from dsocr.runs import writing_whole
+from dsocr.io.work import writing_file
 from dsocr.text import is_blank
 
 MODELS = ("base", "adapter")
@@ -321,7 +321,7 @@ def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, lis
 
 def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -> None:
     """Write every line of each model as `{"model": "base", ...}` with the fields of `LineScore`."""
-    with writing_whole(path) as file:
+    with writing_file(path) as file:
         for model, lines in lines_by_model.items():
             for line in lines:
                 file.write(json.dumps({"model": model, **line.to_dict()}, ensure_ascii=False) + "\n")

@@ -20,8 +20,9 @@ from pydantic.dataclasses import dataclass as checked
 
 from dsocr.config import problems_in
 from dsocr.errors import RunError, command
+from dsocr.io.work import rewrite_file
 from dsocr.models.decoded import ScoredText, TokenScore
-from dsocr.runs import CALIBRATION, to_json, write_atomically
+from dsocr.runs import CALIBRATION, to_json
 from dsocr.text import is_blank
 
 _WORD = re.compile(r"\S+")
@@ -86,7 +87,7 @@ class Calibration:
 
     def save(self, adapter: Path) -> None:
         """Save the calibration in an adapter's folder."""
-        write_atomically(adapter / CALIBRATION, self.to_json())
+        rewrite_file(adapter / CALIBRATION, self.to_json())
 
     def to_json(self) -> str:
         """Return the calibration as indented JSON."""

@@ -326,7 +326,7 @@ def rows_of(answer: Mapping[str, Any]) -> Rows:
         raise getattr(errors, kind)(message, code=code, where=where, hint=hint)
     if "memory" in answer:
         raise MemoryError(answer["memory"])
-    return [(id_, stamp, row) for id_, stamp, row in answer["rows"]]
+    return [(key, row) for key, row in answer["rows"]]
 
 
 _ENVIRONMENT = {

@@ -1,21 +1,17 @@
 """Transcribe pages: read their crops, assemble the lines, and keep the results in a journal that can be resumed."""
 
 import json
-import shutil
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from PIL import Image
 from pydantic import TypeAdapter
 
-from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
 from dsocr.images import crop_box
@@ -23,9 +19,8 @@ from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, with_others
-from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
-from dsocr.io.files import rename
 from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
+from dsocr.io.work import Journal
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
@@ -65,59 +60,26 @@ class TranscribedPage:
         return cls(source, page, tuple(row["failed"]), row["unmatched"])
 
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS job (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS page (id TEXT PRIMARY KEY, stamp TEXT NOT NULL, row TEXT NOT NULL);
-"""
+def journal_job(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides the texts, and how the journal keeps them: another job cannot resume."""
+    return {"journal": _JOURNAL_VERSION, **settings}
 
 
-class ReadingJournal:
-    """Results of a transcription in a database file that only one process can open."""
+def read_pages(
+    journal: Journal, pages: Sequence[InputPage], failed: list[str] | None = None
+) -> Iterator[TranscribedPage]:
+    """Yield each page that was read, in order; messages about the others are added to `failed`."""
+    for page in pages:
+        row = journal.get(_key(page))
+        if "page" in row:
+            yield TranscribedPage.from_row(page, row["page"])
+        elif failed is not None:
+            failed.append(f"{page.id}: {row['failed']}")
 
-    def __init__(self, path: Path) -> None:
-        self._connection = open_database(path, _TABLES, "another dsocr transcribe is writing this")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def begin(self, job: Mapping[str, Any], date: str) -> str:
-        """Resume the same job, or forget the pages of another one. Returns the date on which the job was begun."""
-        settings = json.dumps({"journal": _JOURNAL_VERSION, **job}, ensure_ascii=False, sort_keys=True)
-        known = dict(self._connection.execute("SELECT name, value FROM job"))
-        if known.get("settings") == settings:
-            return str(known["date"])
-        with self._connection:
-            self._connection.execute("DELETE FROM page")
-            rows = [("settings", settings), ("date", date)]
-            self._connection.executemany("INSERT OR REPLACE INTO job VALUES (?, ?)", rows)
-        return date
-
-    def add(self, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-        """Add the results of pages that were read together, by id and stamp, in one transaction."""
-        values = [(id_, stamp, json.dumps(row, ensure_ascii=False)) for id_, stamp, row in rows]
-        with self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", values)
-
-    def knows(self, page: InputPage) -> bool:
-        """Return whether a page was read or failed, and has not changed since."""
-        query = "SELECT 1 FROM page WHERE id = ? AND stamp = ?"
-        return self._connection.execute(query, (page.id, page.stamp)).fetchone() is not None
-
-    def read_pages(self, pages: Sequence[InputPage], failed: list[str] | None = None) -> Iterator[TranscribedPage]:
-        """Yield each known page that was read, in order; messages about the others are added to `failed`."""
-        for page in pages:
-            ((text,),) = self._connection.execute("SELECT row FROM page WHERE id = ?", (page.id,))
-            row = json.loads(text)
-            if "page" in row:
-                yield TranscribedPage.from_row(page, row["page"])
-            elif failed is not None:
-                failed.append(f"{page.id}: {row['failed']}")
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has been read yet."""
-        return self._connection.execute("SELECT 1 FROM page LIMIT 1").fetchone() is None
+def _key(page: InputPage) -> str:
+    """Return the key of a page in the journal, which changes with its file."""
+    return json.dumps([page.id, page.stamp])
 
 
 T = TypeVar("T")
@@ -184,22 +146,22 @@ class JudgingReader(ImageReader, Protocol):
         ...
 
 
-Rows = list[tuple[str, str, dict[str, Any]]]
-"""Results for the journal: id, stamp, and the page or why it failed."""
+Rows = list[tuple[str, dict[str, Any]]]
+"""What the journal keeps of pages, by their keys: lines, or why it failed."""
 
 ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
 """Reads groups of pages and yields the rows of each group when it is done, in any order."""
 
 
 def read_into(
-    journal: ReadingJournal,
+    journal: Journal,
     pages: Sequence[InputPage],
     read: ReadGroups,
     *,
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Read every page that the journal does not know, and return the number of those that it knew."""
-    unknown = ([page for page in group if not journal.knows(page)] for group in group_pages(pages))
+    unknown = ([page for page in group if _key(page) not in journal] for group in group_pages(pages))
     wanted = [group for group in unknown if group]
     known = done = len(pages) - sum(map(len, wanted))
     if progress and known:
@@ -260,7 +222,7 @@ def read_locally(
             if seconds and placed:
                 read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
             predictions = iter(read)
-            yield [(page.id, page.stamp, _row(one, predictions, preparer)) for page, one in group]
+            yield [(_key(page), _row(prepared, predictions, preparer)) for page, prepared in group]
 
 
 def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:
@@ -340,55 +302,3 @@ def _slices(crop: Crop, parts: Sequence[Prediction], size: tuple[int, int]) -> l
         box = (left, round(top + number * height), right, round(top + (number + 1) * height))
         lines.append(_with_prediction(Line("", f"{crop.id}#{number + 1}", Outline(box), region), part))
     return lines
-
-
-_WRITTEN = "written"
-"""An empty file: the draft is complete and about to be moved to its place."""
-
-
-@contextmanager
-def work_folder(out: Path) -> Iterator[tuple[ReadingJournal, Path]]:
-    """Yield a journal and a folder to work in; when the block ends without an error, its `draft` replaces `out`.
-
-    Otherwise what was read stays for the next attempt, if it took long enough to be worth a folder.
-    """
-    folder, began = work_path(out), time.monotonic()
-    former = folder / "former"
-    with explain_disk_errors(folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-        journal = ReadingJournal(folder / "journal.sqlite")
-        is_resumed, is_whole = not journal.is_empty, False
-        try:
-            # The former output can still be here if it was open in another program when it was replaced.
-            for path in (folder / "unpacked", folder / "draft", *([former] if out.exists() else [])):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                path.unlink(missing_ok=True)
-            yield journal, folder
-            (folder / _WRITTEN).touch()
-            replace_path(folder / "draft", out, former)
-            is_whole = True
-        finally:
-            is_brief = not is_resumed and time.monotonic() - began < MIN_SECONDS_KEPT
-            is_done = is_whole or journal.is_empty or is_brief
-            journal.close()
-            if is_done:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def recover(out: Path) -> None:
-    """Finish the work of a process that was killed while it replaced `out`."""
-    folder = work_path(out)
-    if not (folder / _WRITTEN).exists():
-        return
-    try:
-        ReadingJournal(folder / "journal.sqlite").close()
-    except DataError:
-        return  # Another process is at work there.
-    former = folder / "former"
-    if former.exists() and not out.exists():
-        rename(former, out)
-    if (folder / "draft").exists():
-        (folder / _WRITTEN).unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)

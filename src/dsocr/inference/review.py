@@ -17,8 +17,9 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.errors import DataError
 from dsocr.inference.confidence import Prediction, log_odds
 from dsocr.inference.prediction_files import LinePlace, PlacedTexts, parse_name, read_predictions
+from dsocr.io.work import writing_file
 from dsocr.models.base_folder import embedded_bases
-from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, writing_whole
+from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[Ch
         ((_priority(row), _review_line(row), (row.get("confidence"), len(row["text"]))) for row in rows),
         key=lambda entry: entry[0],
     )
-    with writing_whole(path) as file:
+    with writing_file(path) as file:
         file.writelines(line for _, line, _ in ordered)
     curve = estimated_checking_curve(estimate for _, _, estimate in ordered)
     return curve, [confidence for _, _, (confidence, _) in ordered if confidence is not None]

@@ -33,10 +33,10 @@ from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright
 from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others
-from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import writing_folder
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.runs import RunFolder, to_json
 

@@ -18,13 +18,14 @@ from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
-from dsocr.inference.pages import ImageReader, TranscribedPage, read_into, read_locally, recover, work_folder
+from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import recover_output, resumable_work, write_file
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
-from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json, write_atomically
+from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
 
 CARD = "transcription"
 
@@ -102,7 +103,7 @@ class Target:
                 format_.write_index(draft, written, self._shard_suffix)
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         content = {**card, "failed": card["failed"] + len(failed), "files": files}
-        write_atomically(draft / f"{CARD}{self._shard_suffix}.json", to_json(content))
+        write_file(draft / f"{CARD}{self._shard_suffix}.json", to_json(content))
         return failed
 
     @property
@@ -248,15 +249,15 @@ def transcribe(
         )
     if review is not None:
         _validate_review(review, out, overwrite=overwrite)
-    recover(out)
+    recover_output(out)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     seconds = open_seconds(run, second)
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
-        work_folder(out) as (journal, folder),
-        find_pages(inputs, folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as found,
+        resumable_work(out) as work,
+        find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as found,
     ):
         if not found.pages or (strict and found.failed):
             message = _summary(found.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
@@ -279,7 +280,7 @@ def transcribe(
             **(engine.job_settings() if engine else {}),
             **({"second": {one.name: one.digest for one in seconds}} if seconds else {}),
         }
-        date = journal.begin(job, current_time().isoformat(timespec="seconds"))
+        date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
             read = partial(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers, seconds=seconds),
@@ -288,10 +289,10 @@ def transcribe(
                 open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
                 strict=strict,
             )
-            resumed = read_into(journal, pages, read, progress=progress)
+            resumed = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
         report.failed += found.failed
-        for page in journal.read_pages(pages, report.failed):
+        for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
@@ -302,7 +303,7 @@ def transcribe(
             review.parent.mkdir(parents=True, exist_ok=True)
             rows = (
                 line_row(one.page, line)
-                for one in journal.read_pages(pages)
+                for one in read_pages(work.journal, pages)
                 for line in one.page.lines
                 if line.prediction is not None or not line.text
             )
@@ -310,7 +311,7 @@ def transcribe(
             # The calibration was not fitted to the confidences of other programs.
             if not isinstance(engine, RemoteEngine):
                 report.estimate(curve, confidences, Calibration.load(run.adapter))
-        unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
+        unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
         report.unwritten = unwritten

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.io.work import MANIFEST
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, wrap, wrapped_size
 from dsocr.models.decoded import Decoded
@@ -612,4 +613,4 @@ def _token_ids(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> tuple[int,
 
 def _is_kept(file: Path) -> bool:
     """Whether a file of the base belongs to every checkpoint trained from it: tokenizer and image settings."""
-    return is_plain(file) and file.name not in {"config.json", "README.md", "reading.json", "provenance.json"}
+    return is_plain(file) and file.name not in {"config.json", "README.md", MANIFEST, "reading.json", "provenance.json"}

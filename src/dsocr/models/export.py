@@ -23,8 +23,8 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from dsocr.errors import ConfigError, ModelError, option
-from dsocr.io.atomic import writing_folder
 from dsocr.io.files import rename
+from dsocr.io.work import MANIFEST, write_manifest, writing_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
 from dsocr.models.base_folder import (
     INDEX,
@@ -169,7 +169,7 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], *, shard_b
 
 
 PROVENANCE = "provenance.json"
-_OWN_FILES = {CARD, READING, PROVENANCE}
+_OWN_FILES = {CARD, MANIFEST, READING, PROVENANCE}
 
 
 def export_merged(
@@ -247,6 +247,7 @@ def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:
     if export.provenance:  # for a run that starts from this export
         (draft / PROVENANCE).write_text(to_json(export.provenance), encoding="utf-8", newline="\n")
     (draft / CARD).write_text(model_card(export, Path(out.resolve().name)), encoding="utf-8", newline="\n")
+    write_manifest(draft)
 
 
 _MERGE = f"use {option('form', 'merged')} to export merged weights instead"

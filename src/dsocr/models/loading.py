@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.io.work import MANIFEST
 from dsocr.models.base_folder import explain_damage, find_base
 from dsocr.models.family import Family, Processor, recognize
+from dsocr.runs import require_intact
 
 if TYPE_CHECKING:
     import torch
@@ -120,6 +122,8 @@ def load_base(
 
     limit_kernel_cache()
     folder, commit = find_base(name, revision)
+    if (folder / MANIFEST).is_file():
+        require_intact(folder)
     options = {"dtype": dtype or torch.float32, "device": device, "device_map": device_map, "attention": attention}
     with explain_damage(folder):
         family = recognize(folder)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from dsocr.errors import RunError, option
-from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
 from dsocr.io.files import rename
+from dsocr.io.work import find_damage, remove_folder, write_folder
 from dsocr.models.trained import trained_files
 from dsocr.runs import CALIBRATION, to_json
 
@@ -65,7 +65,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any], weights: Iterable[tupl
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load the state that `save_checkpoint` wrote; keys of dicts are strings, tuples have become lists."""
     state = read_state(path)
-    tensors = load_file(path / _TENSORS)
+    tensors = load((path / _TENSORS).read_bytes())  # a mapped file could not be deleted on Windows
     restored: dict[str, Any] = _insert_tensors(state, tensors)
     return restored
 
@@ -85,16 +85,10 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def verify_checkpoint(path: Path) -> None:
     """Raise RunError unless the manifest lists exactly the files that are there, each as it was written."""
-    try:
-        listed = set(json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{MANIFEST} is missing or unreadable ({error})"
-        raise RunError(message, code="manifest-unreadable", where=path) from error
-    if absent := {_STATE, _TENSORS} - listed:
-        raise RunError(f"{MANIFEST} does not list {min(absent)}", code="manifest-unreadable", where=path)
-    if unlisted := {file.name for file in path.iterdir()} - listed - {MANIFEST}:
-        raise RunError(f"{min(unlisted)} is not in {MANIFEST}", code="checkpoint-unlisted-file", where=path)
-    if fault := find_damage(path):
+    fault = find_damage(path) or next(
+        (f"{name} is missing" for name in (_STATE, _TENSORS) if not (path / name).is_file()), None
+    )
+    if fault:
         raise RunError(fault, code="checkpoint-damaged", where=path)
 
 

@@ -27,7 +27,8 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
-from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import begun_at, is_trained
 from dsocr.training.samples import total_steps
@@ -193,7 +194,7 @@ def cross_validate(
         },
         notes=(_describe_folds(len(found), dataset.card.split_by),),
     )
-    write_atomically(folder.config, config.to_yaml())
+    write_file(folder.config, config.to_yaml())
     write_lines(folder.lines, lines)
     card.save(folder.scorecard)
     return card
@@ -246,7 +247,7 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
             raise RunError(message, code="other-dataset", where=config.output, hint=_HINT)
         shutil.rmtree(copy)
     config.output.mkdir(parents=True, exist_ok=True)
-    write_atomically(source, to_json(origin))
+    write_file(source, to_json(origin))
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
 
 
@@ -277,5 +278,5 @@ def _keep(path: Path, identity: Mapping[str, Any], make: Callable[[], Rows]) -> 
     except (OSError, ValueError, KeyError, TypeError):
         pass  # missing or damaged: made again
     rows = make()
-    write_atomically(path, json.dumps({**identity, "rows": rows}, ensure_ascii=False, allow_nan=False) + "\n")
+    write_file(path, json.dumps({**identity, "rows": rows}, ensure_ascii=False, allow_nan=False) + "\n")
     return rows

@@ -27,7 +27,8 @@ from dsocr.evaluation.report.result_pages import write_forecast
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
-from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import RunFolder, to_json
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import begun_at, is_trained
 from dsocr.training.samples import total_steps
@@ -117,7 +118,7 @@ def forecast(
         score(planned.config, planned.samples, planned.steps)
     score(runs[-1].config, 0, 0)  # the base of any run: it is the same
     result = Forecast.compute(split, points, more=more, targets=targets)
-    write_atomically(folder / "forecast.json", to_json(result.to_dict()))
+    write_file(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
     return result
 
@@ -178,5 +179,5 @@ def _score(
         page = page_key(sample.document, sample.page)
         lines.append(ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
+    write_file(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
     return lines

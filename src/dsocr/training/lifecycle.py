@@ -23,8 +23,9 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError, command, option, setting
 from dsocr.io.files import rename
+from dsocr.io.work import write_file
 from dsocr.models.base_folder import find_base, find_base_metadata
-from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json, write_atomically
+from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl)\.[0-9a-f]{8}\.tmp")
@@ -83,7 +84,7 @@ class RunLock:
             if _TEMPORARY.fullmatch(path.name):
                 path.unlink(missing_ok=True)
         since = datetime.now(UTC).isoformat("T", "seconds")
-        write_atomically(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
+        write_file(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
 
     def _describe_holder(self) -> str:
         try:
@@ -226,7 +227,7 @@ def start_run(
         "device": device,
         "processes": world_size,
     }
-    write_atomically(run.provenance, to_json(provenance))
+    write_file(run.provenance, to_json(provenance))
 
 
 def rewind_run(run: RunFolder, step: int) -> bool:

@@ -21,7 +21,7 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, setting, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
 from dsocr.inference.confidence import Calibration
-from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
+from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
 from dsocr.models.adapters import (
     attach_adapter,
     frozen_towers,
@@ -44,7 +44,7 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.models.trained import restore_trained, trained_files
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, write_atomically
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.training.callbacks import (
     Callback,
     MetricsWriter,
@@ -185,7 +185,7 @@ def train(
             lock.acquire()
             if overwrite:
                 clear_run(run)
-            write_atomically(run.config, config.to_yaml())
+            write_file(run.config, config.to_yaml())
             if checkpoint is None:
                 for warning in describe_known_lines(ancestors):
                     log.warning(warning)
@@ -554,7 +554,7 @@ def finish_run(
         generation=config.generation.model_dump(),
         unit=dataset.card.unit,
     )
-    write_folder(folder, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
+    write_folder(folder, [*files, (READING, reading.to_json().encode())])
 
 
 # Out of memory

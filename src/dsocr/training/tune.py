@@ -31,9 +31,10 @@ from dsocr.errors import ConfigError, DsocrError, RunError, command, option, set
 from dsocr.evaluation.report.result_pages import write_tuning
 from dsocr.evaluation.tuning import Trial, TuneResult, Value
 from dsocr.io.processes import available_cores, rank_and_count, worker_processes
+from dsocr.io.work import write_file
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import recognize, trains_all_weights
-from dsocr.runs import RunFolder, append_jsonl, cut_back, elapsed_until, read_validations, to_json, write_atomically
+from dsocr.runs import RunFolder, append_jsonl, cut_back, elapsed_until, read_validations, to_json
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import is_trained, pin_base
 from dsocr.training.samples import total_steps
@@ -252,8 +253,8 @@ def tune(
     result = TuneResult(searched, repeats)
     if best is not None:
         chosen = load_config(config.model_dump(), changes=best.settings)
-        write_atomically(folder / BEST, chosen.to_yaml())
-    write_atomically(folder / _ABOUT, to_json({**about, **result.to_dict()}))
+        write_file(folder / BEST, chosen.to_yaml())
+    write_file(folder / _ABOUT, to_json({**about, **result.to_dict()}))
     write_tuning(result, config.output.name, folder)
     return result
 
@@ -278,7 +279,7 @@ def _open_folder(folder: Path, about: dict[str, Any], *, overwrite: bool) -> lis
             raise RunError(message, code="tune-other-search", where=folder, hint=hint)
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / _ABOUT).is_file():
-        write_atomically(folder / _ABOUT, to_json(about))
+        write_file(folder / _ABOUT, to_json(about))
     path = folder / _TRIALS
     cut_back(path, 0)  # drops an incomplete last line
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

@@ -13,7 +13,7 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, image_hash, training_images
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, command, setting
-from dsocr.io.atomic import hash_file
+from dsocr.io.work import hash_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.family import recognize, trains_all_weights
 from dsocr.runs import ReadingSettings, RunFolder

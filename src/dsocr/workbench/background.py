@@ -22,8 +22,9 @@ from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.images import CropFailure, open_image
 from dsocr.inference.pages import ImageReader
+from dsocr.io.work import write_file
 from dsocr.models.base_folder import SINGLE
-from dsocr.runs import RunFolder, read_history, write_atomically
+from dsocr.runs import RunFolder, read_history
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.store import CorrectionStore
@@ -181,7 +182,7 @@ class BackgroundTraining:
             changes = {"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
             config = self._base_config.model_copy(update=changes)
             path = self._work / f"run-{number}.yaml"
-            write_atomically(path, config.to_yaml())
+            write_file(path, config.to_yaml())
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
             # Ctrl-C in a terminal does not reach it: a training that is interrupted twice writes no checkpoint.

@@ -26,9 +26,8 @@ from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.xml import parse_xml, read_xml
-from dsocr.io.atomic import explain_disk_errors, writing_folder
 from dsocr.io.files import UniqueStems, inside
-from dsocr.runs import write_atomically
+from dsocr.io.work import explain_disk_errors, write_file, writing_folder
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_structure import PageStructure, read_regions
 from dsocr.workbench.store import CorrectionStore
@@ -143,7 +142,7 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
     path = out / "log.csv"
     with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, "\ufeff" + rows.getvalue())  # the mark tells spreadsheets that it is UTF-8
+        write_file(path, "\ufeff" + rows.getvalue())  # the mark tells spreadsheets that it is UTF-8
     return path
 
 

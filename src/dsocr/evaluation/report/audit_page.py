@@ -17,7 +17,7 @@ from dsocr.evaluation.mistake_count import MistakeCount, count_mistakes
 from dsocr.evaluation.mistakes import LABELS, ReadSample, WordDifference, differences_of, judge, kind_of, lines_near
 from dsocr.evaluation.report.contents import differences
 from dsocr.html import Thumbnails, counted, render
-from dsocr.runs import write_atomically
+from dsocr.io.work import write_file
 
 PAGE, TABLE, ALL = "audit.html", "audit.csv", "audit.jsonl"
 _THUMBNAIL = (1000, 160)
@@ -142,9 +142,9 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
 def write_audit(audit: Audit, lines: int) -> None:
     """Write the page and the table of the first lines, and the list of all, into the audit's folder."""
     shown = audit.lines[:lines]
-    write_atomically(audit.folder / PAGE, render_audit(audit, shown))
+    write_file(audit.folder / PAGE, render_audit(audit, shown))
     rows = (json.dumps(line.to_dict(), ensure_ascii=False) + "\n" for line in audit.lines)
-    write_atomically(audit.folder / ALL, "".join(rows))
+    write_file(audit.folder / ALL, "".join(rows))
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["rank", "id", "source", "kind", "probability", "text", "read", "correction"])
@@ -152,7 +152,7 @@ def write_audit(audit: Audit, lines: int) -> None:
         probability = "" if line.probability is None else f"{line.probability:.2f}"
         sample = line.sample
         writer.writerow([line.rank, sample.id, sample.source or "", line.why, probability, sample.text, line.read, ""])
-    write_atomically(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
+    write_file(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
 
 
 def render_audit(audit: Audit, shown: Sequence[SuspectLine]) -> str:

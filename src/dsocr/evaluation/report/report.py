@@ -29,7 +29,8 @@ from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
-from dsocr.runs import RunFolder, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import RunFolder
 
 _CURVES = ("training loss", "validation loss", "validation CER, %")
 _KINDS = {
@@ -333,7 +334,7 @@ def write_report(
     contents = gather_contents(run, dataset)
     text = render_markdown(contents) if markdown else render_report(contents, progress)
     try:
-        write_atomically(path, text)
+        write_file(path, text)
     except OSError as error:
         message = f"The report cannot be written: {error.strerror}"
         raise DataError(message, code="report-not-written", where=path) from error

@@ -26,8 +26,8 @@ from dsocr.evaluation.report.report import line_context, require_output_folder, 
 from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import counted, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
-from dsocr.io.atomic import writing_folder
-from dsocr.runs import History, read_history, to_json, write_atomically, writing_whole
+from dsocr.io.work import write_file, writing_file, writing_folder
+from dsocr.runs import History, read_history, to_json
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
@@ -56,20 +56,20 @@ def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int,
     renderers: dict[str, Callable[[], str]] = {".html": partial(render_comparison_page, comparison, progress)}
     renderers |= {suffix: partial(render_table, comparison) for suffix, render_table in TABLES.items()}
     if out.suffix.lower() in renderers:
-        write_atomically(out, renderers[out.suffix.lower()]())
+        write_file(out, renderers[out.suffix.lower()]())
         return
     with writing_folder(out) as folder:
         for suffix, render_file in renderers.items():
-            write_atomically((folder / PAGE).with_suffix(suffix), render_file())
-        write_atomically(folder / NUMBERS, to_json(comparison.to_dict()))
-        with writing_whole(folder / CHANGES) as file:
+            write_file((folder / PAGE).with_suffix(suffix), render_file())
+        write_file(folder / NUMBERS, to_json(comparison.to_dict()))
+        with writing_file(folder / CHANGES) as file:
             for difference in comparison.differences:
                 systems = {"first": difference.first.name, "second": difference.second.name}
                 for change in (*difference.improved, *difference.worsened):
                     file.write(json.dumps({"systems": systems, **change.to_dict()}, ensure_ascii=False) + "\n")
         if comparison.groups:
             names = [system.name for system in comparison.systems]
-            write_atomically(folder / PLOT, writers_svg(names, comparison.groups, comparison.unit, standalone=True))
+            write_file(folder / PLOT, writers_svg(names, comparison.groups, comparison.unit, standalone=True))
 
 
 def render_comparison_page(comparison: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
@@ -113,7 +113,7 @@ def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
         names = [folder.as_posix() for folder in folders]
     histories = [read_history(folder, name) for folder, name in zip(folders, names, strict=True)]
     if out.suffix.lower() == ".html":
-        write_atomically(out, render_curves(histories))
+        write_file(out, render_curves(histories))
     else:
         plots_png(curve_plots(histories), out)
     return histories
@@ -126,7 +126,7 @@ def render_curves(histories: Sequence[History]) -> str:
 
 def write_forecast(forecast: Forecast, name: str, folder: Path) -> None:
     """Write the page and the picture of a run's forecast into an existing folder."""
-    write_atomically(folder / FORECAST_PAGE, render_forecast(forecast, name))
+    write_file(folder / FORECAST_PAGE, render_forecast(forecast, name))
     plots_png([forecast_plot(forecast)], folder / FORECAST_PICTURE)
 
 
@@ -148,7 +148,7 @@ def write_tuning(result: TuneResult, name: str, folder: Path) -> None:
         pictures=pictures,
         format_value=format_value,
     )
-    write_atomically(folder / TUNING_PAGE, page)
+    write_file(folder / TUNING_PAGE, page)
     plots_png(plots, folder / TUNING_PICTURE)
 
 

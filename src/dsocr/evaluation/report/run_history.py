@@ -15,7 +15,8 @@ from dsocr.evaluation.report.report import require_output_folder
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import Score
 from dsocr.html import percent, plot_svg, plots_png, render, run_colour
-from dsocr.runs import RunFolder, write_atomically
+from dsocr.io.work import write_file
+from dsocr.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +140,7 @@ def write_history(folder: Path, out: Path) -> tuple[list[PastRun], list[str]]:
     if out.suffix.lower() == ".png":
         plots_png([history_plot(runs, over_lines=over_lines) for over_lines in (False, True)], out)
     else:
-        write_atomically(out, render_history(runs, skipped, folder.resolve().name))
+        write_file(out, render_history(runs, skipped, folder.resolve().name))
     return runs, skipped
 
 

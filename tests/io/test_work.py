@@ -1,5 +1,6 @@
 """A folder is complete or absent, whatever fails while it is written, and every later damage to it is noticed."""
 
+import contextlib
 import errno
 import json
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
+from dsocr.io.work import MANIFEST, find_damage, remove_folder, rewrite_file, write_folder
 from tests.raising import raises_code
 
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
@@ -61,10 +62,31 @@ def test_every_flipped_bit_of_the_manifest_is_noticed_or_changes_nothing(folder:
             assert json.loads(content) == json.loads(whole)
 
 
-def test_unhashed_files_may_change(tmp_path: Path) -> None:
-    write_folder(tmp_path / "folder", FILES.items(), unhashed={"a.json"})
-    (tmp_path / "folder" / "a.json").write_text("{'changed': 1}", encoding="utf-8")
-    assert find_damage(tmp_path / "folder") is None
+def test_a_file_that_the_manifest_does_not_list_is_named(folder: Path) -> None:
+    (folder / ".DS_Store").write_bytes(b"")
+    assert find_damage(folder) is None
+    (folder / "calibration.json").write_bytes(b"{}")
+    assert find_damage(folder) == f"calibration.json is not in {MANIFEST}"
+
+
+@pytest.mark.parametrize("killed_after", range(4))
+def test_a_file_that_is_written_again_is_never_taken_for_damaged(
+    folder: Path, killed_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, calls = Path.replace, iter(range(9))
+
+    def kill(path: Path, target: Path) -> Path:
+        if next(calls) == killed_after:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", kill)
+        rewrite_file(folder / "a.json", "[]\n")
+    assert find_damage(folder) is None
+    assert (folder / "a.json").read_bytes() == (b"[]\n" if killed_after > 1 else FILES["a.json"])
+    (folder / "a.json").write_bytes(b"[1]")
+    assert "a.json" in str(find_damage(folder))
 
 
 def test_a_manifest_cannot_name_files_elsewhere(folder: Path) -> None:

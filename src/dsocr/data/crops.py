@@ -1,13 +1,10 @@
-"""The work folder of `prepare`: crops are recorded in a database, so that a killed or repeated run can reuse them."""
+"""The crops of pages: cut by several processes, recorded in a journal, and reused by a run that was interrupted."""
 
 import hashlib
 import json
 import math
-import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -28,54 +25,13 @@ from dsocr.images import (
     read_packed,
     upright_size,
 )
-from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
-from dsocr.io.files import inside, rename
+from dsocr.io.files import inside
 from dsocr.io.processes import Workers
-
-MIN_SECONDS_KEPT = 5.0
-"""An interrupted run that took less time leaves no work folder behind."""
-
-_COMMIT_SECONDS = 0.5
-_SCHEMA = "CREATE TABLE IF NOT EXISTS cut (key TEXT PRIMARY KEY, result TEXT NOT NULL);"
+from dsocr.io.work import Journal, Work
 
 
-class Journal:
-    """The crops of pages by their crop key, in a database that only one process can open."""
-
-    def __init__(self, path: Path) -> None:
-        self._connection = open_database(path, _SCHEMA, "another `dsocr prepare` is writing this dataset")
-        self._committed = time.monotonic()
-
-    def close(self) -> None:
-        """Commit and release the file."""
-        self._connection.commit()
-        self._connection.close()
-
-    def add_crops(self, key: str, crops: CroppedPage) -> None:
-        """Record the crops of a page; their files must already be written."""
-        self._connection.execute("INSERT OR REPLACE INTO cut VALUES (?, ?)", (key, json.dumps(crops_to_json(crops))))
-        if time.monotonic() - self._committed > _COMMIT_SECONDS:
-            self._connection.commit()
-            self._committed = time.monotonic()
-
-    def add_earlier_crops(self, dataset: Path) -> None:
-        """Record the crops of an existing dataset, with files relative to it, unless there are newer ones."""
-        statement = "INSERT OR IGNORE INTO cut VALUES (?, ?)"
-        self._connection.executemany(statement, ((key, json.dumps(cut)) for key, cut in _read_earlier_crops(dataset)))
-        self._connection.commit()
-
-    def find_crops(self, key: str) -> CroppedPage | None:
-        """The recorded crops of a page."""
-        found = self._connection.execute("SELECT result FROM cut WHERE key = ?", (key,)).fetchone()
-        return crops_from_json(json.loads(found[0])) if found else None
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no crops are recorded."""
-        return self._connection.execute("SELECT 1 FROM cut LIMIT 1").fetchone() is None
-
-
-def _read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what an existing dataset says of its crops by their keys, with files relative to it."""
     try:
         with (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
             for line in file:
@@ -109,61 +65,6 @@ def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | None:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkFolder:
-    """The journal of a run and the paths it works in; `draft` becomes the dataset, `pages` lists what was cropped."""
-
-    journal: Journal
-    crops: Path
-    unpacked: Path
-    pages: Path
-    draft: Path
-
-
-@contextmanager
-def open_work_folder(output: Path) -> Iterator[WorkFolder]:
-    """A work folder beside `output`; its draft replaces `output` when the block succeeds.
-
-    When it fails, the crops stay for the next run if they took long enough.
-    """
-    started = time.monotonic()
-    folder = work_path(output)
-    with explain_disk_errors(folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-        journal = Journal(folder / "journal.sqlite")
-        work = WorkFolder(journal, *(folder / name for name in ("cut", "unpacked", "pages.jsonl", "draft")))
-        succeeded = False
-        try:
-            for unfinished in (work.unpacked, work.draft):
-                shutil.rmtree(unfinished, ignore_errors=True)
-            work.draft.mkdir()
-            work.crops.mkdir(exist_ok=True)
-            yield work
-            replace_path(work.draft, output, folder / "former")
-            succeeded = True
-        finally:
-            is_done = succeeded or journal.is_empty or time.monotonic() - started < MIN_SECONDS_KEPT
-            journal.close()
-            if is_done:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def recover_output(output: Path) -> None:
-    """Finish the replacement of `output` if a run was killed in the middle of it."""
-    folder = work_path(output)
-    former, is_moved = folder / "former", not (folder / "draft").exists()
-    if not folder.exists() or not (is_moved or former.exists()):
-        return
-    try:
-        Journal(folder / "journal.sqlite").close()
-    except DataError:
-        return  # Another process is working there.
-    if former.exists() and not output.exists():
-        rename(former, output)
-    if is_moved:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
 class CropResult:
     """The crops of a page, with file names relative to `folder`.
 
@@ -180,8 +81,8 @@ class CropResult:
 class Cropper:
     """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`."""
 
-    def __init__(self, work: WorkFolder, earlier: Path, workers: Workers) -> None:
-        self._journal, self._folder = work.journal, work.crops
+    def __init__(self, work: Work, earlier: Path, workers: Workers) -> None:
+        self._journal, self._folder = work.journal, work.parts
         self._earlier = earlier
         self._workers = workers
         self._packed: dict[str, dict[str, Any]] = {}
@@ -196,8 +97,8 @@ class Cropper:
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
         key = crop_key(page, data)
-        if found := self._find_reusable(key):
-            return partial(CropResult, page, *found, key, is_reused=True)
+        if reusable := self._find_reusable(key):
+            return partial(CropResult, page, *reusable, key, is_reused=True)
         # 256 folders, because a single one with very many files is slow.
         (self._folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
@@ -213,12 +114,13 @@ class Cropper:
     def _finish(self, page: Page, key: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = self._workers.result(result)
         if isinstance(crops, CroppedPage):
-            self._journal.add_crops(key, crops)
+            _record(self._journal, key, crops)
         return CropResult(page, crops, self._folder, key)
 
     def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:
         """Recorded crops whose files all exist unchanged, and the folder of the files."""
-        crops = self._journal.find_crops(key)
+        recorded = self._journal.get(key)
+        crops = crops_from_json(recorded) if recorded else None
         if crops is None:
             return None
         lines = [line for line in crops.lines if isinstance(line, CroppedLine)]
@@ -240,7 +142,7 @@ class Cropper:
                 (self._folder / line.file).write_bytes(content)
             lines.append(line)
         unpacked = CroppedPage(crops.size, tuple(lines))
-        self._journal.add_crops(key, unpacked)
+        _record(self._journal, key, unpacked)
         return unpacked, self._folder
 
     def _read_packed(self, file: str) -> bytes:
@@ -252,6 +154,11 @@ class Cropper:
             return read_packed(self._packed[split][name])
         except (DataError, ValueError, KeyError):
             return b""
+
+
+def _record(journal: Journal, key: str, crops: CroppedPage) -> None:
+    """Record the crops of a page, whose files must be written already."""
+    journal.add([(key, crops_to_json(crops))])
 
 
 def _is_large(data: bytes) -> bool:

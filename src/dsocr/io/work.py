@@ -1,0 +1,509 @@
+"""Work that can be interrupted: whole outputs, a journal of what is done, and kept results.
+
+A file or a folder is complete or absent: it is written beside its place, flushed to disk, then renamed. A job that
+takes long builds its output in a work folder beside it, with a journal that a repeated job resumes from.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import uuid4
+
+from dsocr.errors import DataError, RunError, first_few
+from dsocr.io.files import is_in_use, is_system_file, rename
+
+MANIFEST = "manifest.json"
+MIN_SECONDS_KEPT = 5.0
+"""An interrupted job that took less time leaves no work folder behind."""
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+"""Errors of network drives that cannot flush a folder."""
+_WINDOWS_PATH = 248
+"""From this length on Windows may refuse a path, and then says that it does not exist."""
+_HINT_FREE = "choose another place"
+
+
+# Whether an output may be written
+
+
+def require_free_output(
+    out: Path,
+    kind: str,
+    list_files: Callable[[Path], Collection[str] | None] | None = None,
+    *,
+    overwrite: bool,
+    sources: Iterable[Path] = (),
+) -> None:
+    """Raise DataError if writing `out` would destroy something other than an earlier output of its kind.
+
+    `list_files` lists the files of an earlier output in a folder, with forward slashes (`train/` stands for all files
+    below it), and returns None for a folder that is something else; without it the output is a file. An output of the
+    same kind is replaced with `overwrite` only. Nothing may be written into one of the `sources`, or around it.
+    """
+    target = out.resolve()
+    for source in map(Path.resolve, sources):
+        if target.is_relative_to(source) or source.is_relative_to(target):
+            message = f"output overlaps {source}, which it is made from"
+            raise DataError(message, code="output-overlaps-source", where=out, hint="choose a place beside it")
+    if not out.exists() or (list_files and out.is_dir() and not any(out.iterdir())):
+        return
+    if out.is_dir() != bool(list_files):
+        message = f"is a {'folder' if out.is_dir() else 'file'}, and the {kind} is not"
+        raise DataError(message, code="output-occupied", where=out, hint=_HINT_FREE)
+    listed = list_files(out) if list_files else ()
+    if listed is None:
+        raise DataError(f"folder is not empty and not a {kind}", code="output-occupied", where=out, hint=_HINT_FREE)
+    if not overwrite:
+        raise DataError(
+            f"{kind} exists already", code="output-exists", where=out, hint=f"{_HINT_FREE}, or overwrite it"
+        )
+    if list_files and (others := list(_other_files(out, listed))):
+        message = f"folder has files that are not part of the {kind}: {first_few(sorted(others), 5)}"
+        raise DataError(message, code="output-occupied", where=out, hint=f"move them, or {_HINT_FREE}")
+
+
+def _other_files(folder: Path, listed: Collection[str]) -> Iterator[str]:
+    for place, folders, names in os.walk(folder):
+        below = Path(place).relative_to(folder)
+        folders[:] = [name for name in folders if f"{(below / name).as_posix()}/" not in listed]
+        paths = ((below / name).as_posix() for name in names)
+        yield from (path for path in paths if path not in listed and not is_system_file(path))
+
+
+def listed_files(card: Path, format_: str) -> list[str] | None:
+    """Return the files that a card lists, itself among them; None if it is missing or of another format."""
+    try:
+        content = json.loads(card.read_text(encoding="utf-8"))
+        return [card.name, *map(str, content["files"])] if content["format"] == format_ else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# Files and folders that are whole
+
+
+@contextmanager
+def writing_file(path: Path) -> Iterator[TextIO]:
+    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace."""
+    draft = _sibling(path)
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        rename(draft, path)
+        sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, texts as UTF-8: a crash leaves the old content or the new."""
+    with writing_file(path) as file:
+        file.buffer.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+
+
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """A draft folder to write into; it replaces `folder` when the block succeeds and is deleted when it fails.
+
+    Raises RunError if the disk is full or cannot be written; an existing `folder` is then unchanged.
+    """
+    folder = folder.resolve()
+    draft, former = _sibling(folder), _sibling(folder)
+    with explain_disk_errors(folder.parent, where=folder):
+        draft.mkdir(parents=True)
+        try:
+            yield draft
+            replace_path(draft, folder, former)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write a folder with a manifest of SHA-256 hashes, verify it, and put it in place of an existing one.
+
+    Raises RunError if the disk is full, cannot be written or returns other bytes; an existing `folder` is then
+    unchanged and nothing is left beside it.
+    """
+    manifest: dict[str, object] = {}
+    with writing_folder(folder) as draft:
+        for name, content in files:
+            manifest[name] = _entry_of(content)  # not of the file, which may read back otherwise
+            _write_synced(draft / name, content)
+        _write_synced(draft / MANIFEST, _manifest(manifest).encode())
+        sync_folder(draft)
+        if problem := find_damage(draft):
+            message, hint = f"written files do not read back: {problem}", "check the disk for errors"
+            raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
+
+
+def replace_path(draft: Path, target: Path, former: Path) -> None:
+    """Rename a file or folder to `target`; what was there is moved to `former`, and back if the rename fails."""
+    if target.exists():
+        rename(target, former)
+    try:
+        rename(draft, target)
+    except OSError:
+        if former.exists():
+            rename(former, target)
+        raise
+    sync_folder(target.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Rename a folder away, then delete it, so that a half-deleted one is never found under its name."""
+    aside = _sibling(folder)
+    try:
+        rename(folder, aside)
+    except OSError:  # On Windows another process may have it open; it stays complete until the next attempt.
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk where the system supports it; Windows does not."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _sibling(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# Manifests: every damage to a folder is noticed
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path) -> None:
+    """Write sizes and SHA-256 of all files in a folder into its manifest."""
+    paths = sorted(path for path in folder.iterdir() if _is_listed(path))
+    write_file(folder / MANIFEST, _manifest({path.name: _entry(path) for path in paths}))
+
+
+def rewrite_file(path: Path, content: str) -> None:
+    """Write a file again, with its entry in the manifest of its folder if there is one; a kill damages neither."""
+    manifest = path.with_name(MANIFEST)
+    if not manifest.is_file():
+        write_file(path, content)
+        return
+    files, raw = _read_manifest(manifest)[0], content.encode("utf-8")
+    entry = _entry_of(raw)
+    write_file(manifest, _manifest(files, {path.name: entry}))
+    write_file(path, raw)
+    write_file(manifest, _manifest({**files, path.name: entry}))
+
+
+def find_damage(folder: Path) -> str | None:
+    """Describe the first file that differs from the folder's manifest or is not in it; None if all match."""
+    return next((fault for _, fault in list_damage(folder)), None)
+
+
+def list_damage(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name of each file that differs from the folder's manifest or is not in it, and what is wrong."""
+    try:
+        files, pending = _read_manifest(folder / MANIFEST)
+        present = sorted(path for path in folder.iterdir() if _is_listed(path))
+    except FileNotFoundError:
+        yield MANIFEST, f"{MANIFEST} is missing"
+        return
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        yield MANIFEST, f"{MANIFEST} cannot be read ({error})"
+        return
+    for name, entry in files.items():
+        path = folder / Path(name).name
+        try:
+            now = _entry(path)
+            if now == entry or now == pending.get(name):
+                continue
+            size = f"{now['bytes']} bytes instead of {entry['bytes']}"
+            changed = "changed since it was written" if now["bytes"] == entry["bytes"] else size
+            yield path.name, f"{path.name} has {changed}"
+        except FileNotFoundError:
+            yield path.name, f"{path.name} is missing"
+        except OSError as error:
+            yield path.name, f"{path.name} cannot be read ({error.strerror or error})"
+    yield from ((path.name, f"{path.name} is not in {MANIFEST}") for path in present if path.name not in files)
+
+
+def _is_listed(path: Path) -> bool:
+    """False for the manifest itself, and for what people add to a folder that they publish, such as a licence."""
+    return bool(path.suffix) and path.suffix != ".md" and path.name != MANIFEST and not path.name.startswith(".")
+
+
+_Entries = dict[str, dict[str, object]]
+
+
+def _read_manifest(path: Path) -> tuple[_Entries, _Entries]:
+    """Return size and hash of each file by name, and those that a file about to be written will have."""
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    listed, pending = (
+        {str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for name, entry in part.items()}
+        for part in (manifest["files"], manifest.get("pending", {}))
+    )
+    return listed, pending
+
+
+def _manifest(files: Mapping[str, object], pending: Mapping[str, object] | None = None) -> str:
+    return json.dumps({"files": files, **({"pending": pending} if pending else {})}, indent=2) + "\n"
+
+
+def _entry_of(content: bytes) -> dict[str, object]:
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _entry(path: Path) -> dict[str, object]:
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+
+
+# Jobs that resume
+
+
+class Journal:
+    """What a job has done, by key, in an SQLite file that this process alone may use.
+
+    A damaged file is replaced by an empty one, since all it records can be redone. Raises DataError if another process
+    has it open. Rows are on disk at the latest `commit_seconds` after the next one was added.
+    """
+
+    def __init__(self, path: Path, *, commit_seconds: float = 0.0) -> None:
+        self._connection = _open_database(path)
+        self._commit_seconds, self._committed = commit_seconds, time.monotonic()
+
+    def close(self) -> None:
+        """Commit and release the file."""
+        self._connection.commit()
+        self._connection.close()
+
+    def begin(self, job: Mapping[str, Any], notes: str) -> str:
+        """Resume the same job, or forget all that another one did; return the `notes` with which it was begun."""
+        settings = json.dumps(job, ensure_ascii=False, sort_keys=True)
+        recorded = self._connection.execute("SELECT settings, notes FROM job").fetchone()
+        if recorded and recorded[0] == settings:
+            return str(recorded[1])
+        with self._connection:
+            self._connection.execute("DELETE FROM done")
+            self._connection.execute("DELETE FROM job")
+            self._connection.execute("INSERT INTO job VALUES (?, ?)", (settings, notes))
+        return notes
+
+    def add(self, rows: Iterable[tuple[str, Any]], *, replace: bool = True) -> None:
+        """Record results that JSON can hold by their keys; those of known keys only if `replace`."""
+        statement = (
+            "INSERT OR REPLACE INTO done VALUES (?, ?)" if replace else "INSERT OR IGNORE INTO done VALUES (?, ?)"
+        )
+        values = [(key, json.dumps(value, ensure_ascii=False)) for key, value in rows]
+        self._connection.executemany(statement, values)
+        if time.monotonic() - self._committed >= self._commit_seconds:
+            self._connection.commit()
+            self._committed = time.monotonic()
+
+    def get(self, key: str) -> Any:
+        """Return what was recorded, None if nothing was."""
+        row = self._connection.execute("SELECT value FROM done WHERE key = ?", (key,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def __contains__(self, key: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM done WHERE key = ?", (key,)).fetchone() is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is recorded."""
+        return self._connection.execute("SELECT 1 FROM done LIMIT 1").fetchone() is None
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS job (settings TEXT NOT NULL, notes TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS done (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+def _open_database(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=0)
+    try:
+        # The lock is held until the connection closes or the process ends.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.executescript(f"BEGIN EXCLUSIVE; {_TABLES} COMMIT;")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        if "locked" in str(error):
+            message, hint = "another process is writing this output", "wait for it to finish, or choose another place"
+            raise DataError(message, code="output-busy", where=path.parent, hint=hint) from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        path.unlink()
+        return _open_database(path)
+    return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The journal of a job and its work folder, in which `draft` becomes the output and `parts` stays to be reused."""
+
+    journal: Journal
+    folder: Path
+
+    @property
+    def draft(self) -> Path:
+        """What replaces the output when the job succeeds; the job makes it."""
+        return self.folder / "draft"
+
+    @property
+    def parts(self) -> Path:
+        """The folder of finished parts, which an interrupted job leaves."""
+        return self.folder / "parts"
+
+
+_JOURNAL = "journal.sqlite"
+_WRITTEN = "written"
+"""An empty file: the draft is complete and about to be moved to its place."""
+
+
+def work_path(out: Path) -> Path:
+    """The hidden folder beside `out` in which a job builds it."""
+    out = out.resolve()
+    return out.with_name(f".{out.name}.work")
+
+
+@contextmanager
+def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
+    """Work on the file or folder `out`, which the draft replaces when the block succeeds.
+
+    Otherwise the journal and finished parts stay for the next attempt, if they took long enough to be worth a folder.
+    """
+    folder, began = work_path(out), time.monotonic()
+    recover_output(out)
+    with explain_disk_errors(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        journal = Journal(folder / _JOURNAL, commit_seconds=commit_seconds)
+        work, is_resumed, is_whole = Work(journal, folder), not journal.is_empty, False
+        try:
+            for path in folder.iterdir():
+                # The former output is still here if it was open in another program when it was replaced.
+                if not path.name.startswith(_JOURNAL) and path != work.parts:
+                    _remove(path)
+            work.parts.mkdir(exist_ok=True)
+            yield work
+            (folder / _WRITTEN).touch()
+            replace_path(work.draft, out, folder / "former")
+            is_whole = True
+        finally:
+            is_brief = not is_resumed and time.monotonic() - began < MIN_SECONDS_KEPT
+            is_done = is_whole or journal.is_empty or is_brief
+            journal.close()
+            if is_done:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def recover_output(out: Path) -> None:
+    """Finish the work of a process that was killed while it replaced `out`."""
+    folder = work_path(out)
+    former = folder / "former"
+    if not (folder / _WRITTEN).exists():
+        return
+    try:
+        Journal(folder / _JOURNAL).close()
+    except DataError:
+        return  # Another process is at work there.
+    if former.exists() and not out.exists():
+        rename(former, out)
+    if (folder / "draft").exists():
+        (folder / _WRITTEN).unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def keep_result(path: Path, identity: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """Return the result in a file if it was made of the same, else make it and write it there; JSON can hold both."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["made_of"] == json.loads(json.dumps(identity)):
+            return kept["result"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # missing or damaged: made again
+    result = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"made_of": identity, "result": result}
+    write_file(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+    return result
+
+
+# Errors
+
+
+@contextmanager
+def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[None]:
+    """Turn errors of writing below `folder`, those of SQLite included, into a RunError; others pass through.
+
+    The error names the place `where`, or else the file if it is known.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _write_error(where or folder, str(error), is_full="full" in str(error)) from error
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else None
+        if path is None and error.errno not in _DISK_FULL | {errno.EROFS, errno.EIO}:
+            raise
+        if path is not None and not path.absolute().is_relative_to(folder.absolute()):
+            raise
+        if _is_too_long(error, path):
+            hint = "choose an output with a shorter path, or enable long paths in Windows"
+            message = f"path of {len(str(path))} characters is too long"
+            raise RunError(message, code="path-too-long", where=path, hint=hint) from error
+        is_full = error.errno in _DISK_FULL
+        problem = error.strerror or str(error)
+        raise _write_error(where or path or folder, problem, is_full=is_full, is_open=is_in_use(error)) from error
+
+
+def _is_too_long(error: OSError, path: Path | None) -> bool:
+    is_hidden = os.name == "nt" and error.errno == errno.ENOENT and len(str(path)) >= _WINDOWS_PATH
+    return path is not None and (error.errno == errno.ENAMETOOLONG or is_hidden)
+
+
+def _write_error(path: Path, problem: str, *, is_full: bool, is_open: bool = False) -> RunError:
+    if is_full:
+        hint = "free some space, then run the same command again"
+        return RunError("the disk is full", code="disk-full", where=path, hint=hint)
+    hint = "make the folder writable or choose another one, then run the same command again"
+    if is_open:
+        hint = f"close the program that has it open, or {hint}"
+    return RunError(f"cannot write: {problem}", code="not-writable", where=path, hint=hint)
