@@ -279,20 +279,20 @@ class History:
         return min(scored, key=lambda row: row["cer"], default=None)
 
 
-def read_history(folder: Path, name: str | None = None) -> History:
-    """Read the metrics of a run folder; `name` is the folder's name by default.
+def read_history(folder: Path) -> History:
+    """Read the metrics of a run folder.
 
     A resumed run has recorded some steps twice: the later row counts. An incomplete last line is ignored. Raises
     RunError for a missing or invalid file, or one without training steps.
     """
     path = RunFolder.named(folder).metrics
     if not path.is_file():
-        hint = "give run folders whose training has started"
+        hint = "give a run folder whose training has started"
         raise RunError("has no metrics.jsonl", code="metrics-missing", where=folder, hint=hint)
     training, validation = _read_rows(path)
     if not training:
         raise RunError("has no training steps", code="metrics-empty", where=path)
-    return History(name or folder.resolve().name, training, validation)
+    return History(folder.resolve().name, training, validation)
 
 
 def read_validations(run: RunFolder) -> list[Row]:

@@ -60,11 +60,6 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert json.loads(out)["bytes"] == (run / "report.html").stat().st_size
     code, out, _ = call("report", run, "--markdown", "-o", tmp_path / "report.md")
     assert out == f"report: {tmp_path / 'report.md'}\n"
-    code, out, _ = call("report", run, "--curves", "-o", tmp_path / "curves.html")
-    assert (code, "run: 2 steps, best validation CER" in out) == (0, True)
-    assert "validation CER" in (tmp_path / "curves.html").read_text(encoding="utf-8")
-    (row,) = json.loads(call("report", run, "--curves", "-o", tmp_path / "curves.html", "--json")[1])["runs"]
-    assert (row["run"], row["steps"], row["best"]["step"]) == ("run", 2, 2)
 
     review = tmp_path / "review.txt"
     code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt", "--review", review)

@@ -50,7 +50,6 @@ ERRORS = [
     ("prepare lines/a.png -o new", "source-is-image", "lines/a.png"),
     ("prepare pictures -o new", "no-format-found", "pictures"),
     ("report nowhere", "run-not-found", "nowhere"),
-    ("report nowhere --curves", "run-not-found", "nowhere"),
     ("report lines", "not-a-run", "lines"),
     ("report run -o run.pdf", "report-suffix", "run.pdf"),
     ("serve nowhere", "run-not-found", "nowhere"),

@@ -1,6 +1,6 @@
 """Commands that score, report and compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -122,81 +122,26 @@ def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
         (printer.complain if guard["exceeds_margin"] else printer.message)(guard["message"])
 
 
-@command("Judge", "dsocr report runs/mine", "dsocr report runs -o history.html")
+@command("Judge", "dsocr report runs/mine", "dsocr report runs/mine --markdown")
 def report(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="An evaluated run, several runs to draw the curves of, or a folder of runs: its history."),
-    ],
+    run: Annotated[Path, typer.Argument(help="An evaluated run.")],
     dataset: Annotated[Path | None, typer.Option(help="Dataset folder that was scored, if it has moved.")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File to write; if not given, report.html in the run, curves.html or history.html.",
-        ),
+        Path | None, typer.Option("--output", "-o", help="File to write; report.html in the run if not given.")
     ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Write Markdown, to report.md in the run if no file is given.")
     ] = False,
-    curves: Annotated[
-        bool, typer.Option("--curves", help="Draw the training curves only, also of runs that are not evaluated.")
-    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the report of a run, the curves of several runs, or the history of a folder of runs."""
+    """Write the report of an evaluated run."""
     printer = Printer(quiet=quiet or json)
-    if curves or len(runs) > 1:
-        if markdown or dataset is not None:
-            raise ConfigError("--markdown and --dataset are for the report of one run", code="option-invalid")
-        _write_curves(printer, runs, output or Path("curves.html"), json=json)
-        return
-    from dsocr.evaluation.report.run_history import is_folder_of_runs
-
-    if is_folder_of_runs(runs[0]):
-        if markdown or dataset is not None:
-            raise ConfigError("--markdown and --dataset are for the report of one run", code="option-invalid")
-        _write_history(printer, runs[0], output or Path("history.html"), json=json)
-        return
-    page, warnings = write_run_report(printer, runs[0], dataset=dataset, output=output, markdown=markdown)
+    page, warnings = write_run_report(printer, run, dataset=dataset, output=output, markdown=markdown)
     if json:
         print_json(printer, {"report": str(page), "bytes": page.stat().st_size, "warnings": warnings})
         return
     printer.result(f"report: {page}")
-
-
-def _write_history(printer: Printer, folder: Path, output: Path, *, json: bool) -> None:
-    from dsocr.evaluation.report.run_history import write_history
-
-    runs, skipped = write_history(folder, output)
-    if json:
-        print_json(printer, {"history": str(output), "runs": [run.to_dict() for run in runs], "skipped": skipped})
-        return
-    for sentence in skipped:
-        printer.complain(sentence)
-    for run in runs:
-        score = f"CER {run.score.cer.rate:.2%}" if run.score else f"not evaluated (dsocr evaluate {typed(run.path)})"
-        printer.message(f"{run.begun_at:%Y-%m-%d %H:%M}  {run.name}: {score}")
-    printer.result(f"history: {output}")
-
-
-def _write_curves(printer: Printer, runs: Sequence[Path], output: Path, *, json: bool) -> None:
-    from dsocr.evaluation.report.result_pages import write_curves
-
-    histories = write_curves(runs, output)
-    if json:
-        rows = [
-            {"run": history.name, "steps": history.training[-1]["step"], "best": history.best} for history in histories
-        ]
-        print_json(printer, {"curves": str(output), "runs": rows})
-        return
-    for history in histories:
-        best = history.best
-        reached = "" if best is None else f", best validation CER {best['cer']:.2%} at step {best['step']}"
-        printer.message(f"{history.name}: {history.training[-1]['step']} steps{reached}")
-    printer.result(f"curves: {output}")
 
 
 def write_run_report(

@@ -13,7 +13,7 @@ from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
 from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import BAR, PAPER, QUIET, counted, plot_svg, printable, run_colour
 from dsocr.inference.review import CheckedShare
-from dsocr.runs import History
+from dsocr.runs import History, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,86 +32,53 @@ _LOGARITHMIC = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """A curve of one run, in the colour of its place among the runs."""
+class CurvePlot:
+    """A quantity over the steps of a run; `best` is the step that is kept, and its value."""
 
-    place: int
-    name: str
+    title: str
     points: Points
     best: tuple[float, float] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class CurvePlot:
-    """The curves of one quantity over "steps" or "minutes"."""
-
-    title: str
-    axis: str
-    curves: Sequence[Curve]
-
     def __call__(self, axes: "Axes") -> None:
         """Draw the plot."""
-        for curve in self.curves:
-            colour = run_colour(curve.place)
-            x, y = zip(*curve.points, strict=True)
-            axes.plot(x, y, color=colour, label=printable(curve.name), marker="." if len(x) == 1 else None)
-            if curve.best is not None:
-                axes.plot(*curve.best, marker="o", markersize=7, color=colour, fillstyle="none")
-                _annotate(axes, f"best {curve.best[1]:.4g}", curve.best, (0, 7), ha="center")
-        axes.set_xlabel(self.axis)
+        x, y = zip(*self.points, strict=True)
+        axes.plot(x, y, color=run_colour(0), marker="." if len(x) == 1 else None)
+        if self.best is not None:
+            axes.plot(*self.best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
+            _annotate(axes, f"best {self.best[1]:.4g}", self.best, (0, 7), ha="center")
+        axes.set_xlabel("steps")
         axes.set_ylabel(self.title)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
-        if len(self.curves) > 1:
-            axes.legend()
 
 
 def curve_svg(plot: CurvePlot) -> str:
-    """Draw training curves for a page."""
-    return plot_svg(plot, f"{plot.title} over {plot.axis}", size=(5.0, 2.3))
+    """Draw a training curve for a page."""
+    return plot_svg(plot, f"{plot.title} over steps", size=(5.0, 2.3))
 
 
-def curve_plots(histories: Sequence[History]) -> list[CurvePlot]:
-    """Make the plots of one or several runs: everything over steps, then loss and CER over time where it is known."""
+def curve_plots(history: History) -> list[CurvePlot]:
+    """Make the plots of a run: losses, validation CER, and the CER of the guard set, at step 0 that of the base."""
+    guard = _points(history.validation, "guard_cer", scale=100)
+    if guard:
+        base = next(row["guard_base_cer"] for row in history.validation if row.get("guard_cer") is not None)
+        guard = [(0.0, 100 * base), *guard]
+    best = history.best
     plots = [
-        _curve_plot(histories, "training loss", "training", "loss"),
-        _curve_plot(histories, "validation loss", "validation", "loss"),
-        _curve_plot(histories, "validation CER, %", "validation", "cer", scale=100),
-        _guard_plot(histories),
-        _curve_plot(histories, "looping or cut-off lines, %", "validation", "runaway_rate", scale=100),
-        _curve_plot(histories, "learning rate", "training", "learning_rate"),
-        _curve_plot(histories, "gradient norm", "training", "gradient_norm"),
-        _curve_plot(histories, "training loss", "training", "loss", axis="minutes"),
-        _curve_plot(histories, "validation CER, %", "validation", "cer", scale=100, axis="minutes"),
+        CurvePlot("training loss", _points(history.training, "loss")),
+        CurvePlot("validation loss", _points(history.validation, "loss")),
+        CurvePlot(
+            "validation CER, %",
+            _points(history.validation, "cer", scale=100),
+            (best["step"], 100 * best["cer"]) if best else None,
+        ),
+        CurvePlot("guard set CER, %", guard),
     ]
-    return [plot for plot in plots if plot.curves]
+    return [plot for plot in plots if plot.points]
 
 
-def _curve_plot(
-    histories: Sequence[History], title: str, kind: str, name: str, *, scale: float = 1, axis: str = "steps"
-) -> CurvePlot:
-    over, unit = ("step", 1.0) if axis == "steps" else ("elapsed_seconds", 1 / 60)
-    curves = []
-    for place, history in enumerate(histories):
-        rows = history.training if kind == "training" else history.validation
-        rows = [row for row in rows if row.get(over) is not None and row.get(name) is not None]
-        best = history.best if name == "cer" else None
-        marked = (best[over] * unit, best["cer"] * scale) if best and best.get(over) is not None else None
-        if rows:
-            points = [(row[over] * unit, row[name] * scale) for row in rows]
-            curves.append(Curve(place, history.name, points, marked))
-    return CurvePlot(title, axis, curves)
-
-
-def _guard_plot(histories: Sequence[History]) -> CurvePlot:
-    """Plot the CER of the guard set; at step 0 it is that of the base."""
-    curves = []
-    for place, history in enumerate(histories):
-        rows = [row for row in history.validation if row.get("guard_cer") is not None]
-        if rows:
-            points = [(0.0, 100 * rows[0]["guard_base_cer"])]
-            curves.append(Curve(place, history.name, points + [(row["step"], 100 * row["guard_cer"]) for row in rows]))
-    return CurvePlot("guard set CER, %", "steps", curves)
+def _points(rows: Sequence[Row], name: str, *, scale: float = 1) -> list[tuple[float, float]]:
+    return [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]
 
 
 def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:

@@ -32,7 +32,6 @@ from dsocr.html import counted, percent, printable, render
 from dsocr.io.work import write_file
 from dsocr.runs import RunFolder
 
-_CURVES = ("training loss", "validation loss", "validation CER, %")
 _KINDS = {
     "writer": ("Writers", 40),
     "length": ("Length in characters", 10),
@@ -85,7 +84,6 @@ class Axis:
 def render_report(contents: ReportContents, progress: Callable[[int, int], None] | None = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
     names, card = contents.names, contents.card
-    curves = curve_plots([contents.history]) if contents.history else []
     return render(
         __package__,
         "report.html.jinja",
@@ -97,7 +95,7 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         other_counts=_other_counts(card, names),
         groups=_group_tables(card, names),
         characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
-        curves=[plot for plot in curves if plot.axis == "steps" and plot.title in _CURVES],
+        curves=curve_plots(contents.history) if contents.history else [],
         svg=curve_svg,
         facts=list(facts(contents)),
         settings=list(settings(contents)),

@@ -1,7 +1,7 @@
-"""Write the pages beside the report of a run: comparison, training curves, forecast and calibration."""
+"""Write the pages beside the report of a run: comparison, forecast, search for settings and calibration."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,20 +14,18 @@ from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_ch
 from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, lines_by_writers, sentence
 from dsocr.evaluation.report.plots import (
     budget_plot,
-    curve_plots,
-    curve_svg,
     forecast_plot,
     reliability_plot,
     setting_plot,
     trials_plot,
     writers_svg,
 )
-from dsocr.evaluation.report.report import line_context, require_output_folder, score_changes
+from dsocr.evaluation.report.report import line_context, score_changes
 from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import counted, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
 from dsocr.io.work import write_file, writing_file, writing_folder
-from dsocr.runs import History, read_history, to_json
+from dsocr.runs import to_json
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
@@ -100,28 +98,6 @@ def render_comparison_page(comparison: Comparison, progress: Callable[[int, int]
         about=about,
         **line_context(chapters_of(lines, names), lines, names, comparison.images, progress),
     )
-
-
-def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
-    """Write the training curves of some runs to a .html or .png file and return what was read."""
-    if out.suffix.lower() not in (".html", ".png"):
-        hint = f"for example {out.with_suffix('.html').name}"
-        raise DataError("Curves are written as .html or .png", code="curves-suffix", where=out, hint=hint)
-    require_output_folder(out)
-    names = [folder.resolve().name for folder in folders]
-    if len(set(names)) < len(names):
-        names = [folder.as_posix() for folder in folders]
-    histories = [read_history(folder, name) for folder, name in zip(folders, names, strict=True)]
-    if out.suffix.lower() == ".html":
-        write_file(out, render_curves(histories))
-    else:
-        plots_png(curve_plots(histories), out)
-    return histories
-
-
-def render_curves(histories: Sequence[History]) -> str:
-    """Render the curves of one or several runs."""
-    return render(__package__, "curves.html.jinja", histories=histories, plots=curve_plots(histories), svg=curve_svg)
 
 
 def write_forecast(forecast: Forecast, name: str, folder: Path) -> None:
