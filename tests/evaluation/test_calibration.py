@@ -187,6 +187,8 @@ def test_a_saved_calibration_knows_lines_of_another_distribution(tmp_path: Path)
         distance = calibration.distance(confidences)
         assert distance is not None
         assert calibration.is_unlike(distance, len(confidences)) == expected
+    narrow = Calibration(lines=60, line_quantiles=(0.4, 0.5, 0.6))
+    assert narrow.distance([0.1] * 5) == narrow.distance([0.9] * 5) == 1, "all below, and all above"
     assert calibration.distance([]) is None
     assert Calibration(lines=60).distance(unlike) is None, "it was fitted without any"
 

@@ -10,6 +10,7 @@ from PIL import Image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
 from dsocr.models.canvas import Resolution
+from dsocr.models.causal_decoding import stricter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping
@@ -39,6 +40,13 @@ def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: 
     for prediction in read(bent(unit, deepseek_processor(nano, None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)
         assert {"looping", "retried", "overruled", "truncated"} & set(prediction.flags)
+
+
+def test_the_second_attempt_is_greedy_and_its_guard_sees_the_whole_text() -> None:
+    usual = Generation(max_new_tokens=700, no_repeat_ngram_size=30, no_repeat_ngram_window=90, num_beams=4)
+    again = stricter(usual)
+    assert (again.no_repeat_ngram_window, again.num_beams) == (700, 1)
+    assert 0 < again.no_repeat_ngram_size < 30
 
 
 def test_a_line_without_a_loop_is_read_once(nano: BaseModel) -> None:

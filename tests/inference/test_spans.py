@@ -133,3 +133,9 @@ def test_words_have_their_place_along_the_line(text: str, expected: list[tuple[f
     words = words_of(ScoredText("ab cde", scores, POSITIONS).rewrite(text))
     assert [(word.left, word.right) for word in words] == [pytest.approx(pair) for pair in expected]
     assert all(word.left is None for word in words_of(ScoredText("ab cde", scores)))
+
+
+def test_a_word_does_not_reach_beyond_the_gap_before_it() -> None:
+    scores = tuple(TokenScore(place, place + 1, -0.1) for place in range(4))
+    _, wide = words_of(ScoredText("a bc", scores, (0.3, 0.45, 0.5, 0.8)))
+    assert (wide.left, wide.right) == pytest.approx((0.45, 0.95)), "half a letter is 0.15"

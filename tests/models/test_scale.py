@@ -106,6 +106,11 @@ def test_dora_has_no_strength_but_the_whole(batch: dict[str, torch.Tensor]) -> N
         assert torch.equal(logits(model, batch), whole)
 
 
+def test_layers_with_an_alpha_of_their_own_are_scaled_too() -> None:
+    config = {"lora_alpha": 8, "alpha_pattern": {"layers.0.q_proj": 4}, "r": 2}
+    assert scaled_config(config, 0.5) == {"lora_alpha": 4, "alpha_pattern": {"layers.0.q_proj": 2}, "r": 2}
+
+
 @pytest.mark.parametrize("strength", [-0.1, 1.01, float("nan")])
 def test_a_strength_is_a_part_of_the_whole(strength: float) -> None:
     with raises_code("scale-range"):

@@ -2,16 +2,20 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.generation import Generation
+from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (
@@ -58,6 +62,37 @@ def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
     restored = json.loads(json.dumps(validator.state_dict()))
     validator.load_state_dict(restored)
     assert validator.state_dict() == restored
+
+
+def test_over_long_lines_count_in_the_cer_and_not_in_the_loss(
+    small_dataset: Path, nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.validation.save_best", lambda *_: None)
+    processor = nano.processor(None, "free_ocr")
+    samples = Dataset.open(small_dataset).samples(Split.VALIDATION)
+    lengths = {sample.id: len(processor.text_ids(sample.text)) for sample in samples}
+    limit = sorted(lengths.values())[1]
+    short = [sample for sample in samples if lengths[sample.id] <= limit]
+    assert 0 < len(short) < len(samples)
+
+    def validate(samples: Sequence[Sample], max_text_tokens: int) -> ValidationResult:
+        results: list[ValidationResult] = []
+        Validator(
+            samples,
+            processor,
+            Generation(max_new_tokens=8),
+            max_text_tokens=max_text_tokens,
+            every_steps=1,
+            patience=0,
+            folder=tmp_path,
+            on_result=results.append,
+        ).validate(nano.network, 1)
+        return results[0]
+
+    limited, without_long, unlimited = validate(samples, limit), validate(short, 512), validate(samples, 512)
+    assert limited.loss == pytest.approx(without_long.loss, rel=1e-4)
+    assert limited.loss != pytest.approx(unlimited.loss, rel=1e-2)
+    assert limited.cer == unlimited.cer != without_long.cer
 
 
 class _NoProcessor:
