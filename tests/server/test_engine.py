@@ -80,7 +80,7 @@ def test_a_line_does_not_wait_for_pages(models: FakeModels) -> None:
     engine.start()
     block(engine, models)
     pages = [Job(png(width), 9_000_000, "mine", time.monotonic() + PATIENCE) for width in (50, 51, 52)]
-    jobs = [pages[0], job(20), *pages[1:], job(21)]
+    jobs = [*pages, job(20), job(21)]
     engine.submit(jobs)
     models.gate.set()
     texts(jobs)

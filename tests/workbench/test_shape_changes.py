@@ -25,18 +25,18 @@ from tests.workbench.fakes import make_pages
 from tests.workbench.test_page_export import MARKUP
 
 
-def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = None, **details: object) -> None:
+def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = None, **details: object) -> int | None:
     page = store.pages()[0]
     message = {
         "what": what,
-        "lines": [(one.number, version_by_hand(one)) for one in lines or []],
+        "lines": [(line.number, version_by_hand(line)) for line in lines or []],
         "region": None,
         **details,
     }
     if isinstance(number := details.get("region"), int):
         region = store.region(number)
         message["region"] = [number, region.version if region else 0]
-    carry_out(store, page, message, who="anna")
+    return carry_out(store, page, message, who="anna")
 
 
 def cut(store: CorrectionStore, start: tuple[int, int], end: tuple[int, int]) -> None:
@@ -256,6 +256,24 @@ def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, arc
     assert 60 <= drawn.outline.box[3] - drawn.outline.box[1] <= 110, "the others have 81 pixels"
     assert drawn.region == empty_store.lines(1)[0].region, "it is in the region around it"
     assert drawn.state is State.UNREAD
+
+
+def test_a_drawn_line_is_placed_among_the_lines_of_its_region(empty_store: CorrectionStore, archive: Archive) -> None:
+    first, second, third = empty_store.lines(1)
+    edit(empty_store, "addRegion", polygon=[(0, 385), (600, 385), (600, 399), (0, 399)], kind="heading")
+    heading = empty_store.regions(1)[-1].number
+    edit(empty_store, "assign", [first], region=heading)
+    drawn = edit(empty_store, "addBox", polygon=[(40, 32), (300, 32), (300, 44), (40, 44)])
+    numbers = [line.number for line in empty_store.lines(1)]
+    assert numbers == [first.number, drawn, second.number, third.number], (
+        "it is above the first line, in another region"
+    )
+
+
+def test_after_a_line_is_removed_the_next_one_is_chosen(empty_store: CorrectionStore, archive: Archive) -> None:
+    first, second, third = empty_store.lines(1)
+    assert edit(empty_store, "remove", [second]) == third.number
+    assert edit(empty_store, "remove", [third]) == first.number
 
 
 def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archive) -> None:
