@@ -67,7 +67,7 @@ def test_commands_parse(page: Path) -> None:
 
 def test_both_readmes_show_the_same_commands() -> None:
     assert commands(READMES[0]) == commands(READMES[1])
-    assert len(text_of(READMES[0]).splitlines()) <= 150
+    assert len(text_of(READMES[0]).splitlines()) <= 110
 
 
 def settings(page: Path) -> Iterator[str]:
