@@ -116,13 +116,13 @@ def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     window.get_by_role("button", name="Export").click()
     window.get_by_role("button", name="Save").click()
     expect(window.get_by_text("Pages: 2, lines with text: 4")).to_be_visible()
-    out = served.work / "export"
+    out = served.work / "exports" / "page"
     lines = [line.text for image in read_page(out) if isinstance(image, document.Page) for line in image.lines]
     assert lines == ["выгруженная строка", *TEXTS[0][1:], *TEXTS[1]]
     window.get_by_role("button", name="Export").click()
     window.get_by_label("Format").click()
     window.get_by_role("option", name="Training dataset").click()
-    expect(window.get_by_label("Output folder")).to_have_value(str(served.work / "export-dataset"))
+    expect(window.get_by_label("Output folder")).to_have_value(str(served.work / "exports" / "dataset"))
 
 
 def test_other_host_names_and_frames_are_rejected(window: Page) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from dsocr.errors import ModelError, RunError
 from dsocr.inference.reader import LocalReader
+from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
@@ -24,7 +25,7 @@ SETTINGS = ReadingSettings(
     "nano",
     None,
     "<image>\nFree OCR.",
-    "fold",
+    "wrap",
     TextPolicy(),
     Generation(max_new_tokens=12, batch_size=2).as_dict(),
 )
@@ -61,6 +62,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
                 parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
         save_adapter(model, folder)
         settings.save(folder)
+        write_manifest(folder)
         return folder
 
     return make
@@ -121,6 +123,7 @@ def test_an_adapter_has_the_name_of_its_run(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name / "adapter"
     folder.mkdir(parents=True)
     SETTINGS.save(folder)
+    write_manifest(folder)
     assert adapter_name(tmp_path / name) == adapter_name(folder) == name
     check_adapter_name(name)
     assert adapter_folder(folder) == folder

@@ -26,7 +26,7 @@ from tests.conftest import draw_line
 from tests.raising import raises_code
 from tests.server.fakes import FakeModels, listening
 
-SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), Generation().as_dict())
+SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), Generation().as_dict())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.workbench.archive import Archive, find_lines, import_pages, open_archive, read_sources
 from dsocr.workbench.page_export import export
-from dsocr.workbench.session import Session
+from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 from tests.conftest import draw_line
@@ -162,3 +162,36 @@ def test_lines_of_a_list_are_reviewed_in_its_order(
     assert session.most_doubtful(following) is None
     with raises_code("nothing-matches"):
         find_lines(empty_store, archive, [("elsewhere.xml:1", "text")])
+
+
+def test_a_shared_workbench_writes_into_its_own_folder_only(
+    empty_store: CorrectionStore, archive: Archive, source: Path, tmp_path: Path
+) -> None:
+    store, work = empty_store, tmp_path / "work"
+    for line in store.lines():
+        store.review(line, line.text or "text", State.ACCEPTED, who="anna")
+    dataset = prepare(source, tmp_path / "data", split="1/0/0").folder
+    before = sorted(path.name for path in dataset.rglob("*"))
+    shared = Session("scans", store, archive, work, is_shared=True)
+    for out in (dataset, work, work / "exports" / ".." / ".." / "data", Path("data")):
+        for kind in ("page", "tsv", DATASET, LOG):
+            with raises_code("export-outside"):
+                shared.export(kind, str(out), accepted_only=True)
+    assert sorted(path.name for path in dataset.rglob("*")) == before
+    for kind in ("page", "page", DATASET, DATASET, LOG):
+        assert shared.export(kind, str(work / "exports" / kind), accepted_only=True).out.exists()
+    alone = Session("scans", store, archive, work)
+    assert alone.export("page", str(tmp_path / "anywhere"), accepted_only=True).pages == 2
+
+
+@pytest.mark.parametrize("number", [0, -1, 999, 10**26])
+def test_numbers_without_a_line_or_page_are_not_shown(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path, number: int
+) -> None:
+    session = Session("scans", empty_store, archive, tmp_path)
+    with raises_code("no-such-line"):
+        session.line_jpeg(number)
+    with raises_code("no-such-page"):
+        session.pictures.page(number, number)
+    with raises_code("no-such-page"):
+        session.pictures.thumbnail(number)

@@ -302,17 +302,10 @@ def test_lines_are_found_again_and_reviewed_ones_stay(empty_store: CorrectionSto
         edit(empty_store, "remove", empty_store.lines(1))
 
 
-def test_regions_are_imported_into_a_store_that_has_none(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
-) -> None:
+def test_regions_of_a_file_are_imported_with_their_lines(empty_store: CorrectionStore, archive: Archive) -> None:
     regions = empty_store.regions()
     assert [(region.kind, region.name, region.outline.box) for region in regions] == [("", "r", (30, 30, 661, 381))] * 2
     assert {line.region for line in empty_store.lines()} == {region.number for region in regions}
-    for statement in ("DELETE FROM region", "UPDATE page SET regions = NULL", "UPDATE line SET region = NULL"):
-        empty_store._connection.execute(statement)  # as a store of an earlier release is
-    assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
-    assert [region.outline for region in empty_store.regions()] == [region.outline for region in regions]
-    assert all(line.region for line in empty_store.lines())
 
 
 @pytest.mark.parametrize(

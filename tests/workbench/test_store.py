@@ -1,10 +1,13 @@
 """Corrections are stored, can be undone, and do not overwrite those of other users."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -215,13 +218,70 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     with raises_code("corrections-not-writable"):
         CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at as one" * 20, encoding="utf-8")
-    with raises_code("not-corrections"):
+    with raises_code("corrections-damaged"):
         CorrectionStore.open(tmp_path / "notes.txt")
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 99")
     other.close()
     with raises_code("corrections-version"):
         CorrectionStore.open(tmp_path / "other.sqlite")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_only_the_user_can_read_the_corrections(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.sqlite"
+    for _ in range(3):  # the last time there is a copy
+        with open_store(path) as store:
+            store.add_page(PAGE, [line(0)])
+            files = [file for file in tmp_path.rglob("*") if file.is_file()]
+            assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+        path.chmod(0o644)
+    assert len(files) > 3, "the file, its log and its copies"
+
+
+def test_each_start_keeps_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.sqlite"
+    with open_store(path) as store:
+        store.add_page(PAGE, [line(0)])
+    for number in range(5):
+        with open_store(path) as store:
+            store.review(store.lines()[0], f"text {number}", State.ACCEPTED, who="anna")
+    copies = sorted((tmp_path / "backups").iterdir())
+    assert len(copies) == 3
+    for number, copy in zip((1, 2, 3), copies, strict=True):
+        with closing(CorrectionStore.open(copy)) as store:
+            assert texts(store) == [f"text {number}"]
+
+
+def test_a_damaged_file_is_an_error_that_names_the_copy(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.sqlite"
+    lines = [replace(line(place), characters=(0.5,) * 13) for place in range(60)]
+    with open_store(path) as store:
+        store.add_page(PAGE, lines)
+        for one in store.lines()[:20]:
+            store.review(one, one.text, State.ACCEPTED, who="anna")
+    with open_store(path):
+        pass
+    (copy,) = (tmp_path / "backups").iterdir()
+    whole, kept, random = path.read_bytes(), copy.read_bytes(), Random(3)
+    errors = []
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for _ in range(4):
+            damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            with closing(CorrectionStore.open(path)) as store:
+                store.pages(), store.regions(), store.lines(), store.history(), store.counts(), store.undo("anna")
+        except DataError as error:
+            errors.append(error)
+    assert len(errors) > 30
+    assert {error.code for error in errors} <= {"corrections-damaged", "corrections-version"}
+    assert all(str(copy) in str(error.hint) for error in errors)
+    path.write_bytes(whole[:100])
+    with raises_code("corrections-damaged"), open_store(path):
+        pass
+    assert (copy.read_bytes(), path.read_bytes()) == (kept, whole[:100]), "nothing is replaced"
 
 
 def test_elements_of_the_source_follow_splits_and_joins(store: CorrectionStore) -> None:

@@ -321,7 +321,8 @@ def workbench(
         for message in _group_messages((item.where, item.message) for item in report.skipped):
             printer.complain(f"skipped: {message}")
         listed = [] if only is None else find_lines(store, archive, read_sources(only), format=format)
-        session = Session(source.resolve().name, store, archive, folder, only=listed)
+        shared = share or bool(host_name)
+        session = Session(source.resolve().name, store, archive, folder, only=listed, is_shared=shared)
         if not session.pages:
             raise DataError("holds no page that can be shown", where=source, code="source-empty")
         if reads is not None:
@@ -340,7 +341,7 @@ def workbench(
             stack.callback(session.learner.stop)
         printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
         token = None
-        if share or host_name:
+        if shared:
             token = os.environ.get(TOKEN, "").strip() or store.setting("token") or secrets.token_urlsafe(16)
             store.set_setting("token", token)
         shown = f"http://{socket.gethostname() if share else HOST}:{port}/" + (f"?token={token}" if token else "")

@@ -175,9 +175,6 @@ def import_pages(
     with text_encoding(encoding):
         for image, name, markup in _described_images(archive, format, notes):
             named = patterns.apply(image, notes)
-            if name in known and markup and known[name].regions is None and known[name].markup == markup:
-                page = known[name]
-                store.add_regions(page, _read_regions(archive, image, markup, (page.width, page.height)))
             if name not in known and (size := _image_size(archive, name, notes)) is not None:
                 laid_out = _assign_text_to_lines(named, archive, name, size, notes)
                 added += _add_page(store, archive, laid_out, name, size, markup if laid_out is named else None)
@@ -315,7 +312,7 @@ def _add_page(
     store: CorrectionStore, archive: Archive, image: Page, name: str, size: tuple[int, int], markup: str | None
 ) -> bool:
     regions = _read_regions(archive, image, markup, size) if markup else []
-    imported = tuple(region.element or 0 for region, _ in regions) if markup else None
+    imported = tuple(region.element or 0 for region, _ in regions)
     region_of = {element: place for place, (_, elements) in enumerate(regions) for element in elements}
     page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup, regions=imported)
     lines = []

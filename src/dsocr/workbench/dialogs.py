@@ -3,18 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
 
 from nicegui import run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset, export_log
+from dsocr.workbench.page_export import EXPORT_FORMATS
 from dsocr.workbench.search import Found, Query, search
-from dsocr.workbench.session import Session
+from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.stored_lines import StoredLine
 
-_DATASET = "dataset"
-_LOG = "log"
 _SHOWN = 200
 _KEY = "px-1.5 rounded border border-slate-400 text-sm whitespace-nowrap bg-slate-100 dark:bg-slate-700"
 
@@ -70,10 +67,10 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
     with _dialog(translate("export")) as dialog, ui.card().classes("w-[32rem] max-w-full"):
         _title(translate("export"))
-        kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, _DATASET, _LOG)}
+        kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, DATASET, LOG)}
         kind = ui.select(kinds, value="page", label=translate("format")).classes("w-full").props("outlined")
         only = ui.checkbox(translate("accepted_only"), value=True).props("dense")
-        folders = {name: str(session.work / ("export" if name == "page" else f"export-{name}")) for name in kinds}
+        folders = {name: str(session.work / "exports" / name) for name in kinds}
         folder = ui.input(translate("folder"), value=folders["page"]).classes("w-full").props("outlined")
         # A folder of one's own stays.
         kind.on_value_change(lambda: folder.value in folders.values() and folder.set_value(folders[kind.value]))
@@ -84,32 +81,20 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
         async def write() -> None:
             with disabled(button):
                 try:
-                    messages = await run.io_bound(
-                        _write_files, session, translate, kind.value, Path(folder.value), accepted_only=only.value
-                    )
+                    report = await run.io_bound(session.export, kind.value, folder.value, accepted_only=only.value)
                 except DsocrError as error:
                     notify_error(error)
                     return
-            if messages is None:  # the workbench is shutting down
+            if report is None:  # the workbench is shutting down
                 return
-            for warning in messages[1:]:
-                ui.notify(warning, type="warning")
+            for left in report.skipped:
+                ui.notify(f"{left.where}: {left.message}", type="warning")
             dialog.close()
-            ui.notify(messages[0], type="positive", timeout=8000)
+            summary = translate("written", pages=report.pages, texts=report.texts, out=report.out)
+            ui.notify(summary if report.pages else str(report.out), type="positive", timeout=8000)
 
         button.on_click(write)
     dialog.open()
-
-
-def _write_files(session: Session, translate: Translate, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
-    """Write the export, which may take minutes; returns a summary and warnings."""
-    if kind == _LOG:
-        return [str(export_log(session.store, out))]
-    if kind == _DATASET:
-        return [str(export_dataset(session.store, session.archive, out, overwrite=True).folder)]
-    report = export(session.store, session.archive, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
-    summary = translate("written", pages=report.pages, texts=report.texts, out=report.out)
-    return [summary, *(f"{left.where}: {left.message}" for left in report.skipped)]
 
 
 def open_help_dialog(translate: Translate) -> None:

@@ -267,7 +267,7 @@ class _SourceFile:
     def structure(self, lines: Sequence[StoredLine]) -> PageStructure:
         """The lines and regions that the file is to have."""
         across, down = 1 / self.scale[0], 1 / self.scale[1]
-        found = {one.element or 0: one for one, _ in read_regions(self.raw) if one.element in (self.page.regions or ())}
+        found = {one.element or 0: one for one, _ in read_regions(self.raw) if one.element in self.page.regions}
         outlines = {element: one.outline.scaled(across, down) for element, one in found.items()}
         kinds = {element: one.kind for element, one in found.items()}
         return PageStructure(self.page, lines, self.regions, self.outlines, outlines, kinds, self.scale)

@@ -107,7 +107,7 @@ class PageStructure:
             if file.attributes(container).get("ID", "")[1:-1] == UNGROUPED_BLOCK:
                 _add_attribute(file, container, _REGION, _LOOSE)
         kept = {region.element: region for region in self.regions.values()}
-        for place in self.page.regions or ():
+        for place in self.page.regions:
             region = kept.get(place)
             _add_attribute(file, containers[place], _REGION, region.number if region else _GONE)
             if region and region.outline != self.region_outlines[place]:
@@ -187,12 +187,10 @@ class PageStructure:
         """The container of a line that is in no region: the one it has, unless that is a region; else a new one."""
         if line.elements:
             home = homes[line.elements[0]]
-            if self.page.regions is None or home not in self.page.regions:
+            if home not in self.page.regions:
                 return home
         elif home_before is not None and before is not None and self.regions.get(before.region or _LOOSE) is None:
             return home_before
-        if self.page.regions is None:
-            return 0 if containers else None
         ids = [file.attributes(container).get("ID", "")[1:-1] for container in containers]
         return ids.index(UNGROUPED_BLOCK) if UNGROUPED_BLOCK in ids else None
 

@@ -16,11 +16,16 @@ from dsocr.images import CropFailure
 from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
+from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
 from dsocr.workbench.pictures import Pictures
 from dsocr.workbench.spelling import WordList, counterpart, read_words, variants
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine
 
+DATASET = "dataset"
+"""Export of the accepted lines as a dataset."""
+LOG = "log"
+"""Export of the history as a table."""
 _HELD_SECONDS = 300
 _NEW_WORDS_AFTER = 20
 _MAX_CANDIDATES = 64
@@ -99,7 +104,8 @@ class Presence:
 class Session:
     """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
 
-    `only` has the numbers of the lines to review, in their order; all if empty.
+    `only` has the numbers of the lines to review, in their order; all if empty. With `is_shared` others than the user
+    of this machine are let in, who may write into the work folder only.
     """
 
     def __init__(
@@ -113,8 +119,10 @@ class Session:
         training: BackgroundTraining | None = None,
         learner: Learner | None = None,
         only: Sequence[int] = (),
+        is_shared: bool = False,
     ) -> None:
         self.only = only
+        self.is_shared = is_shared
         self.name = name
         self.store = store
         self.archive = archive
@@ -142,6 +150,22 @@ class Session:
         """Stop reading after the current page."""
         if self.reader is not None:
             self.reader.stop()
+
+    def export(self, kind: str, folder: str, *, accepted_only: bool) -> ExportReport:
+        """Write the corrections in a format, or as `DATASET` or `LOG`; may take minutes. Raises DataError or RunError.
+
+        An earlier export is replaced.
+        """
+        out = Path(folder)
+        if self.is_shared and not out.resolve().is_relative_to(self.work.resolve() / "exports"):
+            hint = f"choose a folder in {self.work / 'exports'}"
+            message = "a shared workbench writes into its own folder only"
+            raise DataError(message, code="export-outside", where=out, hint=hint)
+        if kind == LOG:
+            return ExportReport(export_log(self.store, out))
+        if kind == DATASET:
+            return ExportReport(export_dataset(self.store, self.archive, out, overwrite=True).folder)
+        return export(self.store, self.archive, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
 
     def line_jpeg(self, number: int) -> bytes:
         """A line between its neighbours as a JPEG file. Raises DataError if there is none."""

@@ -4,13 +4,15 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dsocr.errors import DataError, option
+from dsocr.io.files import rename
+from dsocr.io.work import explain_disk_errors
 from dsocr.workbench.outline_editing import dump_outline, load_outline
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, split_line
 
@@ -18,7 +20,7 @@ VERSION = 4
 TABLES = """
 CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
     height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT,
-    elements TEXT NOT NULL DEFAULT '[]', regions TEXT);
+    elements TEXT NOT NULL DEFAULT '[]', regions TEXT NOT NULL DEFAULT '[]');
 CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
     outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL);
 CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
@@ -34,7 +36,21 @@ CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 """
+_PRIVATE = 0o600
+"""Permissions of a file that holds the keys of sessions."""
+_MAX_NUMBER = 2**63 - 1
+"""The largest integer of SQLite."""
+_COPIES = "backups"
+_KEPT_COPIES = 3
+_NOT_WRITABLE = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED),
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+}
+"""Results of SQLite that are not the file's fault."""
 _CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
+
+
+Stored = TypeVar("Stored")
 
 
 class StaleError(DataError):
@@ -72,35 +88,38 @@ class CorrectionStore:
     def open(cls, path: Path) -> Self:
         """Open the store in a file, creating it if needed.
 
-        Raises DataError if it cannot be written, or the file is something else.
+        Raises DataError if it cannot be written, is damaged, or the file is something else.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         except (OSError, sqlite3.Error) as error:
             raise _write_error(path, error) from error
+        store = cls(connection, path)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+            with store._explained():
+                store._prepare()
+        except DataError:
             connection.close()
-            raise _write_error(path, error) from error
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            raise DataError(f"not a corrections file: {error}", code="not-corrections", where=path) from error
-        if version not in (0, VERSION):
-            connection.close()
-            message = f"unsupported format version {version} (this release reads {VERSION})"
-            hint = "open it with the release that wrote it"
-            raise DataError(message, code="corrections-version", where=path, hint=hint)
-        return cls(connection, path)
+            raise
+        return store
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        if (problem := run("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise _damage_error(self._path, problem)
+        run("BEGIN IMMEDIATE")
+        version = run("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            for statement in TABLES.split(";"):
+                run(statement)
+            run(f"PRAGMA user_version = {VERSION}")
+        run("COMMIT")
+        if version not in {0, VERSION}:
+            message = f"written by another release (format {version}; this one reads {VERSION})"
+            raise DataError(message, code="corrections-version", where=self._path, hint=_copy_hint(self._path))
 
     def close(self) -> None:
         """Close the file."""
@@ -117,7 +136,7 @@ class CorrectionStore:
                 return False
             lines = list(lines)
             elements = sorted(element for line in lines for element in line.elements)
-            imported = None if page.regions is None else json.dumps(page.regions)
+            imported = json.dumps(page.regions)
             values: tuple[object, ...] = (page.name, str(page.image), page.width, page.height, page.writer)
             values += (page.document, page.markup, json.dumps(elements), imported)
             number = int(run(f"INSERT INTO page VALUES (NULL{', ?' * len(values)})", values).lastrowid or 0)  # noqa: S608
@@ -127,29 +146,24 @@ class CorrectionStore:
                 self._write(run, replace(line, number=0, page=number, region=region))
         return True
 
-    def add_regions(self, page: StoredPage, regions: Sequence[tuple[StoredRegion, Sequence[int]]]) -> None:
-        """Add the regions of a page that was imported without them, each with the elements of its lines."""
-        with self._transaction() as run:
-            by_element = {element: line for line in self.lines(page.number) for element in line.elements}
-            for region, elements in regions:
-                added = self._write_region(run, replace(region, number=0, page=page.number))
-                for line in {by_element[element].number for element in elements if element in by_element}:
-                    run("UPDATE line SET region = ? WHERE number = ?", (added.number, line))
-            imported = json.dumps([region.element for region, _ in regions])
-            run("UPDATE page SET regions = ? WHERE number = ?", (imported, page.number))
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the whole store, which only the user can read, to a new file."""
+        path.touch(_PRIVATE)
+        with self._lock, closing(sqlite3.connect(path)) as copy:
+            self._connection.backup(copy)
 
     def pages(self) -> list[StoredPage]:
         """All pages in the order they were added."""
-        return [_load_page(row) for row in self._select("* FROM page ORDER BY number")]
+        return self._load(_load_page, "* FROM page ORDER BY number")
 
     def regions(self, page: int | None = None) -> list[StoredRegion]:
         """The regions of a page, or of all pages, in the order they were added."""
         where, values = ("", ()) if page is None else ("WHERE page = ?", (page,))
-        return [_load_region(row) for row in self._select(f"* FROM region {where} ORDER BY page, number", *values)]
+        return self._load(_load_region, f"* FROM region {where} ORDER BY page, number", *values)
 
     def region(self, number: int) -> StoredRegion | None:
         """The region with that number; None if it was removed."""
-        return next(map(_load_region, self._select("* FROM region WHERE number = ?", number)), None)
+        return next(iter(self._load(_load_region, "* FROM region WHERE number = ?", number)), None)
 
     def lines(self, page: int | None = None) -> list[StoredLine]:
         """The lines of a page, or of all pages, in order."""
@@ -158,7 +172,9 @@ class CorrectionStore:
         return self._select_lines("WHERE page = ? ORDER BY place, number", page)
 
     def line(self, number: int) -> StoredLine | None:
-        """The line with that number; None if it was removed."""
+        """The line with that number; None if there is none, or it was removed."""
+        if number > _MAX_NUMBER:
+            return None
         return next(iter(self._select_lines("WHERE number = ?", number)), None)
 
     def first(self) -> StoredLine | None:
@@ -313,13 +329,10 @@ class CorrectionStore:
         Raises StaleError if somebody changed its lines since; a model may have read them.
         """
         with self._transaction() as run:
-            row = run(
-                f"SELECT {_CHANGE} FROM change WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1",  # noqa: S608
-                (who,),
-            ).fetchone()
-            if row is None:
+            rest = f"{_CHANGE} FROM change WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1"
+            change = next(iter(self._load(_load_change, rest, who)), None)
+            if change is None:
                 return None
-            change = _load_change(row)
             now = [self.line(line.number) for line in change.after]
             as_read = [
                 stored if stored is not None and stored.was_only_read_since(line) else line
@@ -348,7 +361,7 @@ class CorrectionStore:
 
     def history(self) -> list[Change]:
         """The changes that are not undone, the oldest first."""
-        return [_load_change(row) for row in self._select(f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number")]
+        return self._load(_load_change, f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number")
 
     def stamp(self) -> int:
         """A number that every change of a line, and every undo, increases."""
@@ -364,11 +377,27 @@ class CorrectionStore:
             run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
     def _select(self, rest: str, *values: object) -> list[Any]:
-        with self._lock:
+        with self._lock, self._explained():
             return self._connection.execute(f"SELECT {rest}", values).fetchall()
 
+    def _load(self, load: Callable[[Sequence[Any]], Stored], rest: str, *values: object) -> list[Stored]:
+        try:
+            return [load(row) for row in self._select(rest, *values)]
+        except (ValueError, TypeError) as error:
+            raise _damage_error(self._path, error) from error
+
     def _select_lines(self, rest: str, *values: object) -> list[StoredLine]:
-        return [_load_line(row) for row in self._select(f"* FROM line {rest}", *values)]
+        return self._load(_load_line, f"* FROM line {rest}", *values)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of SQLite into DataError."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote damaged bytes
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_WRITABLE:
+                raise _write_error(self._path, error) from error
+            raise _damage_error(self._path, error) from error
 
     def change(
         self,
@@ -429,25 +458,34 @@ class CorrectionStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        with self._lock:
+        with self._lock, self._explained():
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection.execute
                 self._connection.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.OperationalError):
-                    raise _write_error(self._path, error) from error
                 raise
 
 
 @contextmanager
 def open_store(path: Path) -> Iterator[CorrectionStore]:
-    """The store in a file until the block ends; if no page was ever added, nothing is left behind."""
+    """The store in a file that only the user can read, until the block ends; a copy of it as it was is kept.
+
+    If no page was ever added, nothing is left behind.
+    """
     had_folder = path.parent.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(_PRIVATE)
+        path.chmod(_PRIVATE)  # SQLite gives its other files the same
+    except OSError as error:
+        raise _write_error(path, error) from error
     store = CorrectionStore.open(path)
     try:
+        if store.pages():
+            _keep_copy(store, path)
         yield store
     finally:
         is_empty = not store.pages()
@@ -456,6 +494,38 @@ def open_store(path: Path) -> Iterator[CorrectionStore]:
             path.unlink(missing_ok=True)
             if not had_folder and not any(path.parent.iterdir()):
                 path.parent.rmdir()
+
+
+def _keep_copy(store: CorrectionStore, path: Path) -> None:
+    """Keep the latest copies, each named by a number that sorts them."""
+    folder = path.parent / _COPIES
+    with explain_disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+        copies = _copies(path)
+        number = 1 + int(copies[-1].stem.rpartition("-")[2]) if copies else 1
+        draft = folder / f"{path.stem}.tmp"
+        draft.unlink(missing_ok=True)
+        store.copy_to(draft)
+        rename(draft, folder / f"{path.stem}-{number:06d}{path.suffix}")
+        for old in copies[: max(0, len(copies) + 1 - _KEPT_COPIES)]:
+            old.unlink(missing_ok=True)
+
+
+def _copies(path: Path) -> list[Path]:
+    """The copies of a store, the latest last."""
+    return sorted((path.parent / _COPIES).glob(f"{path.stem}-[0-9]*{path.suffix}"))
+
+
+def _copy_hint(path: Path) -> str | None:
+    """What to do about a file that cannot be used; None if there is no copy."""
+    copies = _copies(path)
+    move = f"move all files that begin with {path.name} elsewhere, then copy {copies[-1]} to {path}" if copies else None
+    return move and f"{move}; it is as it was when the workbench was last started"
+
+
+def _damage_error(path: Path, problem: object) -> DataError:
+    message = f"the file of corrections is damaged, or something else: {problem}"
+    return DataError(message, code="corrections-damaged", where=path, hint=_copy_hint(path))
 
 
 def _now() -> str:
@@ -508,9 +578,8 @@ def _dump_lines(lines: Sequence[StoredLine]) -> str:
 
 def _load_page(row: Sequence[Any]) -> StoredPage:
     number, name, image, width, height, writer, document, markup, elements, regions = row
-    imported = None if regions is None else tuple(json.loads(regions))
-    lines = tuple(json.loads(elements))
-    return StoredPage(number, name, Path(image), width, height, writer, document, markup, lines, imported)
+    imported = tuple(json.loads(elements)), tuple(json.loads(regions))
+    return StoredPage(number, name, Path(image), width, height, writer, document, markup, *imported)
 
 
 def _dump_region(region: StoredRegion) -> tuple[Any, ...]:

@@ -23,8 +23,7 @@ class State(StrEnum):
 class StoredPage:
     """A page image. `name` is its path in the source without suffix, `markup` the path of its ALTO or PAGE file.
 
-    `elements` and `regions` are the lines and regions of that file that were imported, counted from 0; `regions` is
-    None where regions were not.
+    `elements` and `regions` are the lines and regions of that file that were imported, counted from 0.
     """
 
     number: int
@@ -36,7 +35,7 @@ class StoredPage:
     document: str | None = None
     markup: str | None = None
     elements: tuple[int, ...] = ()
-    regions: tuple[int, ...] | None = None
+    regions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
