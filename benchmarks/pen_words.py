@@ -101,9 +101,9 @@ def read(folder: Path, base: Path) -> None:
     errors: dict[str, list[ErrorRate]] = {}
     for line in lines:
         with Image.open(folder / line["image"]) as image:
-            pixels, _ = collate_lines([prepare_line(image, STRETCH)])
+            pixels, steps = collate_lines([prepare_line(image, STRETCH)])
         for script in ("any script", "Cyrillic"):
-            logits = compute_logits(network, pixels)[0]
+            logits = compute_logits(network, pixels, steps)[0, : int(steps[0])]
             if script == "Cyrillic":
                 logits[:, latin] = -torch.inf
             probabilities = logits.softmax(-1).numpy()

@@ -338,7 +338,7 @@ def error_rate(network: Any, lines: Sequence[tuple[str, NDArray[np.uint8]]]) -> 
         chosen = [lines[place] for place in order[first : first + 8]]
         pixels, steps = to_batch([line for _, line in chosen])
         with torch.autocast("cpu", torch.bfloat16):
-            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
+            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps)
         for (text, _), decoded in zip(chosen, decode_greedy(logits, steps, CHARACTERS), strict=True):
             errors.append(character_errors(text, decoded.text))
     return pool(errors).rate
@@ -409,7 +409,7 @@ def errors_by_weight(
         chosen = ordered[first : first + 8]
         pixels, steps = to_batch([line for _, line in chosen])
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last)).float()
+            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps).float()
         for (text, _), rows, count in zip(chosen, logits, steps.tolist(), strict=True):
             probabilities = rows[:count].softmax(-1).numpy()
             for weight in weights:
@@ -508,7 +508,7 @@ def train(options: argparse.Namespace) -> None:
                 group["lr"] = group["share"] * learning_rate(options, training.step)
             pixels, steps = to_batch([line for _, line in batch])
             with torch.autocast("cpu", torch.bfloat16):
-                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
+                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps)
             texts = [text for text, _ in batch]
             labels = pad_labels([[CLASSES[character] for character in text] for text in texts])
             losses_of_lines = compute_losses(logits, steps, labels) / torch.tensor([len(text) for text in texts])

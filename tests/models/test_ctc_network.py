@@ -35,9 +35,9 @@ def small_network(characters: list[str] = CHARACTERS) -> Any:
     return network.eval()
 
 
-def pixels(width: int = 80) -> torch.Tensor:
+def pixels(width: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
     noise = np.random.default_rng(2).integers(0, 255, (30, width, 3), dtype=np.uint8)
-    return collate_lines([prepare_line(Image.fromarray(noise))])[0]
+    return collate_lines([prepare_line(Image.fromarray(noise))])
 
 
 def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
     loaded, characters = load_network(tmp_path)
     assert characters == CHARACTERS
     with torch.inference_mode():
-        expected = compute_logits(network, pixels())
-        torch.testing.assert_close(native(pixels()).last_hidden_state, expected.softmax(-1), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(compute_logits(loaded, pixels()), expected, atol=1e-5, rtol=1e-4)
+        expected = compute_logits(network, *pixels())
+        torch.testing.assert_close(native(pixels()[0]).last_hidden_state, expected.softmax(-1), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(compute_logits(loaded, *pixels()), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_half_precision_checkpoint(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_half_precision_checkpoint(tmp_path: Path) -> None:
     loaded, _ = load_network(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     with torch.inference_mode():
-        difference = compute_logits(loaded, pixels()).softmax(-1) - compute_logits(network, pixels()).softmax(-1)
+        difference = compute_logits(loaded, *pixels()).softmax(-1) - compute_logits(network, *pixels()).softmax(-1)
     assert difference.abs().max() < 0.01
 
 
@@ -88,9 +88,9 @@ def test_folded_network_computes_the_same_in_training() -> None:
         nn.init.uniform_(module.running_var, 0.5, 2)
         nn.init.uniform_(module.weight, 0.5, 2)
     with torch.inference_mode():
-        expected = network(pixels()).last_hidden_state
+        expected = network(pixels()[0]).last_hidden_state
         ctc_network.fold_normalization(network)
-        actual = compute_logits(network.train(), pixels()).softmax(-1)
+        actual = compute_logits(network.train(), *pixels()).softmax(-1)
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
     assert all(parameter.requires_grad for parameter in network.parameters())
 
@@ -149,7 +149,7 @@ def test_convert_onnx(tmp_path: Path) -> None:
     converted, characters = load_network(tmp_path / "converted")
     assert characters == CHARACTERS
     with torch.inference_mode():
-        actual, expected = compute_logits(converted, pixels()), compute_logits(network, pixels())
+        actual, expected = compute_logits(converted, *pixels()), compute_logits(network, *pixels())
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -179,11 +179,21 @@ def test_line_images() -> None:
     assert not batch[1, :, :, 200:].any()
 
 
-def test_steps_match_the_network() -> None:
-    for width in (8, 20, 64):
-        image = Image.new("L", (width, 48))
-        batch, steps = collate_lines([prepare_line(image)])
-        assert compute_logits(small_network(), batch).shape[1] == steps.item()
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_reaches_no_line(training: bool) -> None:
+    """Compared in double precision, where rounding does not hide a leak."""
+    network = small_network().double().train(training)
+    drawn = np.random.default_rng(4)
+    widths = (8, 20, 64, 137, 400)
+    lines = [prepare_line(Image.fromarray(drawn.integers(0, 255, (48, w, 3), dtype=np.uint8))) for w in widths]
+    with torch.set_grad_enabled(training):
+        batch, steps = collate_lines(lines)
+        together = compute_logits(network, batch.double(), steps)
+        for row, count, line in zip(together, steps.tolist(), lines, strict=True):
+            pixels, _ = collate_lines([line], multiple=8)
+            assert pixels.shape[-1] == count * 8
+            alone = compute_logits(network, pixels.double(), torch.tensor([count]))[0]
+            torch.testing.assert_close(row[:count], alone, atol=1e-7, rtol=0)
 
 
 def test_loss_is_the_probability_of_all_paths() -> None:
@@ -219,9 +229,9 @@ def test_greedy_decoding() -> None:
 def test_replaced_head_keeps_the_rows_of_known_letters() -> None:
     network = small_network()
     with torch.inference_mode():
-        before = compute_logits(network, pixels())
+        before = compute_logits(network, *pixels())
         ctc_network.replace_head(network, CHARACTERS, ["e", "ê", "a", "ѣ"])
-        after = compute_logits(network, pixels())
+        after = compute_logits(network, *pixels())
     assert network.config.head_out_channels == 5
     torch.testing.assert_close(after[..., [0, 1, 3]], before[..., [0, 3, 1]])
     torch.testing.assert_close(after[..., 2], before[..., 3] - 1)

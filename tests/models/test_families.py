@@ -3,12 +3,16 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from peft import PeftModel
+from PIL import Image
 from safetensors.torch import load_file
 
 import dsocr
@@ -200,6 +204,51 @@ def losses(network: Any, processor: Any, samples: list[Sample]) -> list[float]:
     encoded = [processor.encode(open_image(sample.image), sample.text) for sample in samples]
     batch = processor.family.prepare_batch(processor.training_batch(encoded), network.dtype)
     return [float(loss) for loss in processor.family.sample_losses(network.eval(), batch)]
+
+
+@pytest.fixture(scope="module")
+def lines_of_all_lengths() -> list[Image.Image]:
+    drawn = np.random.default_rng(8)
+    sizes = [(int(height), int(width)) for height, width in drawn.integers((30, 40), (60, 700), (12, 2))]
+    return [Image.fromarray(drawn.integers(0, 255, (*size, 3), dtype=np.uint8)) for size in sizes]
+
+
+def test_a_line_is_read_in_company_as_it_is_alone(
+    trained: tuple[Case, RunFolder], lines_of_all_lengths: list[Image.Image]
+) -> None:
+    _, run = trained
+    reader = LocalReader.of_run(run, precision="fp32")
+    lines = [(str(number), image) for number, image in enumerate(lines_of_all_lengths)]
+    alone = {line[0]: next(reader.read([line])) for line in lines}
+    shuffled = [lines[place] for place in np.random.default_rng(9).permutation(len(lines))]
+    for size, order in product((16, 5), (lines, shuffled)):
+        smaller = replace(reader, generation=replace(reader.generation, batch_size=size))
+        for prediction in smaller.read(order):
+            expected = alone[prediction.id]
+            assert prediction.text == expected.text
+            assert prediction.confidence == pytest.approx(expected.confidence, abs=1e-5)
+            # Of single characters more is seen of the order in which batches add up floats.
+            assert prediction.characters == pytest.approx(expected.characters, abs=1e-4)
+
+
+def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
+    trained: tuple[Case, RunFolder], lines_of_all_lengths: list[Image.Image]
+) -> None:
+    _, run = trained
+    reader = LocalReader.of_run(run, precision="fp32")
+    processor, network = reader.processor, reader.network.eval()
+    texts = ["abe", "a", "ba", "eab a"] * 3
+    encoded = [processor.encode(image, text) for image, text in zip(lines_of_all_lengths, texts, strict=True)]
+    batches = [encoded, *([sample] for sample in encoded)]
+    losses = [
+        processor.family.sample_losses(network, processor.family.prepare_batch(processor.training_batch(batch)))
+        for batch in batches
+    ]
+    together, alone = losses[0], [loss for (loss,) in losses[1:]]
+    assert together == pytest.approx(alone, abs=1e-5)
+    read = partial(processor.family.decode, network, processor, generation=reader.generation)
+    unread = [sample.without_text() for sample in encoded]
+    assert [line.text for line in read(unread)] == [read([sample])[0].text for sample in unread]
 
 
 def test_merged_weights_are_base_and_adapter(

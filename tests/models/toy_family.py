@@ -29,7 +29,7 @@ class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
         self.characters = characters
         self.columns = nn.Linear(3 * 48 * 8, len(characters) + 1)
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
         batch, channels, height, width = pixels.shape
         steps = pixels.reshape(batch, channels, height, width // 8, 8).permute(0, 3, 1, 2, 4).flatten(2)
         logits: Tensor = self.columns(steps)
@@ -60,10 +60,6 @@ class ToyFamily(LineRecognizer):
 
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Any) -> tuple[Any, LineProcessor]:
         return network, processor
-
-    def _logits(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
-        logits: Tensor = model(batch["pixel_values"])
-        return logits
 
 
 def recognize(config: Mapping[str, Any]) -> ToyFamily | None:

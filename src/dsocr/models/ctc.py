@@ -25,7 +25,7 @@ from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.family import UNWRITABLE, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import LanguageModel, align, search
-from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
+from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps, prepare_line
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +53,6 @@ _LINES_ON_A_CPU = 8
 """Lines that a CPU reads at once: no slower than 16 (34 and 36 ms a line), in 0.9 GB of memory instead of 1.1."""
 _MAX_READERS = 4
 """Groups of lines that a CPU reads at once, each with its share of the threads."""
-_PADDED = 1.2
-"""How much wider than a line the widest may be that is read with it."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
@@ -272,7 +270,11 @@ class LineRecognizer:
         """Return the sum of the CTC losses of a batch's lines over the number of characters in the step."""
         from dsocr.models.ctc_network import compute_losses
 
-        return compute_losses(model(batch["pixel_values"]), batch["steps"], batch["labels"]).sum() / num_items
+        return compute_losses(self._logits(model, batch), batch["steps"], batch["labels"]).sum() / num_items
+
+    def _logits(self, model: Any, batch: Mapping[str, Any]) -> "Tensor":
+        logits: Tensor = model(batch["pixel_values"], batch["steps"])
+        return logits
 
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the CTC loss of a character for each line."""
@@ -281,7 +283,7 @@ class LineRecognizer:
         from dsocr.models.ctc_network import compute_losses
 
         with torch.no_grad():
-            losses = compute_losses(model(batch["pixel_values"]), batch["steps"], batch["labels"])
+            losses = compute_losses(self._logits(model, batch), batch["steps"], batch["labels"])
         values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
         return values
 
@@ -341,7 +343,8 @@ class LineRecognizer:
     ) -> list[Result]:
         """Return `function` of the likeliest classes of each line and of its probabilities `(T, classes)`.
 
-        A CPU reads several groups of lines at once, so that the function is computed beside the network.
+        A CPU reads several groups of lines at once, so that the function is computed beside the network. A single line
+        gets no more threads than a group: how many compute a layer changes the last digits of the result.
         """
         import torch
 
@@ -353,15 +356,15 @@ class LineRecognizer:
         def read(places: list[int]) -> None:
             with torch.inference_mode():
                 batch = processor.input_batch([samples[place] for place in places])
-                logits = network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu()
+                logits = network(batch["pixel_values"].to(network.device, network.dtype), batch["steps"]).float().cpu()
             lines = decode_greedy(logits, batch["steps"], processor.characters)
             for place, line, rows, count in zip(places, lines, logits, batch["steps"].tolist(), strict=True):
                 results[place] = function(line, rows[:count].softmax(-1).numpy())
 
         is_cpu, num_threads = network.device.type == "cpu", torch.get_num_threads()
         groups = _group_by_width(samples, _LINES_ON_A_CPU if is_cpu else len(samples))
-        readers = min(_MAX_READERS, num_threads, len(groups)) if is_cpu else 1
-        if readers > 1:
+        if is_cpu:
+            readers = min(_MAX_READERS, num_threads)
             share = partial(torch.set_num_threads, num_threads // readers)
             try:
                 with ThreadPoolExecutor(readers, "dsocr-read", share) as threads:
@@ -467,16 +470,19 @@ def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[st
 
 
 def _group_by_width(samples: Sequence[LineInput], most: int) -> list[list[int]]:
-    """Return the places of lines that are read together, `most` at most and of about the same width.
+    """Return the places of lines that are read together, `most` at most and of the same padded width.
 
-    The network averages over the whole image, padding included, and reads lines with much of it worse.
+    Each line is then read bit for bit as it is read alone: the kernels of a CPU compute every image of a batch for
+    itself, but choose their order of additions by its width.
     """
     groups: list[list[int]] = []
+    by_width: dict[int, list[int]] = {}
     for place in sorted(range(len(samples)), key=lambda place: -samples[place].image.shape[1]):
-        width = samples[place].image.shape[1]
-        if not groups or len(groups[-1]) == most or width * _PADDED < samples[groups[-1][0]].image.shape[1]:
-            groups.append([])
-        groups[-1].append(place)
+        width = -(-samples[place].image.shape[1] // WIDTH_MULTIPLE)
+        if width not in by_width or len(by_width[width]) == most:
+            by_width[width] = []
+            groups.append(by_width[width])
+        by_width[width].append(place)
     return groups
 
 

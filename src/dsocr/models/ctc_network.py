@@ -12,6 +12,7 @@ are the identity, and updating their statistics in training would destroy what t
 import json
 import unicodedata
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -21,24 +22,109 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PPOCRV6SmallRecForTextRecognition
+from transformers import AttentionInterface, PPOCRV6SmallRecForTextRecognition
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
+    PPLCNetV4DepthwiseSeparableConvLayer,
+    PPLCNetV4LargeStem,
+    PPLCNetV4SqueezeExcitationModule,
+)
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
 from dsocr.models.family import IGNORED
-from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP
+from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE
 from dsocr.models.onnx_file import read_onnx
 
 Network: TypeAlias = Any
 """`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
 
 
-class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
-    """The network, called with images `(B, 3, 48, W)` and answering with logits instead of probabilities."""
+class _Padding:
+    """Which columns of a batch belong to its lines, at each width that images have inside the network."""
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def __init__(self, steps: Tensor, most: int) -> None:
+        self._steps = steps
+        self._most = most
+        self._masks: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def mask(self, width: int, dtype: torch.dtype) -> Tensor:
+        """Return `(B, 1, 1, width)`, 1 in the columns of the lines; a step is `width / most` columns wide."""
+        key = (width, dtype)
+        if key not in self._masks:
+            ends = self._steps * (width // self._most)
+            mask = torch.arange(width, device=ends.device) < ends[:, None]
+            self._masks[key] = mask[:, None, None].to(dtype)
+        return self._masks[key]
+
+    def clear(self, images: Tensor) -> Tensor:
+        """Return images `(B, C, H, W)` with zeros in the padding, as a convolution sees them beyond a lone line."""
+        mask = self.mask(images.shape[-1], images.dtype)
+        if torch.is_grad_enabled():
+            return images * mask
+        # In place and only from the end of the shortest line on, which costs next to nothing.
+        first = int(self._steps.min()) * (images.shape[-1] // self._most)
+        images[..., first:].mul_(mask[..., first:])
+        return images
+
+
+_padding: ContextVar[_Padding] = ContextVar("padding")
+"""The padding of the batch that this thread computes, for the layers to which the native class passes no mask."""
+
+
+def _clear_input(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+    return _padding.get().clear(inputs[0])
+
+
+def _clear_output(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    return _padding.get().clear(output)
+
+
+class _LinePool(nn.Module):
+    """The mean of an image `(B, C, H, W)` over its line, without the padding."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the means `(B, C, 1, 1)`."""
+        mask = _padding.get().mask(images.shape[-1], torch.float32)
+        means = (images.mean(2, keepdim=True).float() * mask).sum(3, keepdim=True) / mask.sum(3, keepdim=True)
+        return means.to(images.dtype)
+
+
+def _attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attend to the steps of the line; the native class passes no mask."""
+    mask = _padding.get().mask(key.shape[2], torch.bool)
+    attended: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
+    return attended
+
+
+AttentionInterface.register("dsocr_line", _attend)
+
+
+class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """The network, called with images `(B, 3, 48, W)` and answering with logits instead of probabilities.
+
+    It computes for a line what it computes for the line alone: padding has no part in averages, in attention, or in
+    convolutions at the end of a line.
+    """
+
+    def __init__(self, config: PPOCRV6SmallRecConfig) -> None:
+        super().__init__(config)
+        self.config._attn_implementation = "dsocr_line"
+        for module in self.modules():
+            if isinstance(module, PPLCNetV4LargeStem):
+                module.stem1.register_forward_hook(_clear_output)
+                module.stem2a.register_forward_hook(_clear_output)
+            elif isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
+                module.token_conv.register_forward_pre_hook(_clear_input)
+            elif isinstance(module, PPLCNetV4SqueezeExcitationModule):
+                module.avg_pool = _LinePool()
+        self.head.encoder.conv_block[2].register_forward_pre_hook(_clear_input)
+
+    def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
         """Return logits `(B, T, classes)`; see `compute_logits`."""
-        return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last))
+        return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), steps)
 
 
 class CtcText(NamedTuple):
@@ -49,7 +135,7 @@ class CtcText(NamedTuple):
     positions: list[float]
 
 
-def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = PIXELS_PER_STEP) -> tuple[Tensor, Tensor]:
+def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> tuple[Tensor, Tensor]:
     """Stack prepared lines, padded right with zeros to a multiple of pixels.
 
     Returns float32 `(B, 3, 48, W)` in -1..1 and the number of steps of each line, int64 `(B,)`.
@@ -62,10 +148,17 @@ def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = PIXELS_PER_STEP
     return torch.from_numpy(batch), torch.tensor(steps)
 
 
-def compute_logits(network: Network, pixels: Tensor) -> Tensor:
-    """Return logits `(B, T, classes)` for images `(B, 3, 48, W)`; the class's own forward returns probabilities."""
-    features = network.head.encoder(network.model(pixels).last_hidden_state).last_hidden_state
-    logits: Tensor = network.head.head(features)
+def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
+    """Return logits `(B, T, classes)` for images `(B, 3, 48, W)` of lines with `steps` `(B,)`, the rest padding.
+
+    Logits after the steps of a line mean nothing.
+    """
+    token = _padding.set(_Padding(steps.to(pixels.device), pixels.shape[-1] // PIXELS_PER_STEP))
+    try:
+        features = network.head.encoder(network.model(pixels).last_hidden_state).last_hidden_state
+        logits: Tensor = network.head.head(features)
+    finally:
+        _padding.reset(token)
     return logits
 
 

@@ -14,6 +14,9 @@ HEIGHT = 48
 PIXELS_PER_STEP = 8
 """Width in pixels of one step of the output."""
 
+WIDTH_MULTIPLE = 32
+"""Images are padded to a multiple of this width: more lines are then equally wide and can be read together."""
+
 
 def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
     """Scale a line image to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
