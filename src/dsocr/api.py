@@ -334,12 +334,10 @@ def export(
 
     `scale` multiplies the adapter's effect, up to 1. Writes a model card with the settings to read with.
     """
-    from dsocr.models.base_folder import require_readable_adapter
-    from dsocr.models.export_target import require_free_target, require_separate
+    from dsocr.models.base_folder import require_free_export, require_readable_adapter
 
     folder, target = RunFolder.open(run_path(run)), Path(output)
-    require_free_target(target, overwrite=overwrite)
-    require_separate(target, [folder.adapter])
+    require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":
         require_readable_adapter(folder.adapter)
     from dsocr.evaluation.scorecard import Scorecard

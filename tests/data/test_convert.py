@@ -310,9 +310,9 @@ def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(
 @pytest.mark.parametrize(
     ("there", "code"),
     [
-        pytest.param("files", "output-not-empty", id="files of others"),
-        pytest.param("conversion", "output-foreign-files", id="a conversion with another file"),
-        pytest.param("dataset", "output-is-dataset", id="a dataset"),
+        pytest.param("files", "output-occupied", id="files of others"),
+        pytest.param("conversion", "output-occupied", id="a conversion with another file"),
+        pytest.param("dataset", "output-occupied", id="a dataset"),
     ],
 )
 def test_nothing_of_others_is_overwritten(there: str, code: str, pages: Path, tmp_path: Path) -> None:
@@ -331,9 +331,9 @@ def test_nothing_of_others_is_overwritten(there: str, code: str, pages: Path, tm
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        pytest.param("source/out", "output-inside-source", id="inside the source"),
-        pytest.param("source", "output-inside-source", id="the source itself"),
-        pytest.param(".", "output-holds-source", id="around the source"),
+        pytest.param("source/out", "output-overlaps-source", id="inside the source"),
+        pytest.param("source", "output-overlaps-source", id="the source itself"),
+        pytest.param(".", "output-overlaps-source", id="around the source"),
     ],
 )
 def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ def test_a_dataset_is_overwritten_only_when_asked_and_only_by_a_whole_one(pages:
 @pytest.mark.parametrize(
     ("file", "content", "code"),
     [
-        pytest.param("out/letter.txt", "дорогая", "output-not-empty", id="a folder of the user's"),
-        pytest.param("out/dataset.json", "{}", "output-not-empty", id="a card of somebody else's"),
-        pytest.param("out/train/metadata.jsonl", "", "output-not-empty", id="a dataset without card"),
-        pytest.param("out", "", "output-is-file", id="a file"),
+        pytest.param("out/letter.txt", "дорогая", "output-occupied", id="a folder of the user's"),
+        pytest.param("out/dataset.json", "{}", "output-occupied", id="a card of somebody else's"),
+        pytest.param("out/train/metadata.jsonl", "", "output-occupied", id="a dataset without card"),
+        pytest.param("out", "", "output-occupied", id="a file"),
     ],
 )
 def test_what_is_not_a_dataset_is_never_touched(
@@ -178,13 +178,13 @@ def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_pa
     write(tmp_path / "out/.DS_Store", "")
     prepare(pages, tmp_path / "out", overwrite=True)
     write(tmp_path / "out/notes.txt", "моё")
-    with raises_code("output-foreign-files"):
+    with raises_code("output-occupied"):
         prepare(pages, tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("out", ["source", "."])
 def test_the_source_is_never_written_over(pages: Path, tmp_path: Path, out: str) -> None:
-    with raises_code("output-holds-source"):
+    with raises_code("output-overlaps-source"):
         prepare(pages, tmp_path / out, overwrite=True)
     assert "anna_1.xml" in names(pages)
 

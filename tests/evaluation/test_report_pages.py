@@ -20,7 +20,7 @@ from dsocr.evaluation.report.result_pages import (
     PLOT,
     render_comparison_page,
     render_forecast,
-    require_free,
+    require_free_comparison,
     write_comparison,
     write_forecast,
 )
@@ -154,10 +154,10 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert page.tags.count("script") == 1
     assert page.words.count("<script>c") >= 5
-    for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
+    for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-occupied")):
         with raises_code(code):
-            require_free(tmp_path / path, overwrite=overwrite)
-    require_free(tmp_path / "out", overwrite=True)
+            require_free_comparison(tmp_path / path, overwrite=overwrite)
+    require_free_comparison(tmp_path / "out", overwrite=True)
 
 
 def test_the_plot_has_the_writers_that_changed_most() -> None:

@@ -191,7 +191,7 @@ def test_write_failures_are_in_the_card_or_fatal(run: RunFolder, scans: Path, tm
 
 
 def test_a_review_is_written_next_to_the_output(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    with raises_code("review-inside-output"):
+    with raises_code("output-overlaps-source"):
         transcribe(run, [scans], tmp_path / "o", formats=["text"], review=tmp_path / "o" / "r.txt", reader=Hashes())
     review = tmp_path / "lists" / "review.txt"
     transcribe(run, [scans], tmp_path / "o", formats=["text"], review=review, reader=Hashes())

@@ -110,14 +110,14 @@ def test_the_same_source_gives_the_same_queue_and_only_a_queue_is_replaced(run: 
 
     queued(run, source, out)
     first = content()
-    with pytest.raises(DataError, match="existing queue"):
+    with raises_code("output-exists"):
         queued(run, source, out)
     queued(run, source, out, overwrite=True)
     assert content() == first
     (out / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(DataError, match=r"notes\.txt"):
         queued(run, source, out, overwrite=True)
-    with pytest.raises(DataError, match="inside the source"):
+    with raises_code("output-overlaps-source"):
         queued(run, source, source / "queue")
 
 

@@ -78,10 +78,10 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
         pytest.param("nowhere -o a --form merged", "run-not-found", id="no run"),
         pytest.param(". -o a --form merged", "not-a-run", id="not a run"),
         pytest.param("begun -o a --form merged", "run-unfinished", id="no adapter yet"),
-        pytest.param("RUN -o . --form merged", "target-occupied", id="not empty"),
-        pytest.param("RUN -o BASE --form merged", "target-occupied", id="the base"),
-        pytest.param("RUN -o BASE/merged --form merged", "target-overlaps-source", id="inside the base"),
-        pytest.param("RUN -o BASE/a", "target-overlaps-source", id="adapter inside the base"),
+        pytest.param("RUN -o . --form merged", "output-occupied", id="not empty"),
+        pytest.param("RUN -o BASE --form merged", "output-occupied", id="the base"),
+        pytest.param("RUN -o BASE/merged --form merged", "output-overlaps-source", id="inside the base"),
+        pytest.param("RUN -o BASE/a", "output-overlaps-source", id="adapter inside the base"),
     ],
 )
 def test_a_mistake_is_an_error_and_writes_nothing(

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dsocr.data import journal as work
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
 from dsocr.formats import parquet as shards
 from dsocr.images import SHARDS_FOLDER, open_image, read_bytes, read_packed, shard_files
+from dsocr.io import work
 from tests.data.making import write_pages
 from tests.raising import raises_code
 

@@ -184,12 +184,12 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
 @pytest.mark.parametrize(
     ("target", "code"),
     [
-        pytest.param(lambda run, base: run.config, "target-is-file", id="a file"),
-        pytest.param(lambda run, base: run.path, "target-occupied", id="not empty"),
-        pytest.param(lambda run, base: run.adapter, "target-occupied", id="the run's own adapter"),
-        pytest.param(lambda run, base: run.adapter / "new", "target-overlaps-source", id="inside the adapter"),
-        pytest.param(lambda run, base: base, "target-occupied", id="the base"),
-        pytest.param(lambda run, base: base / "new" / "newer", "target-overlaps-source", id="inside the base"),
+        pytest.param(lambda run, base: run.config, "output-occupied", id="a file"),
+        pytest.param(lambda run, base: run.path, "output-overlaps-source", id="around the adapter"),
+        pytest.param(lambda run, base: run.adapter, "output-overlaps-source", id="the run's own adapter"),
+        pytest.param(lambda run, base: run.adapter / "new", "output-overlaps-source", id="inside the adapter"),
+        pytest.param(lambda run, base: base, "output-occupied", id="the base"),
+        pytest.param(lambda run, base: base / "new" / "newer", "output-overlaps-source", id="inside the base"),
     ],
 )
 def test_a_folder_with_other_files_is_not_touched(
@@ -207,10 +207,10 @@ def test_an_earlier_export_is_replaced_where_that_is_wanted(run: RunFolder, tmp_
     out = tmp_path / "merged"
     export_merged(run, out)
     (out / "stray.txt").touch()
-    with raises_code("target-exists"):
+    with raises_code("output-exists"):
         export_merged(run, out)
     (out / "mine.gguf").touch()
-    with raises_code("target-occupied"):
+    with raises_code("output-occupied"):
         export_merged(run, out, overwrite=True)
     (out / "mine.gguf").unlink()
     export_merged(run, out, overwrite=True)

@@ -162,7 +162,7 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     assert (config.output / "forecast" / "forecast.png").stat().st_size > 1000
     assert str(result) == result.reason
     assert is_trained(config)
-    with raises_code("run-finished"):
+    with raises_code("output-exists"):
         train(config)
     subset = load_config(config.output / "forecast" / "lines-8" / "config.yaml")
     assert subset.training.max_samples == 8

@@ -187,7 +187,7 @@ def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunCon
 def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
     config = changed(small_config, training={"max_steps": 1}, validation={"max_samples": 1})
     train(config)
-    with raises_code("run-finished"):
+    with raises_code("output-exists"):
         train(config)
     kept = RunFolder(config.output).forecast / "lines-4"
     kept.mkdir(parents=True)
@@ -207,7 +207,7 @@ def test_settings_may_change_until_there_is_a_checkpoint(small_config: RunConfig
 def test_a_folder_of_something_else_is_left_alone(small_config: RunConfig) -> None:
     small_config.output.mkdir()
     (small_config.output / "letters.txt").write_text("dear", encoding="utf-8")
-    with raises_code("not-a-run"):
+    with raises_code("output-occupied"):
         train(small_config, overwrite=True)
     assert (small_config.output / "letters.txt").read_text(encoding="utf-8") == "dear"
 

@@ -10,7 +10,8 @@ from dsocr.cli.judge_commands import print_guard, write_run_report
 from dsocr.cli.train_commands import print_trained
 from dsocr.console import Printer, training_progress
 from dsocr.document import Split
-from dsocr.errors import RunError, typed
+from dsocr.errors import typed
+from dsocr.io.work import require_free_output
 
 if TYPE_CHECKING:
     from dsocr.data.dataset import Dataset
@@ -31,7 +32,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU."""
-    _require_demo_folder(output)
+    require_free_output(output, "demo", _demo_files, overwrite=True)
     printer = Printer(quiet=quiet)
     quiet_libraries()
     from dsocr.io.files import shipped_path
@@ -60,14 +61,11 @@ def _read_real_hands(printer: Printer, output: Path, pages: Path, rendered: Path
     _evaluate(printer, output / "russian")
 
 
-def _require_demo_folder(output: Path) -> None:
-    """Raise RunError if the folder holds anything that is not a demo's."""
-    hint = "name another folder with -o"
-    if output.exists() and not output.is_dir():
-        raise RunError("is a file, and the demo needs a folder", code="run-is-file", where=output, hint=hint)
-    others = {path.name for path in output.iterdir()} - _PARTS if output.is_dir() else set()
-    if any(not name.startswith(".") for name in others):
-        raise RunError("is not empty and not the demo's", code="not-a-demo", where=output, hint=hint)
+def _demo_files(folder: Path) -> list[str] | None:
+    """Return what is in the folder of a demo, which a repeated one resumes; None if there is anything else."""
+    names = [path.name for path in folder.iterdir()]
+    is_demo = all(name in _PARTS or name.startswith(".") for name in names)
+    return [*names, *(f"{name}/" for name in names)] if is_demo else None
 
 
 def _shown(path: Path) -> str:

@@ -195,11 +195,11 @@ def compare(
     """Compare models, and test whether the difference is significant. Scores predictions for the same lines."""
     from dsocr.evaluation.compare import render_comparison
     from dsocr.evaluation.predictions import compare_paths
-    from dsocr.evaluation.report.result_pages import PAGE, require_free, write_comparison
+    from dsocr.evaluation.report.result_pages import PAGE, require_free_comparison, write_comparison
 
     printer = Printer(quiet=quiet or json)
     if output is not None:
-        require_free(output, overwrite=overwrite)
+        require_free_comparison(output, overwrite=overwrite)
     found = compare_paths(
         predictions,
         base=base,

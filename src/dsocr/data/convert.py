@@ -13,24 +13,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from dsocr import __version__
-from dsocr.data.dataset import Dataset, check_output_folder
+from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
-from dsocr.errors import DataError, option, typed
+from dsocr.errors import DataError, typed
 from dsocr.formats import detect_format, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.images import read_packed
 from dsocr.io.encodings import text_encoding
-from dsocr.io.files import UniqueStems, is_dataset, is_system_file
+from dsocr.io.files import UniqueStems, is_dataset
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import writing_folder
+from dsocr.io.work import listed_files, require_free_output, writing_folder
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
@@ -66,33 +66,13 @@ def converted_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def check_conversion_folder(output: Path, source: Path, *, overwrite: bool, kind: str = "conversion") -> None:
+def require_free_conversion(output: Path, source: Path, *, overwrite: bool, kind: str = "conversion") -> None:
     """Raise DataError if writing a conversion (for users: a `kind`) to `output` would destroy something else."""
-    hint = "choose another folder"
-    if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
-        message = "the output folder is inside the source"
-        raise DataError(message, code="output-inside-source", where=output, hint="choose a folder beside the source")
-    card = None if source.resolve().is_relative_to(output.resolve()) else _read_conversion(output)
-    if card is None:
-        if is_dataset(output):
-            message = f"the output is an existing dataset, which a {kind} does not replace"
-            raise DataError(message, code="output-is-dataset", where=output, hint=hint)
-        check_output_folder(output, source, overwrite=False)
-        return
-    if not overwrite:
-        hint = f"{hint}, or add {option('overwrite')}"
-        raise DataError(f"the output is an existing {kind}", code="output-exists", where=output, hint=hint)
-    known = {CONVERSION_FILE, *card.files}
-    if foreign := [name for name in converted_files(output) if name not in known and not is_system_file(name)]:
-        message = f"the output folder has files that are not part of the {kind}: {', '.join(foreign[:5])}"
-        raise DataError(message, code="output-foreign-files", where=output, hint=hint)
+    require_free_output(output, kind, _conversion_files, overwrite=overwrite, sources=[source])
 
 
-def _read_conversion(folder: Path) -> Conversion | None:
-    try:
-        return Conversion.model_validate_json((folder / CONVERSION_FILE).read_bytes())
-    except (OSError, ValidationError):
-        return None
+def _conversion_files(folder: Path) -> list[str] | None:
+    return listed_files(folder / CONVERSION_FILE, "dsocr-conversion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +108,7 @@ def convert(
     """
     source, output = Path(source), Path(output)
     target = target_format(to)
-    check_conversion_folder(output, source, overwrite=overwrite)
+    require_free_conversion(output, source, overwrite=overwrite)
     named_columns = columns or {}
     report = SourceReport(strict)
     with (

@@ -18,7 +18,8 @@ from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError, option
 from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
-from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, is_system_file, link_or_copy
+from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, link_or_copy
+from dsocr.io.work import require_free_output
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:
@@ -355,33 +356,18 @@ class SplitWriter:
         )
 
 
-def check_output_folder(output: Path, source: Path, *, overwrite: bool) -> None:
-    """Raise DataError if writing a dataset to `output` would destroy something else."""
-    if source.resolve().is_relative_to(output.resolve()):
-        hint = "choose a folder beside the source"
-        raise DataError("the source is inside the output folder", code="output-holds-source", where=output, hint=hint)
-    if not output.exists():
-        return
-    hint = "choose another folder"
-    if not output.is_dir():
-        raise DataError("the output is an existing file", code="output-is-file", where=output, hint=hint)
-    if not any(output.iterdir()):
-        return
-    if not is_dataset(output):
-        message = "the output folder is not empty and not a dataset"
-        raise DataError(message, code="output-not-empty", where=output, hint=hint)
-    if not overwrite:
-        hint = f"{hint}, or add {option('overwrite')}"
-        raise DataError("the output is an existing dataset", code="output-exists", where=output, hint=hint)
-    if foreign := sorted({path.name for path in output.iterdir() if not _belongs_to_dataset(path)}):
-        message = f"the dataset folder has other files too: {', '.join(foreign[:5])}"
-        raise DataError(message, code="output-foreign-files", where=output, hint=hint)
+def require_free_dataset(output: Path, *sources: Path, overwrite: bool) -> None:
+    """Raise DataError if writing a dataset to `output` would destroy something else.
+
+    It may be inside a source, where finished datasets are skipped.
+    """
+    require_free_output(output, "dataset", _dataset_files, overwrite=overwrite, sources=sources, may_be_inside=True)
 
 
-def _belongs_to_dataset(path: Path) -> bool:
-    if path.name == SHARDS_FOLDER:
-        return all(file.suffix == ".parquet" for file in path.iterdir())
-    return path.name in {CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *Split} or is_system_file(path.name)
+def _dataset_files(folder: Path) -> list[str] | None:
+    shards = (f"{SHARDS_FOLDER}/{path.name}" for path in (folder / SHARDS_FOLDER).glob("*.parquet"))
+    names = [CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *(f"{split}/" for split in Split), *shards]
+    return names if is_dataset(folder) else None
 
 
 MIN_WHOLE_WRITERS = 8

@@ -29,7 +29,7 @@ from dsocr.data.check.text_checks import (
     find_invisible,
     lone_latin_words,
 )
-from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, check_output_folder
+from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, require_free_dataset
 from dsocr.data.source_report import CountCard, count_example
 from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import SplitCandidate, count_crossing
@@ -220,10 +220,7 @@ def fix_dataset(
     """
     with text_encoding(encoding):
         corrected = {} if corrections is None else read_corrections(corrections)
-    check_output_folder(out, dataset.folder, overwrite=overwrite)
-    if out.resolve().is_relative_to(dataset.folder.resolve()):
-        message, hint = "the output folder is inside the dataset that it is made from", "choose a folder beside it"
-        raise DataError(message, code="output-inside-dataset", where=out, hint=hint)
+    require_free_dataset(out, dataset.folder, overwrite=overwrite)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     fixes = []
     rows = {row.sample.id: row for row in chain.from_iterable(splits.values())}
@@ -266,7 +263,7 @@ def copy_with_folds(
     dataset: Dataset, out: Path, folds: int, *, seed: int = 17, progress: ProgressCallback | None = None
 ) -> Dataset:
     """Write a copy of a dataset without folds that has some, by `draw_folds`; images become links where possible."""
-    check_output_folder(out, dataset.folder, overwrite=False)
+    require_free_dataset(out, dataset.folder, overwrite=False)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     rows = list(chain.from_iterable(splits.values()))
     unit, drawn = draw_folds([row.sample for row in rows], folds, seed)

@@ -19,8 +19,8 @@ from dsocr.data.dataset import (
     SplitCard,
     SplitWriter,
     Store,
-    check_output_folder,
     read_card,
+    require_free_dataset,
 )
 from dsocr.data.source_report import SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, UnitGrouper, choose_unit, open_source
@@ -117,7 +117,7 @@ def prepare(
     fractions = parse_fractions(split)
     plan = SplitPlan(fractions, split_by, seed, stratify=stratify, folds=folds, fixed=fixed_list, earlier=earlier)
     recover_output(output)
-    check_output_folder(output, source, overwrite=overwrite)
+    require_free_dataset(output, source, overwrite=overwrite)
     report = SourceReport(strict)
     patterns = {"writer": writer, "page": page, "document": document}
     with (

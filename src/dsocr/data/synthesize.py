@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.augment import Augmentation, augment, changes
-from dsocr.data.dataset import Dataset, check_output_folder
+from dsocr.data.dataset import Dataset, require_free_dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
 from dsocr.data.splits import assign_groups, parse_fractions
@@ -75,8 +75,7 @@ def synthesize(
     fonts, fonts that lack letters and skipped text are errors; otherwise they are reported.
     """
     fractions = parse_fractions(split)
-    for source in (fonts, text):
-        check_output_folder(out, source, overwrite=overwrite)
+    require_free_dataset(out, fonts, text, overwrite=overwrite)
     found = find_fonts(fonts)
     lines, skipped = choose_lines(text, count, seed)
     faces = found.faces("".join(lines))

@@ -21,7 +21,7 @@ from PIL import Image
 
 from dsocr.config import load_run_config
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
-from dsocr.data.convert import Conversion, check_conversion_folder, converted_files
+from dsocr.data.convert import Conversion, converted_files, require_free_conversion
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource, open_source
@@ -197,7 +197,7 @@ def suggest(
     are other readers; lines that they read differently are less certain. Raises DataError if there is no untranscribed
     line.
     """
-    check_conversion_folder(out, source, overwrite=overwrite, kind="queue")
+    require_free_conversion(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
         require_readable_adapter(run.adapter)
     seconds = open_seconds(run, second)

@@ -1,6 +1,5 @@
 """Transcribe scans, PDF, ALTO and PAGE into the formats that archives use."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 from dsocr import __version__
 from dsocr.document import Page, ProcessingStep, Unit
-from dsocr.errors import ConfigError, DataError, RunError, option
+from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
@@ -22,14 +21,13 @@ from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, rea
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import recover_output, resumable_work, write_file
+from dsocr.io.work import listed_files, recover_output, require_free_output, resumable_work, write_file
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
 
 CARD = "transcription"
-
-_OTHER_NAME = "choose another name"
+_FORMAT = "dsocr-transcription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +52,18 @@ class Target:
             if len(pages) == 1:
                 message = f"{first.title} refers to an image, and that of a PDF or TIFF page is written beside it"
             raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
-        if not self.out.exists():
-            return
-        if self.out.is_dir() != self.is_folder:
-            kind = "A folder" if self.out.is_dir() else "A file"
-            raise DataError(f"{kind} of this name exists", code="output-exists", where=self.out, hint=_OTHER_NAME)
-        if self.is_folder and not any(self.out.iterdir()):
-            return
-        if not overwrite:
-            hint = f"{_OTHER_NAME}, or give {option('overwrite')}"
-            raise DataError("Output exists already", code="output-exists", where=self.out, hint=hint)
-        if self.is_folder and (foreign := _foreign_files(self.out)):
-            message = f"Folder holds files that are not a transcription's: {', '.join(foreign[:5])}"
-            raise DataError(message, code="output-occupied", where=self.out, hint="choose another folder")
+        list_files = self._files if self.is_folder else None
+        require_free_output(self.out, "transcription", list_files, overwrite=overwrite)
         others = sorted({card.name for card in self.out.glob(f"{CARD}*.json")} - {f"{CARD}{self._shard_suffix}.json"})
         if self.shard and others:
-            message = f"Folder holds other pages, which would be lost: {', '.join(others[:5])}"
+            message = f"Folder holds other pages, which would be lost: {first_few(others, 5)}"
             raise DataError(message, code="output-occupied", where=self.out, hint="give each shard its own folder")
+
+    @staticmethod
+    def _files(folder: Path) -> list[str] | None:
+        """Return the files that the cards of transcriptions list."""
+        cards = [listed_files(card, _FORMAT) for card in folder.glob(f"{CARD}*.json")]
+        return [name for listed in cards for name in listed or ()] or None
 
     def write(
         self, draft: Path, read: Callable[[], Iterator[TranscribedPage]], step: ProcessingStep, card: dict[str, Any]
@@ -139,20 +132,6 @@ def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
             return
     if problem is not None:
         raise problem
-
-
-def _foreign_files(folder: Path) -> list[str]:
-    """Return the files that no card of a transcription lists."""
-    own: set[str] = set()
-    for card in folder.glob(f"{CARD}*.json"):
-        try:
-            content = json.loads(card.read_text(encoding="utf-8"))
-            if content.get("format") == "dsocr-transcription":
-                own |= {card.name, *map(str, content["files"])}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return sorted(files - own)
 
 
 @dataclass(slots=True)
@@ -248,7 +227,10 @@ def transcribe(
             "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
         )
     if review is not None:
-        _validate_review(review, out, overwrite=overwrite)
+        require_free_output(review, "review list", overwrite=overwrite)
+        if review.resolve().is_relative_to(out.resolve()):
+            message, hint = "review list cannot be inside the output", "give a file beside it"
+            raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
     recover_output(out)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
@@ -298,7 +280,7 @@ def transcribe(
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
-        card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
+        card = {"format": _FORMAT, "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
             rows = (
@@ -345,16 +327,6 @@ def _explain_out_of_memory(run: RunFolder, out: Path, engine: RemoteEngine | Clu
         # `from None`: the traceback would keep the batch alive.
         message = "Ran out of memory while reading pages"
         raise RunError(message, code="out-of-memory", where=out, hint=hint) from None
-
-
-def _validate_review(review: Path, out: Path, *, overwrite: bool) -> None:
-    """Raise DataError if the list exists already, or is inside the output."""
-    if review.resolve().is_relative_to(out.resolve()):
-        message = "The review list cannot be inside the output"
-        raise DataError(message, code="review-inside-output", where=review, hint="give a file beside it")
-    if review.exists() and not overwrite:
-        hint = f"{_OTHER_NAME}, or give {option('overwrite')}"
-        raise DataError("Review list exists already", code="output-exists", where=review, hint=hint)
 
 
 def _summary(failed: Sequence[str]) -> str:

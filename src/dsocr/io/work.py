@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
 
-from dsocr.errors import DataError, RunError, first_few
+from dsocr.errors import DataError, RunError, first_few, option
 from dsocr.io.files import is_in_use, is_system_file, rename
 
 MANIFEST = "manifest.json"
@@ -30,7 +30,7 @@ _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
 """From this length on Windows may refuse a path, and then says that it does not exist."""
-_HINT_FREE = "choose another place"
+_OTHER_PLACE = "choose another place"
 
 
 # Whether an output may be written
@@ -43,33 +43,34 @@ def require_free_output(
     *,
     overwrite: bool,
     sources: Iterable[Path] = (),
+    may_be_inside: bool = False,
 ) -> None:
     """Raise DataError if writing `out` would destroy something other than an earlier output of its kind.
 
     `list_files` lists the files of an earlier output in a folder, with forward slashes (`train/` stands for all files
     below it), and returns None for a folder that is something else; without it the output is a file. An output of the
-    same kind is replaced with `overwrite` only. Nothing may be written into one of the `sources`, or around it.
+    same kind is replaced with `overwrite` only. Nothing may be written around one of the `sources`, nor into it unless
+    it `may_be_inside`.
     """
     target = out.resolve()
-    for source in map(Path.resolve, sources):
-        if target.is_relative_to(source) or source.is_relative_to(target):
-            message = f"output overlaps {source}, which it is made from"
-            raise DataError(message, code="output-overlaps-source", where=out, hint="choose a place beside it")
+    for source in (source.resolve() for source in sources if source.exists()):
+        if source.is_relative_to(target) or (target.is_relative_to(source) and not may_be_inside):
+            message, hint = f"output overlaps {source}", "choose a place beside it"
+            raise DataError(message, code="output-overlaps-source", where=out, hint=hint)
     if not out.exists() or (list_files and out.is_dir() and not any(out.iterdir())):
         return
     if out.is_dir() != bool(list_files):
-        message = f"is a {'folder' if out.is_dir() else 'file'}, and the {kind} is not"
-        raise DataError(message, code="output-occupied", where=out, hint=_HINT_FREE)
+        what = "file" if out.is_file() else "folder"
+        raise DataError(f"is a {what}, not a {kind}", code="output-occupied", where=out, hint=_OTHER_PLACE)
     listed = list_files(out) if list_files else ()
     if listed is None:
-        raise DataError(f"folder is not empty and not a {kind}", code="output-occupied", where=out, hint=_HINT_FREE)
+        raise DataError(f"folder is not empty and no {kind}", code="output-occupied", where=out, hint=_OTHER_PLACE)
     if not overwrite:
-        raise DataError(
-            f"{kind} exists already", code="output-exists", where=out, hint=f"{_HINT_FREE}, or overwrite it"
-        )
-    if list_files and (others := list(_other_files(out, listed))):
-        message = f"folder has files that are not part of the {kind}: {first_few(sorted(others), 5)}"
-        raise DataError(message, code="output-occupied", where=out, hint=f"move them, or {_HINT_FREE}")
+        hint = f"{_OTHER_PLACE}, or give {option('overwrite')}"
+        raise DataError(f"{kind} exists already", code="output-exists", where=out, hint=hint)
+    if list_files and (others := sorted(_other_files(out, listed))):
+        message = f"folder has files that are not part of the {kind}: {first_few(others, 5)}"
+        raise DataError(message, code="output-occupied", where=out, hint=f"move them, or {_OTHER_PLACE}")
 
 
 def _other_files(folder: Path, listed: Collection[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from dsocr.errors import DsocrError, ModelError
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
+from dsocr.io.work import require_free_output
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ EMBEDDED = "nano"
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+CARD = "README.md"
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each tensor, by name."""
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_PLAIN = {".json", ".txt", ".jinja", ".model"}  # the last of sentencepiece, a protocol buffer
 _AGAIN = "download the checkpoint again"
 
 
@@ -197,3 +200,18 @@ def require_readable_adapter(adapter: Path) -> ReadingSettings:
         hint = f"{error.hint}; if the base is in another folder, set `base` in {adapter / READING}"
         raise ModelError(error.message, code=error.code, where=error.where, hint=hint) from error
     return settings
+
+
+def require_free_export(out: Path, *sources: Path, overwrite: bool) -> None:
+    """Raise DataError if writing an export would destroy something else, or what it is made from."""
+    require_free_output(out, "export", _export_files, overwrite=overwrite, sources=sources)
+
+
+def _export_files(folder: Path) -> list[str] | None:
+    names = [path.name for path in folder.iterdir() if is_plain(path) or path.suffix == ".safetensors"]
+    return names if {CARD, READING} <= set(names) else None
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a file is neither weights nor code: config, tokenizer, settings, card, licence."""
+    return path.is_file() and (path.suffix in _PLAIN or path.name == CARD or path.name.startswith("LICENSE"))

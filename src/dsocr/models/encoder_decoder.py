@@ -21,10 +21,9 @@ from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
-from dsocr.models.base_folder import read_config_json
+from dsocr.models.base_folder import is_plain, read_config_json
 from dsocr.models.canvas import PAD_COLOUR, wrap, wrapped_size
 from dsocr.models.decoded import Decoded
-from dsocr.models.export_target import is_plain
 from dsocr.models.family import IGNORED, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
 

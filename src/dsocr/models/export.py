@@ -27,16 +27,18 @@ from dsocr.io.files import rename
 from dsocr.io.work import MANIFEST, write_manifest, writing_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
 from dsocr.models.base_folder import (
+    CARD,
     INDEX,
     SINGLE,
     embedded_bases,
     find_base,
+    is_plain,
+    require_free_export,
     tensor_headers,
     tensor_shapes,
     tensor_types,
     weight_files,
 )
-from dsocr.models.export_target import CARD, is_plain, require_free_target, require_separate
 from dsocr.models.family import recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
@@ -184,17 +186,16 @@ def export_merged(
     """Write the run's base with its adapter, multiplied by `scale`, merged in.
 
     `scores` is the run's scorecard as its file holds it, for the model card; `progress` is called with the numbers of
-    tensors written and in total. Raises ConfigError if `out` is not free or the adapter cannot have this scale,
-    ModelError if it does not fit or a tensor would not be written under its original name.
+    tensors written and in total. Raises DataError if `out` is not free, ConfigError if the adapter cannot have this
+    scale, ModelError if it does not fit or a tensor would not be written under its original name.
     """
-    require_free_target(out, overwrite=overwrite)
-    require_separate(out, [run.adapter])
+    require_free_export(out, run.adapter, overwrite=overwrite)
     export = Export.of_run("merged", run, scores, scale)
     settings = export.settings
     if is_whole_network(run.adapter):
         return _export_network(export.on(recognize(run.adapter), None), run, out)
     folder, _ = find_base(settings.base, settings.base_revision)
-    require_separate(out, [folder])
+    require_free_export(out, folder, overwrite=overwrite)
     patterns = recognize(folder).unused_tensors
     unused_names = [name for name in tensor_shapes(folder) if any(re.search(pattern, name) for pattern in patterns)]
     types = weight_types(folder, unused_names)
@@ -272,15 +273,15 @@ def export_adapter(
     """Write the run's adapter as PEFT or vLLM reads it; the base is not needed.
 
     `scores` is the run's scorecard as its file holds it, for the model card. A `scale` below 1 changes the config's
-    alpha only. Raises ConfigError if `out` is not free, the adapter cannot have this scale, or vLLM cannot read it.
+    alpha only. Raises DataError if `out` is not free, ConfigError if the adapter cannot have
+    this scale or vLLM cannot read it.
     """
-    require_free_target(out, overwrite=overwrite)
+    folder = _local_base(ReadingSettings.load(run.adapter))
+    require_free_export(out, run.adapter, *([folder] if folder else []), overwrite=overwrite)
     if is_whole_network(run.adapter):
         message = "All weights of this network were trained, so there is no adapter to export"
         raise ConfigError(message, code="export-without-adapter", hint=f"use {option('form', 'merged')}")
     export = Export.of_run(form, run, scores, scale)
-    folder = _local_base(export.settings)
-    require_separate(out, [run.adapter, *([folder] if folder else [])])
     names = [name for name, _, _ in tensor_headers(run.adapter / WEIGHTS)]
     config = config_for_vllm(export.adapter, names) if form == "vllm" else export.adapter
     if folder is not None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -21,9 +22,9 @@ from filelock import FileLock, Timeout
 from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
-from dsocr.errors import RunError, command, option, setting
+from dsocr.errors import RunError, command, option
 from dsocr.io.files import rename
-from dsocr.io.work import write_file
+from dsocr.io.work import require_free_output, write_file
 from dsocr.models.base_folder import find_base, find_base_metadata
 from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json
 from dsocr.training.callbacks import require_trackers
@@ -115,18 +116,18 @@ def require_sources(config: RunConfig) -> Dataset:
 
 
 def require_trainable(run: RunFolder, *, overwrite: bool) -> None:
-    """Raise RunError if the folder holds something else than a run, or a finished run that is not to be overwritten."""
-    hint = "name another folder with `output:`"
-    if run.path.exists() and not run.path.is_dir():
-        raise RunError("is a file, and a run needs a folder", code="run-is-file", where=run.path, hint=hint)
-    if not run.path.is_dir():
+    """Raise DataError if the folder holds anything but a run, or a finished run that is not to be overwritten."""
+    names = [path.name for path in run.path.iterdir()] if run.path.is_dir() else []
+    if all(_TEMPORARY.fullmatch(name) or name in _kept_names(run) for name in names) and not run.path.is_file():
         return
-    others = {path.name for path in run.path.iterdir() if not _TEMPORARY.fullmatch(path.name)} - _kept_names(run)
-    if others and not run.config.is_file():
-        raise RunError("is not empty and not a run folder", code="not-a-run", where=run.path, hint=hint)
-    if run.adapter.is_dir() and not overwrite:
-        hint = f"name another folder with {setting('output', '...')}, or give {option('overwrite')}"
-        raise RunError("holds a finished run", code="run-finished", where=run.path, hint=hint)
+    overwrite = overwrite or not run.adapter.is_dir()
+    require_free_output(run.path, "finished run", _run_files, overwrite=overwrite)
+
+
+def _run_files(folder: Path) -> list[str] | None:
+    """Return all that is in the folder of a run, since whatever is done with a run adds to it."""
+    names = [path.name for path in folder.iterdir()]
+    return [*names, *(f"{name}/" for name in names)] if RunFolder(folder).config.is_file() else None
 
 
 def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig) -> None:

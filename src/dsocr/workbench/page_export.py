@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from lxml import etree
 
 from dsocr import __version__
-from dsocr.data.convert import Conversion, PageFitter, check_conversion_folder, converted_files
+from dsocr.data.convert import Conversion, PageFitter, converted_files, require_free_conversion
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
@@ -62,7 +62,7 @@ def export(
     an (accepted) text are empty. Raises DataError if `out` holds something else than an earlier export.
     """
     target = target_format(to)
-    check_conversion_folder(out, archive.root, overwrite=overwrite)
+    require_free_conversion(out, archive.root, overwrite=overwrite)
     notes, stems, report = SourceReport(strict=False), UniqueStems(), ExportReport(out)
     step = ProcessingStep(
         *("dsocr", __version__, "texts corrected in the workbench"),

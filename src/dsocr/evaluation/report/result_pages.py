@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from dsocr.errors import DataError, option
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
@@ -24,24 +23,27 @@ from dsocr.evaluation.report.report import line_context, score_changes
 from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import counted, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
-from dsocr.io.work import write_file, writing_file, writing_folder
+from dsocr.io.work import require_free_output, write_file, writing_file, writing_folder
 from dsocr.runs import to_json
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
 TUNING_PAGE, TUNING_PICTURE = "tune.html", "tune.png"
+PAGE_SUFFIX = ".html"
 TABLES = {".csv": comparison_csv, ".tex": comparison_latex}
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
-def require_free(out: Path, *, overwrite: bool) -> None:
-    """Raise DataError if `out` exists and may not be replaced; a folder may be only if a comparison wrote it."""
-    if out.exists() and not overwrite:
-        hint = f"choose another place, or give {option('overwrite')}"
-        raise DataError("already exists", code="output-exists", where=out, hint=hint)
-    if out.is_dir() and not (out / NUMBERS).is_file():
-        message = "is a folder that no comparison wrote"
-        raise DataError(message, code="output-foreign", where=out, hint="choose another folder")
+def require_free_comparison(out: Path, *, overwrite: bool) -> None:
+    """Raise DataError if writing a comparison to `out`, a file or a folder, would destroy something else."""
+    is_file = out.suffix.lower() in {PAGE_SUFFIX, *TABLES}
+    require_free_output(out, "comparison", None if is_file else _comparison_files, overwrite=overwrite)
+
+
+def _comparison_files(folder: Path) -> list[str] | None:
+    stem = PAGE.removesuffix(PAGE_SUFFIX)
+    names = [PAGE, NUMBERS, CHANGES, PLOT, *(f"{stem}{suffix}" for suffix in TABLES)]
+    return names if (folder / NUMBERS).is_file() else None
 
 
 def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
@@ -51,7 +53,7 @@ def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int,
     changed. `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    renderers: dict[str, Callable[[], str]] = {".html": partial(render_comparison_page, comparison, progress)}
+    renderers: dict[str, Callable[[], str]] = {PAGE_SUFFIX: partial(render_comparison_page, comparison, progress)}
     renderers |= {suffix: partial(render_table, comparison) for suffix, render_table in TABLES.items()}
     if out.suffix.lower() in renderers:
         write_file(out, renderers[out.suffix.lower()]())
