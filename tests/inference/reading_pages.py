@@ -47,7 +47,7 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
     run = RunFolder(folder)
     run.adapter.mkdir(parents=True)
     run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
-    settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
+    settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
     settings.save(run.adapter)
     write_manifest(run.adapter)
     return run

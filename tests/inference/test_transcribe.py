@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     )
     save_adapter(model, run.adapter)
     generation = Generation(max_new_tokens=30, batch_size=2).as_dict()
-    ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
+    ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), generation).save(run.adapter)
     write_manifest(run.adapter)
     return run
 
