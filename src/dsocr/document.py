@@ -250,8 +250,14 @@ def bounds_of_boxes(boxes: Iterable[Box]) -> Box:
     return min(left), min(top), max(right), max(bottom)
 
 
+_MAX_POINTS_LENGTH = 100_000
+"""Characters; the longest outlines that programs write have some 300 points."""
+
+
 def parse_points(text: str | None) -> tuple[Point, ...]:
     """Parse points written `x,y x,y` or `x y x y`, rounded; anything but pairs of finite numbers is an error."""
+    if len(text or "") > _MAX_POINTS_LENGTH:
+        raise DataError("more coordinates than any outline has", code="coordinates-too-many")
     try:
         numbers = [round(float(number)) for number in re.split(r"[\s,]+", (text or "").strip(" \t\r\n,")) if number]
     except (ValueError, OverflowError) as error:

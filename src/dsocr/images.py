@@ -8,9 +8,11 @@ others.
 import hashlib
 import io
 import json
+import math
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -57,6 +59,13 @@ MAX_PIXELS = 40_000_000
 """The largest image that a model is shown: a sample, or a request to a server."""
 MAX_PAGE_PIXELS = 200_000_000
 """The largest page that lines are cropped from; archives scan at 45-100 megapixels."""
+MAX_ASPECT_RATIO = 200
+"""Longer side by shorter side; enlarged to a line's height, a longer image would be huge."""
+_SHORT = 2000
+"""Pixels; sides of images that may have any aspect ratio."""
+MAX_FRAMES = 1000
+"""Images in a TIFF file: finding the last of 12,000 takes seconds, and is done for each of them."""
+_MAX_PREVIEWS = 32
 _DECODED_BYTES = 5.5
 """Bytes per allowed pixel that decoding, rotating and converting an image may take: 1.1 GB for the largest page."""
 
@@ -66,7 +75,7 @@ Image.MAX_IMAGE_PIXELS = MAX_PAGE_PIXELS
 _STRIP = 64
 """Rows converted at a time where Pillow's own conversion needs more memory than its result."""
 _MAX_TILE = 40_000_000
-"""Pixels of a JPEG 2000 tile; OpenJPEG takes 16 bytes for each, 2.0 GB for a scan of 100 megapixels in one tile."""
+"""Pixels of a tile of a TIFF or JPEG 2000 file; OpenJPEG takes 16 bytes for each, 2.0 GB for 100 megapixels."""
 _SUPPORT = 3
 """Rows above and below a place that enlarging looks at."""
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
@@ -74,6 +83,7 @@ _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2
 _MAX_PREVIEW_SKEW = 0.05
 
 _ORIENTATION = 0x0112
+_TILE_SIDES = (0x0142, 0x0143)
 _SIDEWAYS = range(5, 9)
 """EXIF orientations that swap width and height."""
 _TRANSPOSE = {
@@ -158,8 +168,13 @@ def count_frames(path: Path) -> int:
     """The number of pages in a TIFF file, smaller versions of the first not counted; 1 for everything else."""
     try:
         with open_header(path) as file:
-            frames = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
-            return 1 if frames > 1 and _has_only_previews(file) else frames
+            if file.format != "TIFF" or _has_only_previews(file):
+                return 1
+            with suppress(EOFError):
+                file.seek(MAX_FRAMES)
+                message = f"the file has more than {MAX_FRAMES} images"
+                raise DataError(message, code="image-frames", where=path, hint="divide it into smaller files")
+            return int(file.n_frames)  # type: ignore[attr-defined]
     except (*_DAMAGE, *_TOO_LARGE):
         return 1  # The error is reported when the file is read.
 
@@ -187,9 +202,8 @@ def decode_image(
                 file.seek(frame)
             _check_size(file, name, max_pixels)
             # The first frame of an MPO file is the photograph, the second a preview.
-            frames = 1 if file.format == "MPO" or frame is not None else getattr(file, "n_frames", 1)
-            if frames > 1 and not _has_only_previews(file):
-                message, hint = f"the file has {frames} images instead of one", "save each image as a file of its own"
+            if frame is None and file.format != "MPO" and not _has_only_previews(file):
+                message, hint = "the file has several images instead of one", "save each image as a file of its own"
                 raise DataError(message, code="image-frames", where=name, hint=hint)
             loaded = _load(file, data)
             turn = _TRANSPOSE.get(file.getexif().get(_ORIENTATION, 1))
@@ -198,8 +212,9 @@ def decode_image(
     except UnidentifiedImageError:
         message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
         raise DataError(message, code="image-format", where=name) from None
-    except _TOO_LARGE:
-        raise _too_large("more pixels than Pillow opens", max_pixels, name) from None
+    except _TOO_LARGE as error:
+        message = f"too large: more pixels than the limit of {max_pixels:,}"
+        raise DataError(message, code="image-too-large", where=name) from error
     except _DAMAGE as error:
         raise DataError(f"the image is damaged: {_describe(error)}", code="image-damaged", where=name) from error
 
@@ -234,15 +249,18 @@ def _check_size(file: Image.Image, name: object, max_pixels: int) -> None:
     converted = 0 if file.mode in {"L", "RGB"} else 1 if is_grey else 4
     rotated = stored if _read_exif(file).get(_ORIENTATION) in _TRANSPOSE else 0
     allowed = round(_DECODED_BYTES * max(max_pixels, MAX_PIXELS)) // (stored + max(rotated, converted))
-    if file.width * file.height > min(max_pixels, allowed):
-        kind = f"{file.mode}, rotated" if rotated else file.mode
-        raise _too_large(f"{file.width}x{file.height} ({kind})", min(max_pixels, allowed), name)
+    Budget(pixels=min(max_pixels, allowed)).take("image", name, pixels=file.width * file.height)
+    if is_extreme(file.size):
+        message = f"the image is {file.width}x{file.height}, more than {MAX_ASPECT_RATIO} times as long as wide"
+        raise DataError(message, code="image-aspect-ratio", where=name, hint="cut it into lines or pages")
+    if file.format == "TIFF":
+        tile = math.prod(file.tag_v2.get(tag, 1) for tag in _TILE_SIDES)  # type: ignore[attr-defined]
+        Budget(pixels=max(_MAX_TILE, file.width * file.height)).take("image", name, pixels=tile)
 
 
-def _too_large(size: str, max_pixels: int, name: object) -> DataError:
-    message = f"the image is too large: {size}, the limit is {max_pixels / 1_000_000:.3g} megapixels"
-    hint = "scale it down, or save it upright as plain RGB or grey"
-    return DataError(message, code="image-too-large", where=name, hint=hint)
+def is_extreme(size: tuple[int, int]) -> bool:
+    """True for a width and height that no line or page has, and that no network can be shown."""
+    return max(size) > max(_SHORT, MAX_ASPECT_RATIO * min(size))
 
 
 def _read_exif(file: Image.Image) -> Image.Exif:
@@ -251,17 +269,20 @@ def _read_exif(file: Image.Image) -> Image.Exif:
 
 
 def _has_only_previews(file: Image.Image) -> bool:
-    """True if the frames after the first are smaller versions of it, as in TIFF files for viewers."""
+    """True if there is one frame, or the others are smaller versions of it, as in TIFF files for viewers."""
     if file.format != "TIFF":
-        return False
+        return not getattr(file, "is_animated", False)
     width, height = file.size
-    previews = []
-    for frame in range(1, file.n_frames):  # type: ignore[attr-defined]
-        file.seek(frame)
-        is_smaller = file.width < width and file.height < height
-        previews.append(is_smaller and abs(file.width * height / (file.height * width) - 1) < _MAX_PREVIEW_SKEW)
+    has_other = False
+    with suppress(EOFError):
+        for frame in range(1, _MAX_PREVIEWS):
+            file.seek(frame)
+            is_smaller = file.width < width and file.height < height
+            if not is_smaller or abs(file.width * height / (file.height * width) - 1) >= _MAX_PREVIEW_SKEW:
+                has_other = True
+                break
     file.seek(0)
-    return all(previews)
+    return not has_other
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -350,6 +371,8 @@ def read_packed(image: PackedImage) -> bytes:
 def _open_shard(path: Path, changed: int, size: int) -> tuple[pq.ParquetFile, tuple[int, ...]]:
     """The file and the first row of each group. `changed` and `size` keep a rewritten file from being mistaken."""
     file = pq.ParquetFile(path)
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    Budget(size=1 << 50).unpack("shard", path, packed=size, unpacked=sum(group.total_byte_size for group in groups))
     rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     return file, tuple(accumulate(rows[:-1], initial=0))
 
@@ -480,9 +503,10 @@ def _line_file(outline: Outline | None, decoded: DecodedImage, data: bytes, pape
         return CropFailure(SkipReason.OUTSIDE, "the line is outside the image")
     if outline and min(width, height) < MIN_SIDE:
         return CropFailure(SkipReason.TOO_SMALL, f"the line is {width}x{height} pixels")
-    if width * height > MAX_PIXELS:
-        sizes = f"{width}x{height} pixels, the limit is {MAX_PIXELS // 1_000_000} megapixels"
-        return CropFailure(SkipReason.BAD_IMAGE, f"the image is too large for a sample: {sizes}")
+    if width * height > MAX_PIXELS or is_extreme((width, height)):
+        sizes = f"{width}x{height} pixels, the limits are {MAX_PIXELS // 1_000_000} megapixels and"
+        message = f"the image is too large for a sample: {sizes} {MAX_ASPECT_RATIO} times as long as wide"
+        return CropFailure(SkipReason.BAD_IMAGE, message)
     if outline:
         crop = crop_line(decoded.image, outline, paper)
         return LineFile(*encode_image(crop, decoded.format), is_whole_page=False)

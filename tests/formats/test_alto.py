@@ -72,7 +72,6 @@ def test_a_line_without_coordinates_is_skipped(tmp_path: Path) -> None:
         pytest.param(alto("", unit="mm10"), id="tenths of a millimetre"),
         pytest.param(alto("", unit=""), id="no unit"),
         pytest.param(alto("").replace("<Layout>", "<Layout><Page/>"), id="two pages"),
-        pytest.param(alto(alto_line("т", "1 2 3")), id="half a point"),
         pytest.param(alto("")[:-20], id="cut off"),
     ],
 )
@@ -80,3 +79,11 @@ def test_an_unusable_file_is_skipped(tmp_path: Path, document: str) -> None:
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", document)
     assert skipped(read("alto", tmp_path)) == [(SkipReason.BAD_SOURCE, "p.xml")]
+
+
+def test_half_a_point_costs_its_line_and_not_the_page(tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    write(tmp_path / "p.xml", alto(alto_line("т", "1 2 3") + alto_line("да")))
+    items = read("alto", tmp_path)
+    assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_OUTLINE]
+    assert texts(items) == ["да"]

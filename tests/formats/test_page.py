@@ -122,10 +122,12 @@ def test_outlines(tmp_path: Path, coords: str, outline: Outline) -> None:
 
 
 @pytest.mark.parametrize("points", ["10,10 NaN,NaN 90,40", "10,10 inf,10 9,9 90,40", "10,10 x,10 90,40"])
-def test_coordinates_that_are_no_numbers_are_an_error(tmp_path: Path, points: str) -> None:
+def test_coordinates_that_are_no_numbers_cost_their_line_and_not_the_page(tmp_path: Path, points: str) -> None:
     picture(tmp_path / "p.png")
-    write(tmp_path / "p.xml", page_xml(region("r", page_line("слово", points=points))))
-    assert skipped(read("page", tmp_path)) == [(SkipReason.BAD_SOURCE, "p.xml")]
+    write(tmp_path / "p.xml", page_xml(region("r", page_line("слово", points=points) + page_line("да"))))
+    items = read("page", tmp_path)
+    assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_OUTLINE]
+    assert texts(items) == ["да"]
 
 
 def test_a_box_that_was_written_as_corners_is_a_box_again(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ SKIPPED_FILE = "skipped.jsonl"
 MAX_EXAMPLES = 10
 """Examples of each kind in a card."""
 
+MAX_CHARACTERS = 100_000
+"""Of the text of a line or page; a megabyte of text costs its rules a minute."""
+
 
 class CountCard(BaseModel):
     """A count and the first examples, as cards store them."""
@@ -90,7 +93,15 @@ class SourceReport:
             elif isinstance(item, Note):
                 self.note(item.message)
             else:
-                yield item
+                yield self._without_endless_texts(item)
+
+    def _without_endless_texts(self, page: Page) -> Page:
+        lines = tuple(line for line in page.lines if len(line.text) <= MAX_CHARACTERS)
+        for line in page.lines if len(lines) < len(page.lines) else ():
+            if len(line.text) > MAX_CHARACTERS:
+                message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
+                self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
+        return page if len(lines) == len(page.lines) else replace(page, lines=lines)
 
     def skipped_card(self) -> dict[str, CountCard]:
         """Skipped items by reason, as cards store them."""

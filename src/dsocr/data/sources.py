@@ -22,7 +22,7 @@ from dsocr.formats.format import Format
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
-from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
+from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import head, writable
 from dsocr.io.files import inside, link_or_copy, links_out, list_files, relative, rename
@@ -155,6 +155,10 @@ def _passed_over(folder: Path) -> list[Skipped]:
     items = []
     for path in list_files(folder) if folder.is_dir() else ():
         suffix, remedy = path.suffix.lower(), "save it as PNG, JPEG or TIFF"
+        if suffix in OTHER_ARCHIVES:
+            items.append(
+                Skipped(SkipReason.ARCHIVE, relative(path, folder), "of archives, only zip is read; unpack it")
+            )
         if suffix in HEIC_SUFFIXES:
             remedy = f'pip install "dsocr-hw[heic]", or {remedy}'
         if suffix in UNSUPPORTED_SUFFIXES:

@@ -59,7 +59,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            parse_outline(line),
+            xml.usable_outline(line, parse_outline),
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
             id=line.get("ID") or "",

@@ -4,6 +4,7 @@ A sample is the image of a row and what the assistant says about it. What the us
 belongs to the configuration of a run.
 """
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,7 @@ def _read_file(file: SourceFile) -> Iterator[Item]:
         for number, row in enumerate(rows, start=1):
             yield _read_row(file, row, f"{file.where}#{number}")
         return
-    for number, text in enumerate(read_text(file.path).split("\n"), start=1):
+    for number, text in enumerate(io.StringIO(read_text(file.path), newline="\n"), start=1):
         if text.strip():
             yield _read_row(file, text, f"{file.where}:{number}")
 

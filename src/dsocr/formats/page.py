@@ -71,7 +71,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            parse_outline(line),
+            xml.usable_outline(line, parse_outline),
             region,
             indices[line],
             line.get("id") or "",
@@ -81,7 +81,9 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         for line in region_lines
     ]
     region_texts = [
-        Line(text, f"{where}:{xml.source_line(region)}", parse_outline(region), _parse_region(region))
+        Line(
+            text, f"{where}:{xml.source_line(region)}", xml.usable_outline(region, parse_outline), _parse_region(region)
+        )
         for region in page.iter("{*}TextRegion")
         if region.find(".//{*}TextLine") is None and (text := _own_text(region))
     ]

@@ -13,19 +13,25 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
-from dsocr.io.budget import Budget
+from dsocr.io.budget import MB, Budget
 from dsocr.io.files import parse_split, relative, rename
 
 _ROWS = 1024
 """Rows of texts read at once."""
+_ROWS_IN_PYTHON = 64
+"""Of these, rows made into Python's objects at once: a cell that a dictionary holds once is copied for each row."""
 _IMAGES = 16
 """Rows of images read at once."""
+_MAX_ROWS = 5_000_000
+_MAX_CELL = MB
+"""Bytes of a text."""
 
 _COLUMNS = ("image", "text", "writer", "page", "document", "source", "bbox", "polygon", "baseline")
 _ORIGIN_COLUMNS = frozenset({"source", "bbox", "polygon", "baseline"})
@@ -40,9 +46,17 @@ GROUP_BYTES = 1_000_000
 _TYPES = {"bbox": pa.list_(pa.int32()), "fold": pa.int32()}
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    """Open a file to be read page by page: a row group may hold every image of a dataset."""
-    return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+def _open(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a file to be read page by page: a row group may hold every image of a dataset.
+
+    The columns `dictionaries` are not expanded where they are stored as places in a dictionary.
+    """
+    file = pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(dictionaries))
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    budget = Budget(size=1 << 50, elements=_MAX_ROWS)
+    budget.take("parquet", path, elements=file.metadata.num_rows)
+    budget.unpack("parquet", path, packed=path.stat().st_size, unpacked=sum(group.total_byte_size for group in groups))
+    return file
 
 
 @contextmanager
@@ -62,7 +76,7 @@ class ImageColumn:
         self.path = path
         self.column = column
         with _reading(path):
-            self._file = _open(path)
+            self._file = _open(path, [column])
             groups = range(self._file.num_row_groups)
             self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
         self._group = -1
@@ -202,9 +216,15 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
 
 
 def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
-    with _reading(path), _open(path) as file:
+    with _reading(path), _open(path, columns) as file:
         for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
-            yield from batch.to_pylist()
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                texts = values.dictionary if isinstance(values, pa.DictionaryArray) else values
+                if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+                    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+                    Budget(size=_MAX_CELL).take("parquet", f"{path}: {name}", size=longest)
+            for start in range(0, len(batch), _ROWS_IN_PYTHON):
+                yield from batch.slice(start, _ROWS_IN_PYTHON).to_pylist()
 
 
 def _shard_schema(columns: Sequence[str]) -> pa.Schema:

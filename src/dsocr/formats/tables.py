@@ -22,6 +22,7 @@ from dsocr.errors import DataError, option
 from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.budget import Budget
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, parse_split, split_of_folder
 
@@ -228,6 +229,7 @@ def parse_box(cell: str) -> Box | None:
 def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank."""
     text = read_text(path)
+    Budget().take("table", path, elements=sum(map(text.count, "\n,\t;|")))
     if path.suffix.lower() == ".jsonl":
         lines = enumerate(text.split("\n"), start=1)
         rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]

@@ -26,7 +26,8 @@ from dsocr.io.files import list_files, relative, split_of_folder
 
 MAX_XML_BYTES = 32 * MB
 _MAX_ELEMENTS = 1_000_000
-"""Elements, comments and attributes of a file; editing takes some 500 bytes for each."""
+"""Elements, attributes and coordinates of a file; editing takes some 500 bytes for each."""
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML forbids, unpaired surrogates included."""
@@ -77,7 +78,9 @@ def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iter
     lines, skipped = [], []
     for line in xml_page.placed_lines():
         if line.outline is None and line.text.strip() and not xml_page.is_line_image:
-            yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
+            yield Skipped(
+                SkipReason.NO_OUTLINE, line.where, "the line has no polygon and no box with valid coordinates"
+            )
             skipped.append(line)
         else:
             lines.append(line)
@@ -128,7 +131,9 @@ def read_xml(path: Path) -> bytes:
 
 def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     """Parse the content of a file as `parse_xml` does."""
-    Budget(elements=_MAX_ELEMENTS).take("xml", where, elements=raw.count(b"<") + raw.count(b"="))
+    # Each element has a `<`, each attribute a `=`, and coordinates are digits with a space or comma between them.
+    signs = raw.replace(b"\0", b"").translate(_DIGITS_AS_ZEROS)
+    Budget(elements=_MAX_ELEMENTS).take("xml", where, elements=sum(map(signs.count, (b"<", b"=", b"0 0", b"0,0"))))
     # A parser per file costs nothing and keeps pages independent of each other.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     try:
@@ -167,12 +172,17 @@ def parse_region(
     element: etree._Element, id_name: str, parse_outline: Callable[[etree._Element], Outline | None]
 ) -> Region:
     """Return the region of an element, named by its attribute `id_name`, else by its place in the file."""
+    return Region(element.get(id_name) or f"line {source_line(element)}", usable_outline(element, parse_outline))
+
+
+def usable_outline(
+    element: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]
+) -> Outline | None:
+    """Return an outline; None if its coordinates are no numbers, which costs a line and not its page."""
     try:
-        outline = parse_outline(element)
+        return parse_outline(element)
     except DataError:
-        # Its lines have outlines of their own, so the region can do without.
-        outline = None
-    return Region(element.get(id_name) or f"line {source_line(element)}", outline)
+        return None
 
 
 def only_page(root: etree._Element) -> etree._Element:

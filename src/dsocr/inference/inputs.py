@@ -360,7 +360,7 @@ def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
     for line in xml_page.placed_lines():
         where = f"{page.id}#{line.id or (line.index or 0) + 1}"
         if line.outline is None and not xml_page.is_line_image:
-            failed.append(f"{where}: the line has neither a polygon nor a box")
+            failed.append(f"{where}: the line has no polygon and no box with valid coordinates")
         else:
             lines.append(replace(line, where=where))
     return Page(image, page.name, page.id, tuple(lines), size=xml_page.size), failed

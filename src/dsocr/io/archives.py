@@ -20,7 +20,7 @@ from dsocr.io.budget import MB, Budget
 from dsocr.io.files import inside, is_hidden, is_reserved
 
 ARCHIVE_SUFFIXES = frozenset({".zip"})
-_OTHER_ARCHIVES = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
+OTHER_ARCHIVES = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
 
 # The largest archive that is unpacked; anything larger is a mistake or an attack.
 MAX_ENTRIES = 500_000
@@ -41,7 +41,7 @@ _COPY_HINT = "check that it was copied or downloaded completely"
 
 def is_archive(path: Path) -> bool:
     """True for a file named `.zip`. Raises DataError for other kinds of archives, which are not supported."""
-    if path.is_file() and path.suffix.lower() in _OTHER_ARCHIVES:
+    if path.is_file() and path.suffix.lower() in OTHER_ARCHIVES:
         message, hint = "this kind of archive is not supported, only zip is", "unpack it, and pass the folder"
         raise DataError(message, code="archive-unsupported", where=path, hint=hint)
     return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES

@@ -20,9 +20,6 @@ MAX_RATIO = 200
 """Largest ratio of unpacked to packed size, checked above `RATIO_FREE_BYTES`."""
 RATIO_FREE_BYTES = 64 * MB
 
-MAX_FRAMES = 1000
-"""Images in one file. Finding the last of 12,000 in a TIFF takes seconds, and every page looks for its own again."""
-
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _HINTS = {
     "bytes": "divide it into smaller files",

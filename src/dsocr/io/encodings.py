@@ -64,6 +64,8 @@ def _word_score(word: str) -> float:
 
 
 MAX_TEXT_BYTES = 64 * MB
+_MAX_VALUES = 8_000_000
+"""Values of a JSON file; an empty list takes 64 bytes."""
 _HEAD_BYTES = 16 * 1024
 
 _encoding: ContextVar[str | None] = ContextVar("encoding of text files that are not UTF-8", default=None)
@@ -123,6 +125,7 @@ def read_json(path: Path) -> object:
 
 def parse_json(text: str, where: object) -> object:
     """Parse JSON; `where` names its place in the error."""
+    Budget(elements=_MAX_VALUES).take("json", where, elements=sum(map(text.count, "[{,:")))
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
