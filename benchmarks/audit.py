@@ -39,8 +39,7 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
-from dsocr.evaluation.mistake_count import count_mistakes
-from dsocr.evaluation.mistakes import ReadSample, judge, plant_mistakes, texts_to_score
+from dsocr.evaluation.mistakes import ReadSample, count_mistakes, judge, plant_mistakes, texts_to_score
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.files import link_or_copy

@@ -10,11 +10,11 @@ import pytest
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.document import Sample, Split
-from dsocr.evaluation.mistake_count import count_mistakes
 from dsocr.evaluation.mistakes import (
     KINDS,
     ReadSample,
     WordDifference,
+    count_mistakes,
     differences_of,
     judge,
     kind_of,

@@ -15,11 +15,10 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.archive import Archive, detect_outlines, import_pages, open_archive
-from dsocr.workbench.outline_editing import outline_around
 from dsocr.workbench.page_export import export
 from dsocr.workbench.shape_changes import carry_out, move_beside, replace_unreviewed, version_by_hand
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
-from dsocr.workbench.stored_lines import State, StoredLine
+from dsocr.workbench.stored_lines import State, StoredLine, outline_around
 from tests.raising import raises_code
 from tests.workbench.fakes import make_pages
 from tests.workbench.test_page_export import MARKUP

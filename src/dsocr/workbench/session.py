@@ -14,10 +14,9 @@ from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.images import CropFailure
 from dsocr.inference.pages import ImageReader, JudgingReader
-from dsocr.workbench.archive import Archive
+from dsocr.workbench.archive import Archive, Pictures
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
-from dsocr.workbench.pictures import Pictures
 from dsocr.workbench.spelling import WordList, counterpart, read_words, variants
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine

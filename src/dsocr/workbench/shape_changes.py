@@ -11,17 +11,23 @@ from zlib import crc32
 from dsocr.document import Outline, Point
 from dsocr.errors import DataError
 from dsocr.outlines import outline_of_baseline
-from dsocr.workbench.outline_editing import (
+from dsocr.workbench.store import CorrectionStore, StaleError
+from dsocr.workbench.stored_lines import (
+    State,
+    StoredLine,
+    StoredPage,
+    StoredRegion,
     area,
     center,
     checked_outline,
     contains,
     cut_outline,
     cut_text,
+    join_lines,
+    line_at,
+    redrawn,
     within,
 )
-from dsocr.workbench.store import CorrectionStore, StaleError
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, line_at, redrawn
 
 FIND_AGAIN = "findAgain"
 """The one edit that takes seconds; it is not carried out here."""

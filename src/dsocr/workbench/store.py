@@ -13,8 +13,16 @@ from typing import Any, Self, TypeVar
 from dsocr.errors import DataError, option
 from dsocr.io.files import rename
 from dsocr.io.work import explain_disk_errors
-from dsocr.workbench.outline_editing import dump_outline, load_outline
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, join_lines, split_line
+from dsocr.workbench.stored_lines import (
+    State,
+    StoredLine,
+    StoredPage,
+    StoredRegion,
+    dump_outline,
+    join_lines,
+    load_outline,
+    split_line,
+)
 
 VERSION = 4
 TABLES = """

@@ -1,13 +1,175 @@
 """The pages, regions and lines of a workbench as they are stored, and what becomes of a line that is cut or joined."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 
-from dsocr.document import Outline
+from dsocr.document import Box, Outline, Point, bounds, bounds_of_boxes
 from dsocr.errors import DataError
-from dsocr.workbench.outline_editing import area, clip_outline, outline_around
+
+_SNAP = 0.15
+"""Share of a text's length within which a cut moves to the nearest space."""
+
+
+def contains(polygon: Sequence[Point], x: float, y: float) -> bool:
+    """Whether a point is inside a polygon, by the number of edges to its right."""
+    edges = zip(polygon, [*polygon[1:], *polygon[:1]], strict=True)
+    crossed = [(x1, y1, x2, y2) for (x1, y1), (x2, y2) in edges if (y1 > y) != (y2 > y)]
+    return sum(x < x1 + (y - y1) * (x2 - x1) / (y2 - y1) for x1, y1, x2, y2 in crossed) % 2 == 1
+
+
+def center(outline: Outline) -> tuple[float, float]:
+    """The middle of an outline's box."""
+    left, top, right, bottom = outline.box
+    return (left + right) / 2, (top + bottom) / 2
+
+
+def area(outline: Outline) -> int:
+    """The pixels of an outline's box."""
+    left, top, right, bottom = outline.box
+    return (right - left) * (bottom - top)
+
+
+def clip_outline(outline: Outline, box: Box) -> Outline:
+    """The part of an outline between the left and the right of a box, with a baseline from one side to the other."""
+    left, _, right, _ = box
+    polygon = clip_polygon(clip_polygon(outline.polygon, lambda point: point[0] - left), lambda point: right - point[0])
+    baseline: tuple[Point, ...] = ()
+    if len(outline.baseline) >= 2:
+        between = [point for point in outline.baseline if left < point[0] < right]
+        ends = [(x, _height_at(outline.baseline, x)) for x in (left, right)]
+        baseline = (ends[0], *between, ends[1])
+    return Outline(box, tuple(polygon) if len(polygon) >= 3 else (), baseline)
+
+
+def clip_polygon(polygon: Sequence[Point], side: Callable[[Point], float]) -> list[Point]:
+    """The part of a polygon where `side`, a linear function, is not negative: Sutherland-Hodgman clipping (1974)."""
+    return _clip(polygon, [*polygon[1:], *polygon[:1]], side)
+
+
+def _clip(points: Sequence[Point], following: Sequence[Point], side: Callable[[Point], float]) -> list[Point]:
+    kept: list[Point] = []
+    for one, other in zip(points, following, strict=False):
+        here, there = side(one), side(other)
+        if here >= 0:
+            kept.append(one)
+        if (here >= 0) != (there >= 0):
+            share = here / (here - there)
+            kept.append((round(one[0] + (other[0] - one[0]) * share), round(one[1] + (other[1] - one[1]) * share)))
+    return kept
+
+
+def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Outline, float]:
+    """Cut an outline along the straight line through two points.
+
+    Returns the left part and the right one, or the upper and the lower if the cut runs along the line of text, and the
+    share of the text's width in the first (1 for the upper part). Raises DataError if one part would be empty.
+    """
+    (x1, y1), (x2, y2) = start, end
+    is_steep = abs(y2 - y1) >= abs(x2 - x1)
+    if (is_steep and y2 < y1) or (not is_steep and x2 > x1):
+        (x1, y1), (x2, y2) = (x2, y2), (x1, y1)
+
+    def side(point: Point) -> float:
+        return (x2 - x1) * (point[1] - y1) - (y2 - y1) * (point[0] - x1)
+
+    parts = []
+    for sign in (1, -1):
+        polygon = clip_polygon(outline.border, lambda point, sign=sign: sign * side(point))  # type: ignore[misc]
+        if len(set(polygon)) < 3:
+            hint = "draw the cut across the line of text"
+            raise DataError("the cut does not divide the line", code="cut-outside-line", hint=hint)
+        parts.append(Outline.of_polygon(tuple(polygon), _cut_baseline(outline.baseline, side, sign)))
+    left, top, right, bottom = outline.box
+    share = 1.0
+    if is_steep:
+        at = x1 if y1 == y2 else x1 + ((top + bottom) / 2 - y1) * (x2 - x1) / (y2 - y1)
+        share = min(max((at - left) / max(1, right - left), 0), 1)
+    return parts[0], parts[1], share
+
+
+def _cut_baseline(baseline: Sequence[Point], side: Callable[[Point], float], sign: int) -> tuple[Point, ...]:
+    kept = _clip(baseline, baseline[1:], lambda point: sign * side(point))
+    if baseline and sign * side(baseline[-1]) >= 0:
+        kept.append(baseline[-1])
+    return tuple(kept) if len(set(kept)) >= 2 else ()
+
+
+def cut_text(text: str, share: float) -> tuple[str, str]:
+    """Cut a text at a share of its length, or at a space nearby."""
+    at = round(share * len(text))
+    spaces = [place for place, letter in enumerate(text) if letter.isspace()]
+    nearest = min(spaces, key=lambda place: abs(place - at), default=at)
+    if 0 < share < 1 and abs(nearest - at) <= _SNAP * len(text):
+        at = nearest
+    return text[:at].rstrip(), text[at:].lstrip()
+
+
+def outline_around(outlines: Sequence[Outline]) -> Outline:
+    """One outline around several; its baseline follows theirs from left to right, each from where the last ended."""
+    points = [point for one in outlines for point in one.border]
+    baseline: list[Point] = []
+    for following in sorted(sorted(one.baseline) for one in outlines if one.baseline):
+        baseline += [point for point in following if not baseline or point[0] > baseline[-1][0]]
+    return Outline(bounds_of_boxes(one.box for one in outlines), _hull(points), tuple(baseline))
+
+
+def within(points: Iterable[tuple[float, float]], width: int, height: int) -> tuple[Point, ...]:
+    """Points as whole pixels of a page of that size."""
+    return tuple((min(max(round(x), 0), width - 1), min(max(round(y), 0), height - 1)) for x, y in points)
+
+
+def checked_outline(
+    polygon: Iterable[tuple[float, float]], baseline: Iterable[tuple[float, float]], width: int, height: int
+) -> Outline:
+    """The outline of points on a page of that size. Raises DataError if the polygon has no area."""
+    corners, line = within(polygon, width, height), within(baseline, width, height)
+    left, top, right, bottom = bounds(corners) if corners else (0, 0, 0, 0)
+    if len(set(corners)) < 3 or min(right - left, bottom - top) < 2:
+        raise DataError("the outline has no area", code="outline-empty", hint="draw at least three corners")
+    return Outline.of_polygon(corners, line if len(set(line)) >= 2 else ())
+
+
+def dump_outline(outline: Outline) -> str:
+    """An outline as JSON."""
+    return json.dumps([outline.box, outline.polygon, outline.baseline])
+
+
+def load_outline(text: str) -> Outline:
+    """The outline that `dump_outline` wrote."""
+    (left, top, right, bottom), *point_lists = json.loads(text)
+    polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
+    return Outline((left, top, right, bottom), polygon, baseline)
+
+
+def _height_at(baseline: Sequence[Point], x: int) -> int:
+    """The y coordinate of a baseline at a column; beyond its ends it is level."""
+    ordered = sorted(baseline)
+    for (x1, y1), (x2, y2) in pairwise(ordered):
+        if x1 <= x <= x2:
+            return y1 if x1 == x2 else round(y1 + (y2 - y1) * (x - x1) / (x2 - x1))
+    return ordered[0][1] if x < ordered[0][0] else ordered[-1][1]
+
+
+def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The convex hull, by Andrew's monotone chain (1979)."""
+    ordered = sorted(set(points))
+
+    def chain(run: Sequence[Point]) -> list[Point]:
+        kept: list[Point] = []
+        for x, y in run:
+            while len(kept) > 1:
+                (x1, y1), (x2, y2) = kept[-2:]
+                if (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1) > 0:  # it turns left
+                    break
+                kept.pop()
+            kept.append((x, y))
+        return kept[:-1]
+
+    return tuple(chain(ordered) + chain(ordered[::-1]))
 
 
 class State(StrEnum):

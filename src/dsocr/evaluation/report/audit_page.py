@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from dsocr.document import Sample
-from dsocr.evaluation.mistake_count import MistakeCount, count_mistakes
-from dsocr.evaluation.mistakes import LABELS, ReadSample, WordDifference, differences_of, judge, kind_of, lines_near
+from dsocr.evaluation.mistakes import (
+    LABELS,
+    MistakeCount,
+    ReadSample,
+    WordDifference,
+    count_mistakes,
+    differences_of,
+    judge,
+    kind_of,
+    lines_near,
+)
 from dsocr.evaluation.report.contents import differences
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
