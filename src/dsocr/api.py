@@ -301,7 +301,7 @@ def transcribe(
     with progress_bar(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
             folder,
-            [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(one) for one in inputs],
+            [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(path) for path in inputs],
             Path(output),
             formats=[format] if isinstance(format, str) else list(format),
             unit=unit,

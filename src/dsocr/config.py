@@ -541,12 +541,12 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
         if isinstance(value, Mapping) and name in sections:
             expanded |= {f"{name}.{key}": inner for key, inner in value.items()}
             continue
-        found = [key for key in (name, f"training.{name}") if key in known][:1]
-        found = found or [key for key in known if key.endswith(f".{name}")]
-        if len(found) > 1:
-            problems.append(f"{name}: is it {' or '.join(found)}?")
+        matches = [key for key in (name, f"training.{name}") if key in known][:1]
+        matches = matches or [key for key in known if key.endswith(f".{name}")]
+        if len(matches) > 1:
+            problems.append(f"{name}: is it {' or '.join(matches)}?")
         else:
-            expanded[found[0] if found else name] = value  # load_config reports all unknown keys together
+            expanded[matches[0] if matches else name] = value  # load_config reports all unknown keys together
     if problems:
         raise ConfigError.listing(problems, where="the configuration", code="config-key-ambiguous")
     return expanded

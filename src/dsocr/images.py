@@ -98,8 +98,17 @@ _TRANSPOSE = {
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _HEADER_ERRORS = (OSError, SyntaxError, ValueError, *_TOO_LARGE)
 _DAMAGE = (
-    *(OSError, EOFError, SyntaxError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError),
-    *(RuntimeError, struct.error, zlib.error),
+    OSError,
+    EOFError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
 )
 """Errors that Pillow's decoders raise on damaged files."""
 
@@ -342,15 +351,15 @@ def shard_files(dataset: Path, split: Split) -> list[Path]:
 
 def packed_images(dataset: Path, split: Split) -> dict[str, PackedImage]:
     """File name in the metadata -> the row that holds the image."""
-    found: dict[str, PackedImage] = {}
+    packed: dict[str, PackedImage] = {}
     for file in shard_files(dataset, split):
         try:
             with pq.ParquetFile(file) as content:
                 paths = _image_field(content.read(columns=["image.path"]), "path")
         except _PARQUET_ERRORS as error:
             raise DataError(f"the Parquet file cannot be read: {error}", code="shard-unreadable", where=file) from error
-        found |= {path: PackedImage(file, row) for row, path in enumerate(paths.to_pylist())}
-    return found
+        packed |= {path: PackedImage(file, row) for row, path in enumerate(paths.to_pylist())}
+    return packed
 
 
 def read_packed(image: PackedImage) -> bytes:
@@ -462,10 +471,10 @@ class LineFile:
 
 def crop_page(page: Page, data: bytes, folder: Path, stem: str) -> CroppedPage | CropFailure:
     """Crop the lines of a page with the file content `data` into files of `folder` that begin with `stem`."""
-    found = crop_lines(page, data)
-    if isinstance(found, CropFailure):
-        return found
-    size, files = found
+    crops = crop_lines(page, data)
+    if isinstance(crops, CropFailure):
+        return crops
+    size, files = crops
     lines: list[CroppedLine | CropFailure] = []
     for number, file in enumerate(files, start=1):
         if isinstance(file, LineFile):

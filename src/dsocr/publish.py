@@ -185,7 +185,7 @@ def _dataset_files(folder: Path, repo: str, license: str | None, about: Mapping[
     record, notes = _record(dataset.card, repo, license, about, [script for script in scripts if script])
     if record is not None:
         files[HTR_UNITED] = yaml.safe_dump(record, sort_keys=False, allow_unicode=True).encode()
-    if terms := {one["rights"] for one in dataset.card.manifests if "rights" in one}:
+    if terms := {manifest["rights"] for manifest in dataset.card.manifests if "rights" in manifest}:
         notes.append(f"the sources' terms: {', '.join(sorted(terms))}")
     files[_README] = _dataset_card(dataset.card, repo, license, about).encode()
     return files, notes
@@ -239,7 +239,7 @@ def _record(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return a record of the schema of HTR-United of 2023-06-27, or a note on what is missing for one."""
     years = _YEARS.fullmatch(about.get("time", ""))
-    languages = [one for one in re.split(r"[\s,]+", about.get("language", "")) if one]
+    languages = [language for language in re.split(r"[\s,]+", about.get("language", "")) if language]
     missing = [
         *([] if languages and all(map(_LANGUAGE.fullmatch, languages)) else ["language=rus"]),
         *([] if years else ["time=1850/1900"]),
@@ -258,7 +258,7 @@ def _record(
         "schema": _SCHEMA,
         "title": about.get("title", repo.rpartition("/")[2]),
         "url": f"https://huggingface.co/datasets/{repo}",
-        **({"authors": [_author(one) for one in author.split(";")]} if author else {}),
+        **({"authors": [_author(name) for name in author.split(";")]} if author else {}),
         "description": about.get("description", "Handwriting with transcriptions."),
         "language": languages,
         "production-software": f"dsocr {__version__}, from {card.source_format}",
@@ -274,7 +274,9 @@ def _record(
         ],
     }
     if card.manifests:
-        record["sources"] = [{"reference": one.get("label", one["id"]), "link": one["id"]} for one in card.manifests]
+        record["sources"] = [
+            {"reference": manifest.get("label", manifest["id"]), "link": manifest["id"]} for manifest in card.manifests
+        ]
     return record, []
 
 
@@ -296,6 +298,6 @@ def _require_no_paths(files: Files, source: Path) -> None:
     for name, content in files.items():
         if Path(name).suffix in _TEXTS:
             text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", "replace")
-            if found := next((one for one in names if one in text), None):
-                message = f"{name} names the folder {found} of this machine"
+            if leak := next((folder for folder in names if folder in text), None):
+                message = f"{name} names the folder {leak} of this machine"
                 raise DataError(message, code="path-published", where=source, hint="remove it from the run or dataset")

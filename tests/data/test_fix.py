@@ -203,7 +203,7 @@ def test_nothing_to_fix_writes_nothing(folder: Path, tmp_path: Path) -> None:
 def test_the_original_is_never_overwritten(out: str, folder: Path, tmp_path: Path) -> None:
     plant(folder)
     before = contents(folder)
-    with pytest.raises(DataError):
+    with raises_code("output-overlaps-source"):
         fix_dataset(Dataset.open(folder), tmp_path / out, overwrite=True)
     assert contents(folder) == before
 

@@ -354,7 +354,7 @@ def audit(
     Dataset.open(dataset)
     printer = Printer(quiet=quiet or json)
     with printer.progress("auditing", "lines") as progress:
-        found = audit_lines(
+        audit = audit_lines(
             dataset,
             output=output,
             folds=folds,
@@ -365,15 +365,15 @@ def audit(
             on_message=printer.complain,
         )
     if json:
-        print_json(printer, found.to_dict(lines))
+        print_json(printer, audit.to_dict(lines))
         return
-    for line in found.lines[:_LISTED]:
+    for line in audit.lines[:_LISTED]:
         printer.message(f"{line.rank:>3}. {line.sample.id}: {line.why}")
         printer.message(f"     given  {line.sample.text}")
         printer.message(f"     read   {line.read}")
-    printer.result(str(found))
-    printer.result(f"page:  {found.folder / PAGE}")
-    printer.message(f"table: {found.folder / TABLE}, all lines: {found.folder / ALL}")
+    printer.result(str(audit))
+    printer.result(f"page:  {audit.folder / PAGE}")
+    printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
 
 
 @command("Data", "dsocr preview data/mine -o preview.html", "dsocr preview mine.yaml --as-model --augmentation strong")

@@ -200,7 +200,7 @@ def compare(
     printer = Printer(quiet=quiet or json)
     if output is not None:
         require_free_comparison(output, overwrite=overwrite)
-    found = compare_paths(
+    comparison = compare_paths(
         predictions,
         base=base,
         dataset=dataset,
@@ -212,10 +212,10 @@ def compare(
         pool_seeds=pool_seeds,
     )
     if json:
-        print_json(printer, found.to_dict())
+        print_json(printer, comparison.to_dict())
     else:
-        printer.result(render_comparison(found))
+        printer.result(render_comparison(comparison))
     if output is not None:
         with printer.progress("drawing", "lines") as progress:
-            write_comparison(found, output, progress)
+            write_comparison(comparison, output, progress)
         printer.message(f"written: {output if output.is_file() else output / PAGE}")

@@ -171,16 +171,16 @@ def _group_messages(items: Iterable[tuple[str, str]]) -> list[str]:
     for where, message in items:
         places.setdefault(message, []).append(where)
     return [
-        f"{found[0]} and {len(found) - 1} more: {message}" if len(found) > 1 else f"{found[0]}: {message}"
-        for message, found in places.items()
+        f"{lines[0]} and {len(lines) - 1} more: {message}" if len(lines) > 1 else f"{lines[0]}: {message}"
+        for message, lines in places.items()
     ]
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise DataError(f"--shard {text!r} is not a share", hint="the second of five is 2/5", code="option-invalid")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 @command(
@@ -333,7 +333,9 @@ def workbench(
             session.training = BackgroundTraining(store, archive, folder, training_config)
             stack.callback(session.training.stop)
             session.learner = Learner(
-                *(store, session.training, session.read_again),
+                store,
+                session.training,
+                session.read_again,
                 load=lambda path: _load_reader(RunFolder(path)),
                 first=None if reads is None else partial(_load_reader, reads),
             )

@@ -227,8 +227,8 @@ class PageFitter:
                 return replace(line, text="")
         if is_blank(line.text):
             return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
-        if found := self.target.forbidden.search(line.text):
-            message = f"the transcription has {found[0]!a}, which {self.target.name} cannot hold"
+        if match := self.target.forbidden.search(line.text):
+            message = f"the transcription has {match[0]!a}, which {self.target.name} cannot hold"
             return Skipped(SkipReason.UNWRITABLE, line.where, message)
         return line
 

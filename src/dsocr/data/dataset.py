@@ -356,12 +356,14 @@ class SplitWriter:
         )
 
 
-def require_free_dataset(output: Path, *sources: Path, overwrite: bool) -> None:
+def require_free_dataset(output: Path, *sources: Path, overwrite: bool, may_be_inside: bool = True) -> None:
     """Raise DataError if writing a dataset to `output` would destroy something else.
 
-    It may be inside a source, where finished datasets are skipped.
+    It may be inside a source of scans, where finished datasets are skipped.
     """
-    require_free_output(output, "dataset", _dataset_files, overwrite=overwrite, sources=sources, may_be_inside=True)
+    require_free_output(
+        output, "dataset", _dataset_files, overwrite=overwrite, sources=sources, may_be_inside=may_be_inside
+    )
 
 
 def _dataset_files(folder: Path) -> list[str] | None:

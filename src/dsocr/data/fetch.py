@@ -70,8 +70,8 @@ _TOLERANCE = 2
 
 def web_address(source: Path) -> str | None:
     """Return the address that a path was made of, which has lost a slash; None for any other path."""
-    found = _ADDRESS.fullmatch(source.as_posix())
-    return f"{found[1]}://{found[2]}" if found else None
+    match = _ADDRESS.fullmatch(source.as_posix())
+    return f"{match[1]}://{match[2]}" if match else None
 
 
 def is_manifest(source: Path) -> bool:
@@ -211,19 +211,19 @@ class _Fetcher:
         """Yield the manifests of a collection in its order, each once, or the one that a manifest is."""
         waiting, seen = [(document, address)], {id_of(document), address}
         while waiting:
-            one, base = waiting.pop(0)
-            if one is not document and not _is_whole(one):
-                target = join(base, id_of(one))
+            item, base = waiting.pop(0)
+            if item is not document and not _is_whole(item):
+                target = join(base, id_of(item))
                 try:
-                    found = self.document(target, partial(_parse_manifest, where=target))
+                    manifest = self.document(target, partial(_parse_manifest, where=target))
                 except DataError as error:
                     self.skip(target, error.message)
                     continue
-                one, base = found, target
-            if not is_collection(one):
-                yield parse_manifest(one, base)
+                item, base = manifest, target
+            if not is_collection(item):
+                yield parse_manifest(item, base)
                 continue
-            members = [member for member in collection_members(one) if id_of(member) not in seen]
+            members = [member for member in collection_members(item) if id_of(member) not in seen]
             if len(seen) + len(members) > _MAX_MANIFESTS:
                 self.skip(base, f"the collection lists more than {_MAX_MANIFESTS} manifests")
                 members = members[: max(_MAX_MANIFESTS - len(seen), 0)]
@@ -232,7 +232,7 @@ class _Fetcher:
 
     def fetch(self, manifests: list[Manifest], progress: ProgressCallback | None) -> list[FetchedManifest]:
         """Fetch the pages of all manifests, as many as the limit allows."""
-        total, done, fetched = sum(len(one.pages) for one in manifests), 0, []
+        total, done, fetched = sum(len(manifest.pages) for manifest in manifests), 0, []
         limit = self.options.pages
         if total > limit:
             message = f"{total - limit} of {total} pages are beyond the limit; pages={total} allows them"
@@ -345,16 +345,16 @@ class _Fetcher:
     def _annotation_pages(self, page: ManifestPage) -> Iterator[dict[str, Any]]:
         waiting, seen = list(page.annotations), set[str]()
         while waiting:
-            one = waiting.pop(0)
-            address = id_of(one)
-            if not isinstance(one, dict) or not (one.get("items") or one.get("resources")):
+            node = waiting.pop(0)
+            address = id_of(node)
+            if not isinstance(node, dict) or not (node.get("items") or node.get("resources")):
                 if not address or address in seen or len(seen) > _MAX_MANIFESTS:
                     continue
                 seen.add(address)
-                one = self.document(address, _parse_json)
-            if isinstance(one, dict):
-                yield one
-                if following := id_of(one.get("next")):
+                node = self.document(address, _parse_json)
+            if isinstance(node, dict):
+                yield node
+                if following := id_of(node.get("next")):
                     waiting.append(join(address, following))
 
 

@@ -125,8 +125,8 @@ class Fix:
         return row if self.same_as is None else {**row, "same_as": self.same_as}
 
     def __str__(self) -> str:
-        gone = "dropped" if self.same_as is None else f"same as {self.same_as}"
-        what = gone if self.after is None else f"{self.before!r} -> {self.after!r}"
+        fate = "dropped" if self.same_as is None else f"same as {self.same_as}"
+        what = fate if self.after is None else f"{self.before!r} -> {self.after!r}"
         return f"{self.id}: {what}"
 
 
@@ -180,7 +180,7 @@ def read_corrections(path: Path) -> dict[str, str]:
     if missing := {"id", "correction"} - columns.keys():
         message = f"has no column {min(missing)!r}, only {', '.join(map(repr, names))}"
         raise DataError(message, code="column-missing", where=path, hint="give the table that dsocr audit wrote")
-    found: dict[str, str] = {}
+    corrections: dict[str, str] = {}
     for number, cells in rows:
         where = f"{path}:{number}"
         if not cells:
@@ -193,13 +193,13 @@ def read_corrections(path: Path) -> dict[str, str]:
             message = f"the correction is {text}: the spreadsheet took the text for a formula"
             hint = "write the text again with an apostrophe in front, such as '- the first item"
             raise DataError(message, code="correction-formula", where=where, hint=hint)
-        if found.setdefault(id_, text) != text:
-            message = f"the line {id_} has two corrections, {found[id_]!r} and {text!r}"
+        if corrections.setdefault(id_, text) != text:
+            message = f"the line {id_} has two corrections, {corrections[id_]!r} and {text!r}"
             raise DataError(message, code="correction-twice", where=where, hint="leave only one of them")
-    if not found:
+    if not corrections:
         hint = "write into the column `correction` what a line should say, or - to drop it"
         raise DataError("has no corrections", code="no-corrections", where=path, hint=hint)
-    return found
+    return corrections
 
 
 def fix_dataset(
@@ -220,7 +220,7 @@ def fix_dataset(
     """
     with text_encoding(encoding):
         corrected = {} if corrections is None else read_corrections(corrections)
-    require_free_dataset(out, dataset.folder, overwrite=overwrite)
+    require_free_dataset(out, dataset.folder, overwrite=overwrite, may_be_inside=False)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     fixes = []
     rows = {row.sample.id: row for row in chain.from_iterable(splits.values())}
@@ -233,7 +233,7 @@ def fix_dataset(
             fixes.append(Fix(id_, "correction", row.text, after))
             row.columns["text"] = row.text if after is None else after
     dropped_ids = {fix.id for fix in fixes if fix.after is None}
-    splits = {split: [row for row in own if row.sample.id not in dropped_ids] for split, own in splits.items()}
+    splits = {split: [row for row in rows if row.sample.id not in dropped_ids] for split, rows in splits.items()}
     for row in chain.from_iterable(splits.values()):
         for change in fix_text(row.text):
             row.columns["text"] = change.after
@@ -336,8 +336,10 @@ def _read_image(row: _StoredRow) -> bytes:
 def _count_crossing(splits: dict[Split, list[_StoredRow]]) -> dict[str, int]:
     candidates, placed = [], []
     for split, rows in splits.items():
-        for one in (replace(row.sample, text=row.text) for row in rows):
-            candidates.append(SplitCandidate(one.id, one.id, one.text, one.writer, one.document, one.page))
+        for sample in (replace(row.sample, text=row.text) for row in rows):
+            candidates.append(
+                SplitCandidate(sample.id, sample.id, sample.text, sample.writer, sample.document, sample.page)
+            )
             placed.append(split)
     return count_crossing(candidates, placed)
 

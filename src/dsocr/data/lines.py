@@ -243,9 +243,9 @@ def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
             if any(_split_columns(part) for part in parts):
                 return [block for part in parts for block in _order_columns(part)]
     for place in range(len(rows) - 1):
-        one, other = rows[place : place + 2]
-        if _extent(other)[1] <= _extent(one)[0] and other.box[1] < (one.box[1] + one.box[3]) / 2:
-            rows[place : place + 2] = [other, one]
+        line, other = rows[place : place + 2]
+        if _extent(other)[1] <= _extent(line)[0] and other.box[1] < (line.box[1] + line.box[3]) / 2:
+            rows[place : place + 2] = [other, line]
     return [rows]
 
 

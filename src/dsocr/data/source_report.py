@@ -74,10 +74,10 @@ class SourceReport:
                 f"{len(places)} lines have no outline or one off their baseline, so the baseline is used: {examples}"
             )
 
-    def missing_images(self, found: int) -> str:
+    def missing_images(self, total: int) -> str:
         """How many images were not found where `found` others were, as a sentence; empty if none."""
         missing = sum(item.reason is SkipReason.NO_IMAGE for item in self.skipped)
-        return f"{missing} of {missing + found} images not found" if missing else ""
+        return f"{missing} of {missing + total} images not found" if missing else ""
 
     def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
         """Record that the writer, page or document of an image is unknown."""

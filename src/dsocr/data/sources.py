@@ -48,10 +48,10 @@ class OpenedSource:
 
     def describe(self, page: Page) -> Page:
         """Return the page with what its manifest says about it as columns."""
-        found = self.index and self.index.find(relative(page.image, self.path))
-        if not found:
+        entry = self.index and self.index.find(relative(page.image, self.path))
+        if not entry:
             return page
-        manifest, canvas = found[0].manifest, found[1].page
+        manifest, canvas = entry[0].manifest, entry[1].page
         row = {"canvas": canvas.id, "label": plain(canvas.label), "manifest": plain(manifest.label) or manifest.id}
         return replace(page, columns={**page.columns, **row, "rights": manifest.rights or manifest.attribution})
 
@@ -235,8 +235,8 @@ class NamePatterns:
 
 def match_name(pattern: str, name: str) -> str | None:
     """The first group, or else the whole match, of a pattern in an image's name."""
-    found = re.search(pattern, name if "/" in pattern else name.rpartition("/")[2])
-    return (found[1] if found.re.groups else found[0]) or None if found else None
+    match = re.search(pattern, name if "/" in pattern else name.rpartition("/")[2])
+    return (match[1] if match.re.groups else match[0]) or None if match else None
 
 
 _USUAL_PATTERNS = (r"^(\D*\d+)", r"^([^_-]+)[_-]", r"^(.+)[_-][^_-]*$", r"([^/]+)/[^/]*$")
@@ -251,13 +251,13 @@ def suggest_patterns(names: Iterable[str]) -> list[tuple[str, Counter[str]]]:
     """
     names = list(names)
     repeat = len({name.rpartition("/")[2] for name in names}) < len(names)
-    found: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
+    patterns: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
     for pattern in (pattern for pattern in _USUAL_PATTERNS if "/" in pattern or not repeat):
         matched = [match_name(pattern, name) for name in names]
         groups = Counter(group for group in matched if group)
         if groups.total() == len(names) and 1 < len(groups) < len(names):
-            found.setdefault(tuple(map(str, matched)), (pattern, groups))
-    return sorted(found.values(), key=lambda item: -len(item[1]))
+            patterns.setdefault(tuple(map(str, matched)), (pattern, groups))
+    return sorted(patterns.values(), key=lambda item: -len(item[1]))
 
 
 _OVERHANG = 0.1

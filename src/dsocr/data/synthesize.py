@@ -76,18 +76,18 @@ def synthesize(
     """
     fractions = parse_fractions(split)
     require_free_dataset(out, fonts, text, overwrite=overwrite)
-    found = find_fonts(fonts)
+    folder = find_fonts(fonts)
     lines, skipped = choose_lines(text, count, seed)
-    faces = found.faces("".join(lines))
+    faces = folder.faces("".join(lines))
     missing = {face.name: lacks for face in faces if (lacks := _missing_letters(face, lines))}
-    if strict and (found.broken or missing):
-        raise DataError(_describe_problems(found, missing), where=fonts, code="fonts-incomplete")
+    if strict and (folder.broken or missing):
+        raise DataError(_describe_problems(folder, missing), where=fonts, code="fonts-incomplete")
     if strict and skipped:
         message = f"skipped: {', '.join(f'{number} {what}' for what, number in skipped.items())}"
         raise DataError(message, where=text, code="text-skipped")
     useful = [face for face in faces if missing.get(face.name, (0, ""))[0] < len(lines)]
     if not useful:
-        hint = _describe_problems(found, missing)
+        hint = _describe_problems(folder, missing)
         raise DataError("no font can draw a line of the text", where=fonts, hint=hint, code="fonts-unusable")
     assigned, undrawn = _assign_fonts(useful, lines, fractions, count, seed)
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,7 +96,7 @@ def synthesize(
         # The table gives the splits; if all lines are in one split, the fractions say the same.
         prepared = prepare(source, out, format="table", split=split, strict=strict, overwrite=overwrite)
     unused = [face.name for face in faces if face not in useful]
-    return SynthesisReport(prepared, missing, unused, undrawn, found.broken, skipped)
+    return SynthesisReport(prepared, missing, unused, undrawn, folder.broken, skipped)
 
 
 def draw_line(text: str, face: Face, height: int, augmentation: Augmentation, rng: np.random.Generator) -> Image.Image:
@@ -174,8 +174,8 @@ def _missing_letters(face: Face, lines: Sequence[str]) -> tuple[int, str] | None
     return (sum(not letters.isdisjoint(line) for line in lines), "".join(sorted(letters))) if letters else None
 
 
-def _describe_problems(found: FontFolder, missing: Mapping[str, tuple[int, str]]) -> str:
-    problems = [f"{name}: {reason}" for name, reason in found.broken.items()]
+def _describe_problems(folder: FontFolder, missing: Mapping[str, tuple[int, str]]) -> str:
+    problems = [f"{name}: {reason}" for name, reason in folder.broken.items()]
     problems += [f"{name} lacks {shorten_letters(letters)}" for name, (_, letters) in missing.items()]
     more = [f"and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
     return "; ".join([*problems[:_MAX_LISTED], *more])
@@ -203,23 +203,23 @@ def _assign_fonts(
     for split, own_texts in parts.items():
         own_faces = [face for face in faces if split_of[face.family] == split]
         able = {text: [face for face in own_faces if face.can_draw(text)] for text in own_texts}
-        undrawn.extend(text for text, found in able.items() if not found)
-        drawable = [(text, found) for text, found in able.items() if found]
+        undrawn.extend(text for text, drawers in able.items() if not drawers)
+        drawable = [(text, drawers) for text, drawers in able.items() if drawers]
         if not drawable:
             message = f"no font of the {split} split can draw any of its {len(own_texts)} lines of text"
             hint = f"add text, or fonts that have its letters, {_FEWER_SPLITS}"
             raise DataError(message, code="fonts-unusable", hint=hint)
         for turn in range(max(1, round(count * fractions[split]))):
             round_, place = divmod(turn, len(drawable))
-            text, found = drawable[place]
+            text, drawers = drawable[place]
             # One face after another, and another one each time a text is repeated.
-            assigned.append((text, found[(round_ + place) % len(found)], split))
+            assigned.append((text, drawers[(round_ + place) % len(drawers)], split))
     return assigned, undrawn
 
 
 def _require_enough(faces: Sequence[Face], texts: Sequence[str], parts: Mapping[Split, Sequence[str]]) -> None:
     """Raise an error if a split would have no text or no font family of its own."""
-    if empty := [split for split, own in parts.items() if not own]:
+    if empty := [split for split, members in parts.items() if not members]:
         message = f"text has too few different lines ({len(texts)}) for a {' and a '.join(empty)} split of its own"
         raise DataError(message, code="text-too-short", hint=f"add text, {_FEWER_SPLITS}")
     families = sorted({face.family for face in faces})

@@ -191,8 +191,8 @@ def split_of_folder(folder: PurePath) -> Split | None:
 
 def split_of_name(stem: str) -> Split | None:
     """The split named in a file stem such as `train-00000-of-00002`; None if there are two different ones."""
-    found = {split for word in re.split(r"[\W\d_]+", stem) if (split := parse_split(word))}
-    return found.pop() if len(found) == 1 else None
+    splits = {split for word in re.split(r"[\W\d_]+", stem) if (split := parse_split(word))}
+    return splits.pop() if len(splits) == 1 else None
 
 
 def current_time() -> datetime:

@@ -83,12 +83,12 @@ def fetch_hub_files(
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
-        found = snapshot_download(
+        fetched = snapshot_download(
             name, revision=revision, repo_type=kind, allow_patterns=list(patterns), local_files_only=offline
         )
     except (HTTPError, OSError, ValueError) as error:
         raise NotFetchedError(_explain(error)) from error
-    folder = Path(str(found))
+    folder = Path(str(fetched))
     return folder, folder.name
 
 
@@ -136,10 +136,10 @@ class HubDataset:
     @classmethod
     def parse(cls, source: PurePath) -> "HubDataset | None":
         """Parse `hf:owner/name`, `hf:owner/name/folder` or `hf:owner/name@revision`; None for anything else."""
-        found = _DATASET.fullmatch(source.as_posix())
-        if not found or not is_hub_id(found["id"]):
+        match = _DATASET.fullmatch(source.as_posix())
+        if not match or not is_hub_id(match["id"]):
             return None
-        return cls(found["id"], (found["folder"] or "").strip("/"), found["revision"])
+        return cls(match["id"], (match["folder"] or "").strip("/"), match["revision"])
 
     @property
     def path(self) -> str:

@@ -80,7 +80,7 @@ class FetchOptions:
                 kind = None
             number = values.get(name)
             if kind is None or (isinstance(number, int | float) and not 0 <= number < 1e9):
-                hint = f"the settings are: {', '.join(f'{one}={_shown(kinds[one]())}' for one in kinds)}"
+                hint = f"the settings are: {', '.join(f'{kind}={_shown(kinds[kind]())}' for kind in kinds)}"
                 raise ConfigError(
                     f"{option('fetch', ...)} has no setting {setting!r}", code="option-invalid", hint=hint
                 )
@@ -136,10 +136,10 @@ class WebClient:
 
     def _follow(self, url: str, limit: int, accept: str) -> Answer:
         for _ in range(_REDIRECTS + 1):
-            found = self._ask(url, limit, accept)
-            if isinstance(found, Answer):
-                return found
-            url = urljoin(url, found)
+            answer = self._ask(url, limit, accept)
+            if isinstance(answer, Answer):
+                return answer
+            url = urljoin(url, answer)
         raise WebError(f"more than {_REDIRECTS} redirects")
 
     def _ask(self, url: str, limit: int, accept: str) -> Answer | str:
@@ -198,8 +198,8 @@ class _Connection(http.client.HTTPConnection):
         self._used: socket.socket | None = None
 
     def connect(self) -> None:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        resolved = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(address[0]) for *_, address in resolved))
         if not self._allows_private and (inside := [address for address in addresses if not _is_public(address)]):
             message = f"{self.host} is at {inside[0]}, inside a network; private=yes allows that"
             raise WebError(message)
@@ -234,14 +234,14 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def _is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        embedded = found.ipv4_mapped or found.sixtofour
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address):
+        embedded = parsed.ipv4_mapped or parsed.sixtofour
         if embedded is not None and not _is_public(str(embedded)):
             return False
-        if found in ipaddress.ip_network("64:ff9b::/96"):
-            return _is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-    return found.is_global and not found.is_multicast
+        if parsed in ipaddress.ip_network("64:ff9b::/96"):
+            return _is_public(str(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)))
+    return parsed.is_global and not parsed.is_multicast
 
 
 def _refusal(response: http.client.HTTPResponse) -> WebError:

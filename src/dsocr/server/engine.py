@@ -181,8 +181,8 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - reported to the client
                 self._fail(job, error)
         if opened and not self._predict(opened):
-            for one in opened:  # outside the `except` block, so what the failed batch held in memory is free
-                self._predict([one])
+            for pair in opened:  # outside the `except` block, so what the failed batch held in memory is free
+                self._predict([pair])
 
     def _predict(self, opened: Sequence[tuple[Job, Image.Image]]) -> bool:
         """Read the images and set their results; False if several images failed together and have no result yet."""
