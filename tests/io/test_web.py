@@ -126,11 +126,31 @@ def test_slow_answers_end_at_the_deadline(archive: Archive, path: str, monkeypat
     assert time.monotonic() - began < 3
 
 
+@pytest.mark.parametrize("path", ["/slow-head", "/slow-body"])
+def test_a_server_that_drips_is_not_waited_for(archive: Archive, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.io.web._SILENCE", 0.3)
+    archive.bad[path] = dripping
+    began = time.monotonic()
+    with pytest.raises(WebError):
+        get(archive.url + path, FetchOptions(private=True, delay=0, timeout=60))
+    assert time.monotonic() - began < 15, "five attempts of a third of a second"
+
+
+def test_all_answers_together_have_a_deadline(archive: Archive) -> None:
+    client = WebClient(FetchOptions(private=True, delay=0, hours=0.3 / 3600))
+    archive.add("/x", b"x")
+    client.get(archive.url + "/x", limit=10)
+    time.sleep(0.4)
+    with pytest.raises(WebError, match="hours"):
+        client.get(archive.url + "/x", limit=10)
+    assert archive.asked == ["/x"]
+
+
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[Any]:
     """Make every name resolve to these addresses, one set after the other; returns the connections."""
     connected: list[Any] = []
 
-    def fail(address: Any, timeout: float) -> None:
+    def fail(address: Any, timeout: float, **options: Any) -> None:
         connected.append(address)
         raise ConnectionRefusedError
 

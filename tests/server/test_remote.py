@@ -1,15 +1,11 @@
 """Transcribing by a server: the same texts as by the run itself, and patience with one that is busy."""
 
-import io
 import json
 import socket
 import socketserver
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ from PIL import Image
 
 from dsocr.inference.engines import RemoteEngine, RemoteReader
 from dsocr.inference.transcribe import transcribe
+from dsocr.io.web import WebError
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.routes import create_app
@@ -70,12 +67,6 @@ def completion(text: str, reason: str = "stop") -> bytes:
     return json.dumps(answer).encode()
 
 
-class Response(io.BytesIO):
-    """A whole answer: `length` bytes are missing."""
-
-    length = 0
-
-
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Has the server give these answers, one after the other; gives what it was asked and how long was waited."""
@@ -84,27 +75,27 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         seen: list[Any] = []
         left = iter(answers)
 
-        def answer(request: urllib.request.Request, timeout: float) -> Response:
-            assert isinstance(request.data, bytes)
-            seen.append(json.loads(request.data) | {"headers": dict(request.header_items())})
+        def answer(url: str, body: bytes, headers: dict[str, str], *, timeout: float, limit: int) -> bytes:
+            seen.append(json.loads(body) | {"headers": headers})
             said = next(left)
             if isinstance(said, Exception):
                 raise said
             assert isinstance(said, bytes)
-            return Response(said)
+            return said
 
-        monkeypatch.setattr(urllib.request, "urlopen", answer)
+        monkeypatch.setattr("dsocr.inference.engines.post", answer)
         monkeypatch.setattr(time, "sleep", seen.append)
         return seen
 
     return prepare
 
 
-def refusal(status: int, after: str | None = None) -> urllib.error.HTTPError:
-    headers = Message()
-    if after is not None:
-        headers["Retry-After"] = after
-    return urllib.error.HTTPError("http://x", status, "busy", headers, io.BytesIO(b"{}"))
+def away() -> WebError:
+    return WebError("away", is_transient=True)
+
+
+def refusal(status: int, after: float | None = None) -> WebError:
+    return WebError("busy", status, is_transient=True, wait=after)
 
 
 def read_one() -> Any:
@@ -114,18 +105,18 @@ def read_one() -> Any:
 
 
 def test_a_busy_server_is_asked_again_when_it_says(answering: Callable[..., list[Any]]) -> None:
-    seen = answering(refusal(429, "7"), refusal(503), urllib.error.URLError("away"), completion("text"))
+    seen = answering(refusal(429, 7.0), refusal(503), away(), completion("text"))
     assert read_one().text == "text"
-    assert [one for one in seen if isinstance(one, float)] == [7.0, 1.0, 2.0]
+    assert [seconds for seconds in seen if isinstance(seconds, float)] == [7.0, 1.0, 2.0]
 
 
 def test_a_server_that_restarts_is_waited_for_and_a_wrong_address_is_not(answering: Callable[..., list[Any]]) -> None:
-    away = [urllib.error.URLError("away")] * 5
+    unreachable = [away()] * 5
     reader = RemoteReader(RemoteEngine("http://localhost/v1/", "mine", concurrency=1), SETTINGS)
     image = Image.new("L", (40, 10))
-    answering(completion("one"), *away, completion("two"))
+    answering(completion("one"), *unreachable, completion("two"))
     assert [prediction.text for prediction in reader.read([("a", image), ("b", image)])] == ["one", "two"]
-    asked = answering(*away, completion("late"))
+    asked = answering(*unreachable, completion("late"))
     with raises_code("engine-unreachable"):
         read_one()
     assert sum(seconds for seconds in asked if isinstance(seconds, float)) < 10

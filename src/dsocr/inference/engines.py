@@ -9,7 +9,6 @@ between its processes as pickles in memory; no pickled file is written or read.
 """
 
 import base64
-import http.client
 import io
 import json
 import logging
@@ -17,8 +16,6 @@ import math
 import os
 import platform
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +40,7 @@ from dsocr.inference.confidence import (
 )
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
+from dsocr.io.web import WebError, post
 from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.models.family import IMAGE
 from dsocr.models.generation import Generation, batches
@@ -57,8 +55,6 @@ _MAX_PAUSE = 60.0
 """Seconds between two tries, whatever the server asks for."""
 _TIMEOUT = 300.0
 """Seconds for one answer."""
-_TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Status codes after which the same request may succeed."""
 _MAX_ANSWER_BYTES = 16 * 2**20
 
 ENGINE_TOKEN = "DSOCR_ENGINE_TOKEN"  # noqa: S105 - the name of a variable
@@ -168,31 +164,26 @@ class RemoteReader:
             pause = 0.25 * 2**number
             try:
                 return self._post_once(body)
-            except urllib.error.HTTPError as error:
-                self._has_answered = True
-                with error:
-                    message = f"Server answered {error.code}: {_reason(error)}"
+            except WebError as error:
+                if error.status:
+                    self._has_answered = True
+                    message = f"Server answered {error.status}: {_reason(error)}"
                     failure = RunError(message, code="engine-refused", where=self._url)
-                    if error.code not in _TEMPORARY:
+                    if not error.is_transient:
                         raise failure from None
-                    asked = error.headers.get("Retry-After", "")
-                    pause = float(asked) if asked.isascii() and asked.isdigit() else pause
-            except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-                message = f"Cannot reach the server: {getattr(error, 'reason', error)}"
-                hint = "check that the server is running and that the address ends in /v1"
-                failure = RunError(message, code="engine-unreachable", where=self._url, hint=hint)
-                if number >= _MAX_UNREACHABLE_TRIES and not self._has_answered:
-                    break
+                    pause = pause if error.wait is None else error.wait
+                else:
+                    hint = "check that the server is running and that the address ends in /v1"
+                    message = f"Cannot reach the server: {error}"
+                    failure = RunError(message, code="engine-unreachable", where=self._url, hint=hint)
+                    if number >= _MAX_UNREACHABLE_TRIES and not self._has_answered:
+                        break
             if number < _MAX_TRIES:
                 time.sleep(min(_MAX_PAUSE, pause))
         raise failure
 
     def _post_once(self, body: bytes) -> dict[str, Any]:
-        request = urllib.request.Request(self._url, body, self._headers)  # noqa: S310 - http or https, see above
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
-            content = response.read(_MAX_ANSWER_BYTES)
-            if response.length and len(content) < _MAX_ANSWER_BYTES:
-                raise http.client.IncompleteRead(content, response.length)
+        content = post(self._url, body, self._headers, timeout=_TIMEOUT, limit=_MAX_ANSWER_BYTES)
         self._has_answered = True
         try:
             answer = json.loads(content)
@@ -219,12 +210,12 @@ def _scored(text: str, choice: Mapping[str, Any]) -> ScoredText:
     return ScoredText(text, tuple(scores) if complete else ())
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(error: WebError) -> str:
     """Return the message of an OpenAI-style error, else the name of the status."""
     try:
-        return str(json.loads(error.read(65536))["error"]["message"])[:500]
-    except (ValueError, LookupError, TypeError, OSError):
-        return str(error.reason)
+        return str(json.loads(error.content)["error"]["message"])[:500]
+    except (ValueError, LookupError, TypeError):
+        return str(error)
 
 
 _MAX_ATTEMPTS = 3
