@@ -260,7 +260,6 @@ def transcribe(
     shard: tuple[int, int] = (1, 1),
     review: StrPath | None = None,
     engine: "RemoteEngine | Cluster | None" = None,
-    workers: int | None = None,
     second: "StrPath | Sequence[StrPath]" = (),
     strict: bool = False,
     overwrite: bool = False,
@@ -281,7 +280,6 @@ def transcribe(
         shard: (2, 5) transcribes the second of five shares of the pages.
         review: Also write all lines to this file, least certain first.
         engine: A server or a cluster that runs the model.
-        workers: Processes that open pages; chosen if None.
         second: Other readers: runs, bases, or predictions of other tools; `NAME=PLACE` names one. What they read
             differently is marked, and checked first.
         strict: Stop at the first input that cannot be read, instead of counting it.
@@ -311,7 +309,6 @@ def transcribe(
             shard=shard,
             review=None if review is None else Path(review),
             engine=engine,
-            workers=workers,
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local,

@@ -16,13 +16,12 @@ from PIL import Image
 
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.inputs import InputPage, PagePreparer, choose_segmenter, find_pages
-from dsocr.inference.pages import group_pages, prefetch
+from dsocr.inference.inputs import choose_segmenter, find_pages
+from dsocr.inference.pages import group_pages
 from dsocr.inference.transcribe import transcribe
-from dsocr.io import processes, work
-from dsocr.io.processes import Workers, worker_processes
+from dsocr.io import work
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, find_bars, rows_of
+from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
 from tests.raising import raises_code
 
 PAGES = 13
@@ -187,65 +186,15 @@ def test_a_fully_read_job_is_written_without_loading_the_model(
     assert transcribe(run, [tmp_path / "in"], tmp_path / "out.txt").resumed == PAGES
 
 
-def test_one_group_is_begun_ahead_and_no_more_than_that() -> None:
-    made: list[int] = []
-    coming = prefetch([[1], [2], [3], [4]], Workers(1), made.append)
-    next(coming)
-    assert made == [1, 2]
-    next(coming)
-    assert made == [1, 2, 3]
-
-
-def test_a_large_page_is_opened_while_nothing_else_is_open_or_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_page_is_opened_while_no_other_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
         draw_page(tmp_path / "in" / f"p{number}.png")
     with Image.open(tmp_path / "in" / "p3.png") as page:
         page.resize((page.width + 1, page.height)).save(tmp_path / "in" / "p3.png")
         monkeypatch.setattr("dsocr.inference.inputs._LARGE", page.width * page.height)
-    events: list[str] = []
     with find_pages([tmp_path / "in"], tmp_path / "unpacked", shows="page") as found:
-        groups = list(group_pages(found.pages))
-        opening = partial(note_opening, events)
-        for group in prefetch(groups, Workers(1), opening, lambda page: page.is_large):
-            events += [f"read {name}" for name in group]
-    assert events == [
-        *("open p0", "open p1", "open p2", "read p0", "read p1", "read p2"),
-        *("open p3", "read p3"),
-        *("open p4", "open p5", "read p4", "read p5"),
-    ]
-
-
-def note_opening(events: list[str], page: InputPage) -> str:
-    events.append(f"open {page.name}")
-    return page.name
-
-
-def test_an_error_is_raised_when_its_turn_comes() -> None:
-    coming = prefetch([[1], [0], [1]], Workers(1), lambda number: 1 // number)
-    assert next(coming) == [1]
-    with pytest.raises(ZeroDivisionError):
-        next(coming)
-
-
-# Two processes are started, which takes a second or two.
-def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        draw_page(tmp_path / "in" / f"p{number}.png", lines=number + 1)
-    (tmp_path / "in" / "p3.png").write_bytes(b"broken")
-    opening = PagePreparer("line", find_bars)
-    monkeypatch.setattr(processes, "START_AFTER", 0.0)
-    with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
-        groups = [found.pages[:2], found.pages[2:]]
-
-        def by(count: int) -> Iterator[object]:
-            with worker_processes(count) as crew:
-                yield from prefetch(groups, crew, opening.try_prepare)
-
-        here, elsewhere = list(by(1)), list(by(2))
-    assert here == elsewhere
-    assert [len(group) for group in here] == [2, 2]  # type: ignore[arg-type]
+        groups = [[page.name for page in group] for group in group_pages(found.pages)]
+    assert groups == [["p0"], ["p1", "p2"], ["p3"], ["p4", "p5"]]
 
 
 def test_a_kraken_can_be_sent_to_another_process(tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ ERRORS = [
     ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
     ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
     ("transcribe run scans -o new.txt --engine other", "engine-address", None),
-    ("transcribe run scans -o new --engine ray --workers 2", "option-invalid", None),
     ("transcribe run scans -o new --shard 3/2", "option-invalid", None),
     ("transcribe run empty -o new.txt", "input-empty", "empty"),
     ("transcribe run there .txt -o new.txt", "input-missing", "there"),

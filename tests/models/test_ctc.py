@@ -342,7 +342,7 @@ def test_words_have_their_boxes_on_the_page(
     (tmp_path / "in").mkdir()
     Image.new("L", (600, 800), 230).save(tmp_path / "in" / "scan.png")
     (tmp_path / "in" / "scan.xml").write_text(PAGE.format(points=points), encoding="utf-8")
-    dsocr.transcribe(run.path, tmp_path / "in", tmp_path / "out", format="page", workers=1)
+    dsocr.transcribe(run.path, tmp_path / "in", tmp_path / "out", format="page")
     (file,) = (tmp_path / "out").rglob("*.xml")
     words = re.findall(r'<Word id="l_w(\d)"><Coords points="(\d+),\d+ (\d+),', file.read_text(encoding="utf-8"))
     assert [(int(begin), int(end) + 1) for _, begin, end in words] == expected

@@ -77,9 +77,6 @@ def transcribe(
     shard: Annotated[str, typer.Option(help="Transcribe one share of the pages, as 2/5: the second of five.")] = "1/1",
     second: Second = None,
     review: Annotated[Path | None, typer.Option(help="Also write all lines to this file, least certain first.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that open pages; four, or one per core if fewer, if not given.")
-    ] = None,
     fetch: Fetch = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
@@ -88,10 +85,6 @@ def transcribe(
 ) -> None:
     """Transcribe scans. Resumes a transcription that was interrupted."""
     share = _parse_shard(shard)
-    if engine == "ray" and workers is not None:
-        raise ConfigError(
-            "--workers counts processes on this machine", hint="with --engine ray, give --actors", code="option-invalid"
-        )
     from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
@@ -115,7 +108,6 @@ def transcribe(
             review=review,
             progress=progress,
             engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
-            workers=workers,
             second=second or (),
         )
     if json:

@@ -258,7 +258,7 @@ class Actor:
         version: str = __version__,
     ) -> None:
         self._groups = groups
-        self._read = partial(read_locally, preparer=preparer, open_reader=cache(open_reader), strict=strict, workers=1)
+        self._read = partial(read_locally, preparer=preparer, open_reader=cache(open_reader), strict=strict)
         self._start, self._finish, self._folder, self._version = start, finish, folder, version
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:

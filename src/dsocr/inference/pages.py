@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from PIL import Image
 from pydantic import TypeAdapter
@@ -19,7 +18,7 @@ from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, with_others
-from dsocr.io.processes import Workers, available_cores, return_free_memory, worker_processes
+from dsocr.io.processes import return_free_memory
 from dsocr.io.work import Journal
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
@@ -80,47 +79,6 @@ def read_pages(
 def _key(page: InputPage) -> str:
     """Return the key of a page in the journal, which changes with its file."""
     return json.dumps([page.id, page.stamp])
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-def prefetch(
-    groups: Iterable[Sequence[T]],
-    workers: Workers,
-    make: Callable[[T], R],
-    is_large: Callable[[T], bool] = lambda item: False,
-) -> Iterator[list[R]]:
-    """Yield `make` of the items of each group; the next group is computed by `workers` while one is used.
-
-    A group with a large item is computed when those before it have been used, with their memory given back, and is used
-    before the next is begun. Exceptions of `make` are raised when the turn of its group comes.
-    """
-    pending: list[Future[R]] = []
-    for group in groups:
-        is_alone = any(map(is_large, group))
-        if is_alone and pending:
-            yield _take_results(pending, workers)
-        if is_alone:
-            return_free_memory()
-        begun = [workers.submit(make, item) for item in group]
-        if pending:
-            yield _take_results(pending, workers)
-        pending = begun
-        if is_alone:
-            results = _take_results(pending, workers)
-            return_free_memory()
-            yield results
-    if pending:
-        yield _take_results(pending, workers)
-
-
-def _take_results(futures: list[Future[R]], workers: Workers) -> list[R]:
-    """Return the results and drop the futures, which would keep them in memory."""
-    results = [workers.result(future) for future in futures]
-    futures.clear()
-    return results
 
 
 _LINES_TOGETHER = 64
@@ -201,28 +159,37 @@ def read_locally(
     open_reader: Callable[[], ImageReader],
     *,
     strict: bool,
-    workers: int | None = None,
     seconds: Sequence[SecondReader] = (),
 ) -> Generator[Rows]:
     """Yield the results of each group of pages, in order.
 
-    `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
-    this process only, None for as many as are useful. `seconds` read the same lines. A page that cannot be read is
-    reported with the reason; with `strict` it is an error.
+    `open_reader` is called when there is something to read. `seconds` read the same lines. A page that cannot be read
+    is reported with the reason; with `strict` it is an error.
     """
     opened_reader = cache(open_reader)
-    useful = min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
-    with worker_processes(workers or useful) as crew:
-        for group in prefetch(wanted, crew, preparer.try_prepare, lambda page: page.is_large):
-            if strict:
-                _require_readable(group)
-            placed = [(one.source, crop) for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]
-            images = partial(_open_crops, [crop for _, crop in placed])
-            read = list(opened_reader().read(images())) if placed else []
-            if seconds and placed:
-                read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
-            predictions = iter(read)
-            yield [(_key(page), _row(prepared, predictions, preparer)) for page, prepared in group]
+    for group in wanted:
+        prepared = _prepare(group, preparer)
+        if strict:
+            _require_readable(prepared)
+        results = [result for _, result in prepared if isinstance(result, PreparedPage)]
+        placed = [(result.source, crop) for result in results for crop in result.crops]
+        images = partial(_open_crops, [crop for _, crop in placed])
+        read = list(opened_reader().read(images())) if placed else []
+        if seconds and placed:
+            read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
+        predictions = iter(read)
+        yield [(_key(page), _row(result, predictions, preparer)) for page, result in prepared]
+
+
+def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[InputPage, PreparedPage | str]]:
+    """Open the pages of a group; what is free is given back before and after a large one."""
+    is_large = any(page.is_large for page in group)
+    if is_large:
+        return_free_memory()
+    prepared = [preparer.try_prepare(page) for page in group]
+    if is_large:
+        return_free_memory()
+    return prepared
 
 
 def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:

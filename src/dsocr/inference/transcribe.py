@@ -207,7 +207,6 @@ def transcribe(
     progress: Callable[[int, int], None] | None = None,
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
-    workers: int | None = None,
     second: Sequence[str] = (),
     fetch: FetchOptions | None = None,
 ) -> TranscribeReport:
@@ -218,7 +217,7 @@ def transcribe(
     files are kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
     `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `second` are
+    replaces the run's own network. `second` are
     other readers as `SecondReader.open` takes them; where they differ is kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
@@ -265,7 +264,7 @@ def transcribe(
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
             read = partial(
-                engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers, seconds=seconds),
+                engine.read if isinstance(engine, Cluster) else partial(read_locally, seconds=seconds),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
                 open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
