@@ -1,8 +1,7 @@
-"""Pretrain the embedded base `small` on real and rendered handwriting.
+"""Pretrain the embedded base `small` on real and drawn handwriting.
 
     python tools/pretrain_small.py lines DATASET... --cache CACHE          # crops of `dsocr prepare`, at height 48
-    python tools/pretrain_small.py render --fonts FONTS --words ru=russian --cache CACHE --count 12000
-    python tools/pretrain_small.py render --latin --name rendered-latin --fonts FONTS --words fr=french --cache CACHE
+    python tools/draw_hands.py lines ...                                   # drawn lines; see there
     python tools/pretrain_small.py train --base PPOCR --cache CACHE --work WORK --out OUT --test DATASET/test
 
 PPOCR is what `dsocr.models.ctc_network.convert_onnx` writes. The cache has two files for each source: all lines as
@@ -12,8 +11,9 @@ lowest CER on validation lines, which are whole documents that training never se
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
 `blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
 from them with `--base`. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
-letters of the real training lines and of Russian literature (prose/ of github.com/d0rj/RusLit, in the public domain:
-Chekhov, Dostoevsky, Gogol, Pushkin, Tolstoy, Turgenev), and chooses the weight of that model on the validation lines.
+letters of the real training lines, of lines as Russian archives have them, and of Russian literature (prose/ of
+github.com/d0rj/RusLit, in the public domain: Chekhov, Dostoevsky, Gogol, Pushkin, Tolstoy, Turgenev), and chooses the
+weight of that model on the validation lines.
 """
 
 import argparse
@@ -38,8 +38,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.render import Face
-from dsocr.data.synthesize import draw_line
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.models.ctc_network import (
     collate_lines,
@@ -53,9 +51,9 @@ from dsocr.models.ctc_network import (
 )
 from dsocr.models.language_model import LanguageModel, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
-from fontsource import load_face
+from hands.archive_texts import archive_lines
 from small_alphabet import CHARACTERS
-from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, literature_lines, load_words
+from small_texts import count_words, literature_lines
 
 CLASSES = {character: place for place, character in enumerate(CHARACTERS, start=1)}
 
@@ -83,21 +81,23 @@ HELD_OUT_DOCUMENTS = (
 """Documents of the real sources that only validate, as parts of the paths of their transcriptions."""
 
 SHARES = {
-    "rendered-latin": 0.15,
-    "rendered": 0.27,
+    "drawn-tracks": 0.85,
+    "drawn-joined": 0.40,
+    "drawn-fonts": 0.55,
+    "drawn-latin": 0.20,
     "lectaurep": 0.16,
     "timeuscorpus": 0.15,
     "CREMMA-MSS-19": 0.13,
-    "TestamentDePoilus": 0.13,
+    "CREMMA-AN-TestamentDePoilus": 0.13,
     "CREMMA-MSS-18": 0.08,
-    "Jane_Stanford": 0.08,
+    "HN2021-Memorials": 0.08,
     "CREMMA-MSS-20": 0.05,
     "Tables_decennales": 0.05,
-    "mariages-et-divorces": 0.05,
 }
 """Relative shares of the drawn lines by the start of a source's name; sources of one name divide its share.
 
-Hands after 1800 weigh more than their number of lines, because most archives that come to this software are of them.
+Two lines in three are drawn, nearly all of them Russian. Real hands after 1800 weigh more than their number of lines,
+because most archives that come to this software are of them.
 """
 
 OTHER_SHARE = 0.04
@@ -175,81 +175,6 @@ def dataset_lines(folder: Path) -> Iterator[tuple[str, NDArray[np.uint8], bool]]
         validates = any(part in (sample.source or "") for part in HELD_OUT_DOCUMENTS)
         with Image.open(sample.image) as image:
             yield sample.text, grey_line(image), validates
-
-
-CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
-CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]
-ITALIC = ["playfair-display", "lora", "cormorant", "alegreya", "pt-serif", "philosopher"]
-PRINT = ["arimo", "tinos", "noto-serif", "roboto", "open-sans", "pt-sans", "pt-serif"]
-LATIN_HANDS = ["playwrite-fr-moderne", "playwrite-fr-trad", "playwrite-de-grund", "playwrite-us-trad", "playwrite-pl"]
-LATIN_HANDS += ["playwrite-it-moderna", "playwrite-es", "dancing-script", "homemade-apple", "la-belle-aurore", "zeyada"]
-LATIN_HANDS += ["cedarville-cursive", "reenie-beanie", "sacramento", "nothing-you-could-do", "over-the-rainbow"]
-LATIN_HANDS += ["mrs-saint-delafield", "mr-dafoe", "herr-von-muellerhoff", "dawning-of-a-new-day", "meddon", "allura"]
-LATIN_HANDS += ["league-script", "kristi", "indie-flower", "kalam", "patrick-hand", "caveat-brush", "rouge-script"]
-HELD_OUT_FONTS = ["bad-script", "caveat", "marck-script", "neucha", "shantell-sans", "pangolin", "yomogi"]
-"""Fonts for tests: the four hands of `examples/handwriting` and three more. Pretraining never sees them."""
-
-
-def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list[Face]:
-    """The faces of @fontsource packages at weight 400."""
-    return [load_face(fonts / name, slope=slope, capitals_only=name == "amatic-sc") for name in names]
-
-
-def rendered_lines(
-    makers: LineMaker, groups: Sequence[tuple[float, list[Face]]], count: int, seed: int, *, validates: bool
-) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
-    """Random lines in random faces of groups with shares, on random paper, some between two other lines."""
-    shares = np.array([share for share, _ in groups])
-    for number in range(count):
-        rng = np.random.default_rng((seed, number))
-        _, text = makers.line(rng, int(rng.triangular(6, 30, 58)))
-        faces = groups[int(rng.choice(len(groups), p=shares / shares.sum()))][1]
-        face = faces[int(rng.integers(len(faces)))]
-        text = text.upper() if face.capitals_only else text
-        text = " ".join("".join(letter for letter in text if face.can_draw(letter)).split()) or "1"
-        augmentation = rng.choice(["light", "medium", "strong"], p=[0.3, 0.4, 0.3])
-        line = grey_line(draw_line(text, face, 64, str(augmentation), rng))
-        if rng.random() < 0.4:
-            between = "".join(letter for letter in makers.line(rng, 60)[1] if face.can_draw(letter))
-            other = grey_line(draw_line(between or "1", face, 64, "none", rng))
-            line = add_neighbour(line, other, rng)
-        yield text, line, validates
-
-
-def add_neighbour(line: NDArray[np.uint8], other: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Draw the descenders of a line above or the ascenders of a line below at the edge of a line."""
-    shown = int(rng.integers(3, 13))
-    other = np.tile(other, (1, -(-line.shape[1] // other.shape[1])))[:, : line.shape[1]]
-    darker = other.astype(np.float32) / max(1.0, float(np.median(other)))
-    shade = np.ones(line.shape, dtype=np.float32)
-    if rng.random() < 0.5:
-        shade[:shown] = darker[HEIGHT - shown - 4 : HEIGHT - 4]
-    else:
-        shade[-shown:] = darker[4 : 4 + shown]
-    return np.clip(line * np.minimum(1.0, shade), 0, 255).astype(np.uint8)
-
-
-def render(options: argparse.Namespace) -> None:
-    """Cache lines in the fonts of pretraining, or with `--unseen` of fonts and words held out from it."""
-    words = {}
-    for pair in options.words:
-        language, files = pair.split("=", 1)
-        frequencies, _, listed = files.partition(",")
-        words[language] = load_words(
-            Path(frequencies) if frequencies else None, Path(listed) if listed else None, unseen=options.unseen
-        )
-    if options.unseen:
-        weights = {language: WEIGHTS[language] for language in CYRILLIC_LANGUAGES}
-        groups = [(1.0, load_faces(options.fonts, HELD_OUT_FONTS))]
-    elif options.latin:
-        weights = LATIN_WEIGHTS
-        groups = [(1.0, load_faces(options.fonts, LATIN_HANDS))]
-    else:
-        weights = WEIGHTS
-        groups = [(0.68, load_faces(options.fonts, CURSIVE)), (0.17, load_faces(options.fonts, ITALIC, "italic"))]
-        groups.append((0.15, load_faces(options.fonts, PRINT)))
-    lines = rendered_lines(LineMaker(words, weights), groups, options.count, options.seed, validates=options.unseen)
-    write_source(options.cache, options.name, lines)
 
 
 def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -439,13 +364,16 @@ def write_language_model(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
     network = start_network(options.base).eval()
     sources = open_cache(options.cache)
-    real = [source for source in sources if not source.name.startswith("rendered")]
-    texts = [text for source in real for text, held in zip(source.texts, source.validates, strict=True) if not held]
-    written = sum(map(len, texts))
-    texts += literature_lines(options.literature, options.characters)
-    model = LanguageModel.fit(texts)
+    real = [source for source in sources if not source.name.startswith(("drawn", "unseen"))]
+    transcribed = [
+        text for source in real for text, held in zip(source.texts, source.validates, strict=True) if not held
+    ]
+    literature = list(literature_lines(options.literature, options.characters))
+    archives = list(archive_lines(count_words(literature), options.archives))
+    model = LanguageModel.fit([*transcribed, *literature, *archives])
     model.prune(options.least)
-    print(f"{written} characters of transcriptions, {sum(map(len, texts)) - written} of literature", flush=True)
+    lengths = [sum(map(len, texts)) for texts in (transcribed, literature, archives)]
+    print("characters of transcriptions, literature and archives:", *lengths, flush=True)
     by_source = []
     for source in sources:
         if lines := validation_lines(source, options.most):
@@ -597,17 +525,6 @@ def main() -> None:
     lines = commands.add_parser("lines", help="cache the lines of datasets")
     lines.add_argument("datasets", type=Path, nargs="+")
     lines.add_argument("--cache", type=Path, required=True)
-    rendering = commands.add_parser("render", help="cache lines drawn in fonts")
-    rendering.add_argument("--fonts", type=Path, required=True, help="folder of unpacked packages @fontsource/<name>")
-    rendering.add_argument(
-        "--words", action="append", required=True, metavar="LANGUAGE=FREQUENCIES,LIST", help="either file may be empty"
-    )
-    rendering.add_argument("--cache", type=Path, required=True)
-    rendering.add_argument("--name", default="rendered")
-    rendering.add_argument("--count", type=int, default=12_000)
-    rendering.add_argument("--seed", type=int, default=1)
-    rendering.add_argument("--latin", action="store_true", help="Latin languages, in fonts that have no Cyrillic")
-    rendering.add_argument("--unseen", action="store_true", help="only fonts and words held out, for validation")
     training = commands.add_parser("train", help="train or resume")
     training.add_argument("--base", type=Path, required=True, help="checkpoint folder to start from")
     training.add_argument("--cache", type=Path, required=True)
@@ -631,6 +548,7 @@ def main() -> None:
     counting.add_argument("--cache", type=Path, required=True)
     counting.add_argument("--literature", type=Path, required=True, help="folder of Russian text files")
     counting.add_argument("--characters", type=int, default=1_500_000, help="of the literature")
+    counting.add_argument("--archives", type=int, default=700_000, help="characters of lines as archives have them")
     counting.add_argument("--least", type=int, default=2, help="how often a longer n-gram must be found to be kept")
     counting.add_argument("--most", type=int, default=60, help="validation lines of a source to read")
     counting.add_argument("--weights", type=float, nargs="+", default=[0.15, 0.3, 0.45, 0.6])
@@ -645,8 +563,6 @@ def main() -> None:
     if options.command == "lines":
         for folder in options.datasets:
             write_source(options.cache, folder.name, dataset_lines(folder))
-    elif options.command == "render":
-        render(options)
     elif options.command == "blend":
         blend(options)
     elif options.command == "check":

@@ -5,9 +5,11 @@ and rare forms occur; between them stand names, dates, sums and abbreviations as
 """
 
 import gzip
+import re
 import textwrap
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,6 @@ WEIGHTS = {"ru": 0.42, "old_ru": 0.14, "uk": 0.12, "bg": 0.07, "sr": 0.07, "be":
 WEIGHTS |= {"en": 0.03, "pl": 0.01, "es": 0.01, "it": 0.01}
 
 LATIN_WEIGHTS = {"fr": 0.4, "en": 0.2, "de": 0.2, "es": 0.07, "it": 0.06, "pl": 0.07}
-
-CYRILLIC_LANGUAGES = ("ru", "old_ru", "uk", "bg", "sr", "be")
 
 
 def _listed(words: str) -> list[str]:
@@ -90,6 +90,12 @@ def load_words(frequencies: Path | None, listed: Path | None, *, unseen: bool = 
         lines = listed.read_text(encoding="utf-8", errors="ignore").split("\n")
         every = sorted({word for line in lines if usable(word := line.split("/")[0].strip())})
     return Words(frequent, np.cumsum(shares), every)
+
+
+def count_words(texts: Iterable[str]) -> Words:
+    """The words of Russian texts with their frequencies."""
+    counted = Counter(word for text in texts for word in re.findall("[а-яё]+(?:-[а-яё]+)*", text.lower()))
+    return Words(list(counted), np.cumsum(list(counted.values()), dtype=np.float64), [])
 
 
 def literature_lines(folder: Path, characters: int, seed: int = 1) -> Iterator[str]:

@@ -1,0 +1,233 @@
+"""Draw handwriting for the pretraining of `small`, on the paper and with the ink of real lines.
+
+    python tools/draw_hands.py sheets DATASET... --out SHEETS                 # empty paper of real lines, once
+    python tools/draw_hands.py sheets DATASET... --held-out --out UNSEEN      # of documents that only validate
+    python tools/draw_hands.py lines tracks --sheets SHEETS --words WORDS --cache CACHE --count 10000
+    python tools/draw_hands.py lines joined --russkopis FOLDER ...            # Russkopis as TTF, made by fontforge
+    python tools/draw_hands.py lines fonts --fonts FONTS ...                  # npm packages @fontsource/<name>
+    python tools/draw_hands.py lines latin --fonts FONTS ...                  # Latin hands, same paper and ink
+    python tools/draw_hands.py lines tracks --unseen --sheets UNSEEN ...      # validation: other words and writers
+    python tools/draw_hands.py picture CACHE/drawn-tracks --out sheet.png     # fifty lines to look at
+
+A cache is that of `pretrain_small.py`. WORDS is a folder with the tables of the package wordfreq. Each line has its own
+writer; line and seed determine it. DATASET folders are those of `dsocr prepare --split 1/0/0 --store files` on the
+repositories that the card of `small` names.
+"""
+
+import argparse
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsocr.data.render import Face
+from hands.archive_texts import ArchiveTexts, modern
+from hands.cursive import can_write, random_writer, write
+from hands.hand_fonts import (
+    BEST_HANDS,
+    CURSIVE,
+    HELD_OUT_FONTS,
+    ITALIC,
+    LATIN_HANDS,
+    LEAN,
+    PRINT,
+    load_faces,
+    load_file,
+    write_in_font,
+)
+from hands.paper import Sheets, finish_line, write_sheets
+from hands.pens import Written, deform, draw_strokes, random_style
+from pretrain_small import HELD_OUT_DOCUMENTS, grey_line, open_cache, write_source
+from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, load_words
+
+WORDS = {
+    "ru": ("large_ru", "ru_RU"),
+    "uk": ("large_uk", "uk_UA"),
+    "bg": ("small_bg", "bg_BG"),
+    "be": ("", "be_BY"),
+    "sr": ("", "sr_RS"),
+    **{language: (f"large_{language}", "") for language in ("fr", "de", "en", "pl", "es", "it")},
+}
+"""The tables of frequencies and the word lists of each language."""
+
+SOURCES = ("tracks", "joined", "fonts", "latin")
+
+UNSEEN_SEED = 1_000_003
+"""Added to the seed of validation lines, whose writers are never those of training."""
+
+WITH_NEIGHBOUR = 0.35
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every process needs to draw the lines of a source."""
+
+    source: str
+    sheets: Path
+    words: Path
+    lists: Path
+    fonts: Path | None
+    russkopis: Path | None
+    seed: int
+    unseen: bool
+
+
+class Hands:
+    """Writes the lines of a source."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.sheets = Sheets(settings.sheets)
+        words = {
+            language: load_words(
+                settings.words / f"{table}.msgpack.gz" if table else None,
+                settings.lists / f"{listed}.dic" if listed else None,
+                unseen=settings.unseen,
+            )
+            for language, (table, listed) in WORDS.items()
+        }
+        self.archives = ArchiveTexts(words["ru"])
+        self.languages = LineMaker(words, WEIGHTS)
+        self.latin = LineMaker(words, LATIN_WEIGHTS)
+        self.groups = self._load_groups()
+
+    def _load_groups(self) -> list[tuple[float, list[Face]]]:
+        """The faces of the source in groups, each with the share of its lines."""
+        source, fonts, russkopis = self.settings.source, self.settings.fonts, self.settings.russkopis
+        if source == "joined":
+            assert russkopis, "joined needs --russkopis"
+            files = [(0.65, "Russkopis-Normalny"), (0.35, "Russkopis-Zhirny")]
+            return [(share, [load_file("russkopis", russkopis / f"{name}.ttf")]) for share, name in files]
+        if source == "tracks":
+            return []
+        assert fonts, f"{source} needs --fonts"
+        if source == "latin":
+            return [(1.0, load_faces(fonts, LATIN_HANDS))]
+        if self.settings.unseen:
+            return [(1.0, load_faces(fonts, HELD_OUT_FONTS))]
+        groups = [(0.45, load_faces(fonts, BEST_HANDS)), (0.40, load_faces(fonts, CURSIVE))]
+        return [*groups, (0.08, load_faces(fonts, ITALIC, "italic")), (0.07, load_faces(fonts, PRINT))]
+
+    def text(self, rng: np.random.Generator) -> str:
+        """A random text for the source."""
+        if self.settings.source == "latin":
+            return self.latin.line(rng, int(rng.triangular(3, 25, 58)))[1]
+        if self.settings.source == "fonts" and rng.random() < 0.45:
+            return self.languages.line(rng, int(rng.triangular(3, 25, 58)))[1]
+        return self.archives.line(rng)
+
+    def write(self, rng: np.random.Generator) -> tuple[str, Written]:
+        """Write a line by a writer of its own: its text and the ink."""
+        text, style = self.text(rng), random_style(rng)
+        if self.settings.source == "tracks":
+            while not can_write(text):
+                text = self.text(rng)
+            strokes = write(text, random_writer(rng), style.space)
+            return text, draw_strokes(deform(strokes, style, rng), style, rng)
+        shares = [share for share, _ in self.groups]
+        faces = self.groups[int(rng.choice(len(shares), p=shares))][1]
+        face = faces[int(rng.integers(len(faces)))]
+        style = replace(style, slant=style.slant - LEAN.get(face.family or face.name.rsplit("-", 1)[0], 0))
+        if self.settings.source == "joined":
+            style = replace(style, width=style.width * float(rng.uniform(0.6, 1.05)))
+        text = text.upper() if face.capitals_only else text
+        text = text if face.can_draw(text) else modern(text)
+        text = " ".join("".join(letter for letter in text if face.can_draw(letter)).split()) or "1"
+        return text, write_in_font(text, face, style, rng, middle=0.55)
+
+    def line(self, number: int) -> tuple[str, Image.Image]:
+        """The text and the image of a line, which its number and the seed determine."""
+        rng = np.random.default_rng((self.settings.seed + UNSEEN_SEED * self.settings.unseen, number))
+        text, written = self.write(rng)
+        other = self.write(rng)[1] if rng.random() < WITH_NEIGHBOUR else None
+        return text, finish_line(written, other, self.sheets, rng)
+
+
+_hands: Hands | None = None
+
+
+def _start(settings: Settings) -> None:
+    global _hands
+    _hands = Hands(settings)
+
+
+def _draw(number: int) -> tuple[str, NDArray[np.uint8]]:
+    assert _hands is not None
+    text, image = _hands.line(number)
+    return text, grey_line(image)
+
+
+def draw_lines(
+    settings: Settings, first: int, count: int, processes: int
+) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
+    """Yield text, pixels and whether they validate, of every line."""
+    numbers = range(first, first + count)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _start, (settings,)) as pool:
+        for text, pixels in pool.imap(_draw, numbers, chunksize=16):
+            yield text, pixels, settings.unseen
+
+
+def picture(source: Path, out: Path, count: int, seed: int) -> None:
+    """Write random lines of a source under each other, to be looked at."""
+    (found,) = (each for each in open_cache(source.parent) if each.name == source.name)
+    places = np.random.default_rng(seed).choice(len(found.texts), min(count, len(found.texts)), replace=False)
+    height, width = 52, 820
+    sheet = Image.new("L", (2 * width, height * (-(-len(places) // 2))), 255)
+    for number, place in enumerate(places.tolist()):
+        line = Image.fromarray(np.asarray(found.line(place)))
+        line = line.resize((round(line.width / 1.4), 48)).crop((0, 0, min(width - 8, round(line.width / 1.4)), 48))
+        sheet.paste(line, (number % 2 * width, number // 2 * height))
+    sheet.save(out, quality=70)
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    cleaning = commands.add_parser("sheets", help="take the strokes away from real lines")
+    cleaning.add_argument("datasets", type=Path, nargs="+")
+    cleaning.add_argument("--out", type=Path, required=True)
+    cleaning.add_argument("--most", type=int, default=300, help="lines of a dataset")
+    cleaning.add_argument("--held-out", action="store_true", help="of the documents that only validate")
+    drawing = commands.add_parser("lines", help="draw lines")
+    drawing.add_argument("source", choices=SOURCES)
+    drawing.add_argument("--sheets", type=Path, required=True)
+    drawing.add_argument("--words", type=Path, required=True, help="tables of the package wordfreq")
+    drawing.add_argument("--lists", type=Path, default=Path("/usr/share/hunspell"), help="word lists of Hunspell")
+    drawing.add_argument("--fonts", type=Path)
+    drawing.add_argument("--russkopis", type=Path)
+    drawing.add_argument("--cache", type=Path, required=True)
+    drawing.add_argument("--name", help="of the source in the cache; drawn-SOURCE if not given")
+    drawing.add_argument("--first", type=int, default=0, help="number of the first line, to draw more than before")
+    drawing.add_argument("--count", type=int, default=10_000)
+    drawing.add_argument("--seed", type=int, default=1)
+    drawing.add_argument("--unseen", action="store_true", help="for validation")
+    drawing.add_argument("--processes", type=int, default=1)
+    looking = commands.add_parser("picture", help="show lines of a source of a cache")
+    looking.add_argument("source", type=Path)
+    looking.add_argument("--out", type=Path, required=True)
+    looking.add_argument("--count", type=int, default=50)
+    looking.add_argument("--seed", type=int, default=3)
+    options = parser.parse_args()
+    if options.command == "sheets":
+
+        def keep(source: str) -> bool:
+            return any(part in source for part in HELD_OUT_DOCUMENTS) is options.held_out
+
+        print(write_sheets(options.datasets, options.out, options.most, keep), "sheets")
+    elif options.command == "picture":
+        picture(options.source, options.out, options.count, options.seed)
+    else:
+        names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "seed", "unseen")
+        settings = Settings(**{name: getattr(options, name) for name in names})
+        name = options.name or f"{'unseen' if options.unseen else 'drawn'}-{options.source}"
+        write_source(options.cache, name, draw_lines(settings, options.first, options.count, options.processes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Shapes of letters from fonts, joined or not: their outlines, or their middle lines drawn with another pen."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from dsocr.data.render import Face, load_font
+from fontsource import load_face
+from hands.pens import Style, Written, middle_line, warp
+
+CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
+CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]
+ITALIC = ["playfair-display", "lora", "cormorant", "alegreya", "pt-serif", "philosopher"]
+PRINT = ["arimo", "tinos", "noto-serif", "roboto", "open-sans", "pt-sans", "pt-serif"]
+LATIN_HANDS = ["playwrite-fr-moderne", "playwrite-fr-trad", "playwrite-de-grund", "playwrite-us-trad", "playwrite-pl"]
+LATIN_HANDS += ["playwrite-it-moderna", "playwrite-es", "dancing-script", "homemade-apple", "la-belle-aurore", "zeyada"]
+LATIN_HANDS += ["cedarville-cursive", "reenie-beanie", "sacramento", "nothing-you-could-do", "over-the-rainbow"]
+LATIN_HANDS += ["mrs-saint-delafield", "mr-dafoe", "herr-von-muellerhoff", "dawning-of-a-new-day", "meddon", "allura"]
+LATIN_HANDS += ["league-script", "kristi", "indie-flower", "kalam", "patrick-hand", "caveat-brush", "rouge-script"]
+HELD_OUT_FONTS = ["neucha", "shantell-sans", "pangolin", "yomogi"]
+"""Fonts for tests. Pretraining never sees them."""
+
+BEST_HANDS = ["marck-script", "bad-script", "caveat", "great-vibes", "comforter", "comforter-brush", "pacifico"]
+"""The fonts most like handwriting, which are drawn more often."""
+
+SIZE = 40
+"""The x-height in pixels at which fonts are drawn before they are deformed."""
+
+LEAN = {
+    "marck-script": 0.2,
+    "great-vibes": 0.2,
+    "comforter": 0.2,
+    "comforter-brush": 0.2,
+    "lobster": 0.2,
+    "russkopis": 0.28,
+}
+"""How much a font leans by itself, which a writer's slant includes."""
+
+
+def load_file(name: str, file: Path) -> Face:
+    """A face of one font file with all its characters."""
+    from fontTools.ttLib import TTFont  # in the extra `tools`
+
+    return Face(name, (file,), (frozenset(map(chr, TTFont(file, lazy=True).getBestCmap())),), family=name)
+
+
+def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list[Face]:
+    """The faces of @fontsource packages at weight 400."""
+    return [load_face(fonts / name, slope=slope, capitals_only=name == "amatic-sc") for name in names]
+
+
+def draw_text(text: str, face: Face) -> Written:
+    """Draw a text in a face, x-height `SIZE`."""
+    probe = "х" if face.can_draw("х") else "x"
+    height = -load_font(next(face.runs(probe))[0], 200).getbbox(probe, anchor="ls")[1]
+    size = max(8, round(200 * SIZE / max(20, height)))
+    parts = [(file, run) for word in text.split() for file, run in (*face.runs(word), (face.files[0], " "))][:-1]
+    runs = [(load_font(file, size), run) for file, run in parts]
+    length = sum(font.getlength(run) for font, run in runs)
+    margin, baseline = 2 * SIZE, round(3.6 * SIZE)
+    image = Image.new("L", (int(length) + 2 * margin, 6 * SIZE), 0)
+    drawing, x = ImageDraw.Draw(image), float(margin)
+    for font, run in runs:
+        drawing.text((x, baseline), run, fill=255, font=font, anchor="ls")
+        x += font.getlength(run)
+    ink = np.asarray(image, dtype=np.float32) / 255
+    columns = np.flatnonzero(ink.max(0) > 0.2)
+    if not len(columns):
+        raise ValueError(f"{face.name} draws nothing for {text!r}")
+    return Written(ink[:, max(0, columns[0] - 4) : columns[-1] + 5], baseline, SIZE)
+
+
+def write_in_font(text: str, face: Face, style: Style, rng: np.random.Generator, *, middle: float) -> Written:
+    """Write a text in a face as a writer of a style would; `middle` is how often middle lines are drawn with a pen."""
+    written = draw_text(text, face)
+    if rng.random() < middle:
+        written = Written(middle_line(written.ink, rng), written.baseline, written.x_height)
+    return warp(written, style, rng)
