@@ -72,6 +72,8 @@ _DECODED_BYTES = 5.5
 # Sizes are checked here, before anything is decoded.
 Image.MAX_IMAGE_PIXELS = MAX_PAGE_PIXELS
 
+_FREE_PIECES, _MIN_PIECE = 20_000, 64
+"""Pieces that a file may be read in, and bytes for each further one; blocks of a GIF file have 255, read in two."""
 _STRIP = 64
 """Rows converted at a time where Pillow's own conversion needs more memory than its result."""
 _MAX_TILE = 40_000_000
@@ -132,20 +134,37 @@ def is_image(head: bytes) -> bool:
     return head.startswith(_SIGNATURES) or (head[:4], head[8:12]) == (b"RIFF", b"WEBP")
 
 
-def open_header(source: "Path | io.BytesIO") -> Image.Image:
+class _Pieces(io.BytesIO):
+    """The bytes of a file, of which no more pieces can be read than files of any real program consist of.
+
+    Pillow reads chunks, segments and frames one by one, and files with millions of empty ones take seconds.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = _FREE_PIECES + len(data) // _MIN_PIECE
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("it consists of too many pieces")
+        return super().read(size)
+
+
+def open_header(source: Path | bytes) -> Image.Image:
     """Open an image file of a supported format, recognised by its content, without decoding it.
 
     Raises `PIL.UnidentifiedImageError` for anything else.
     """
     try:
-        return Image.open(source, formats=FORMATS)
+        return Image.open(_Pieces(source) if isinstance(source, bytes) else source, formats=FORMATS)
     except UnidentifiedImageError:
         if not _READS_HEIC:
             raise
         import pillow_heif
 
         pillow_heif.register_heif_opener(thumbnails=False)
-        return Image.open(source, formats=("HEIF",))
+        return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=("HEIF",))
 
 
 def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -157,7 +176,7 @@ def upright_size(source: Path | PackedImage | bytes) -> tuple[int, int]:
     """Width and height of the image that `open_image` returns, read from the file's header."""
     data = read_bytes(source) if isinstance(source, PackedImage) else source
     try:
-        with open_header(io.BytesIO(data) if isinstance(data, bytes) else data) as file:
+        with open_header(data) as file:
             # Pillow opens a TIFF file with the size that it has upright.
             is_sideways = file.format != "TIFF" and _read_exif(file).get(_ORIENTATION) in _SIDEWAYS
             return (file.height, file.width) if is_sideways else file.size
@@ -206,7 +225,7 @@ def decode_image(
     if not data:
         raise DataError("the image file is empty", code="image-empty", where=name)
     try:
-        with open_header(io.BytesIO(data)) as file:
+        with open_header(data) as file:
             if frame is not None:
                 file.seek(frame)
             _check_size(file, name, max_pixels)

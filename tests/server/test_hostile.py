@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from typing import Any
+from zlib import compress
 
 import psutil
 import pytest
+from PIL import Image
 
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
+from tests.data.hostile_files import chunk, gif_file, stored, tiff_entries, tiff_file
 from tests.server.fakes import FakeModels, data_uri, listening, png
 
 _MIB = 2**20
@@ -174,3 +177,88 @@ def test_a_hostile_chat_is_rejected_at_once(server: HostedServer, body: Body) ->
     assert code
     assert max(sizes) - sizes[0] < 300e6
     assert server.processor_seconds() - before < 1.0
+
+
+def blank(mode: str, kind: str, size: tuple[int, int] = (6600, 6000), **settings: Any) -> bytes:
+    """An image of 39 megapixels that is a small file."""
+    return stored(Image.new(mode, size), kind, **settings)
+
+
+def animated_webp(count: int, side: int) -> bytes:
+    frames = [Image.new("L", (side, side), number % 200) for number in range(count)]
+    return stored(frames[0], "WEBP", save_all=True, append_images=frames[1:])
+
+
+def png_with(*chunks: bytes, at_end: bool = False) -> bytes:
+    """A small PNG file with further chunks behind its header, or before its end."""
+    whole, place = png(), -12 if at_end else 33
+    return whole[:place] + b"".join(chunks) + whole[place:]
+
+
+def sideways() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return exif
+
+
+LARGE_IMAGES: list[tuple[str, Body]] = [
+    ("WebP", lambda: blank("RGB", "WEBP")),
+    ("WebP with transparency", lambda: blank("RGBA", "WEBP", lossless=True, quality=0, method=0)),
+    ("WebP lying on its side", lambda: blank("RGB", "WEBP", exif=sideways())),
+    ("WebP of large frames", lambda: animated_webp(4, 3000)),
+    ("PNG with transparency", lambda: blank("RGBA", "PNG")),
+    ("PNG of 16 bits", lambda: blank("I;16", "PNG")),
+    ("PNG with a palette", lambda: blank("P", "PNG")),
+    ("PNG lying on its side", lambda: blank("RGB", "PNG", exif=sideways())),
+    ("PNG as wide as allowed", lambda: blank("RGB", "PNG", (88_000, 450))),
+    ("progressive JPEG", lambda: blank("RGB", "JPEG", progressive=True)),
+    ("JPEG of four inks", lambda: blank("CMYK", "JPEG")),
+    ("JPEG 2000", lambda: blank("RGB", "JPEG2000")),
+    ("TIFF of floating point", lambda: blank("F", "TIFF", compression="tiff_deflate")),
+    ("GIF", lambda: blank("P", "GIF")),
+    ("BMP", lambda: blank("1", "BMP")),
+]
+SMALL_IMAGES: list[tuple[str, Body]] = [
+    ("a TIFF of tiny frames", lambda: tiff_file(12_000, tiff_entries(8, 8, 64), bytes(64))),
+    ("a GIF of tiny frames", lambda: gif_file(2, 2, 12_000)),
+    ("a WebP of tiny frames", lambda: animated_webp(3000, 16)),
+    ("a PNG of tiny chunks", lambda: png_with(*[chunk(b"teSt", b"")] * 1_200_000)),
+    ("a PNG of tiny chunks behind the pixels", lambda: png_with(*[chunk(b"teSt", b"")] * 1_200_000, at_end=True)),
+    ("a PNG of empty pixels", lambda: png_with(*[chunk(b"IDAT", b"")] * 1_200_000, at_end=True)),
+    ("a PNG of packed texts", lambda: png_with(*[chunk(b"zTXt", b"k\0\0" + compress(bytes(1_000_000)))] * 60)),
+    ("a PNG of a packed profile", lambda: png_with(chunk(b"iCCP", b"k\0\0" + compress(bytes(900_000_000), 1)))),
+    ("a JPEG of stuffed bytes", lambda: b"\xff\xd8" + b"\xff\x00" * 8_000_000),
+    ("a JPEG of empty segments", lambda: b"\xff\xd8" + b"\xff\xfe\x00\x02" * 4_000_000),
+    ("a GIF of comments", lambda: blank("P", "GIF", (2, 2))[:-1] + b"!\xfe\x01x\x00" * 3_000_000 + b";"),
+    ("zeros", lambda: bytes(16 * _MIB)),
+    ("an SVG of entities", lambda: b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">]><svg>' + b"&a;" * 5_000_000 + b"</svg>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(body, id=name, marks=() if name == "a TIFF of tiny frames" else pytest.mark.slow)
+        for name, body in SMALL_IMAGES
+    ],
+)
+def test_a_file_of_many_pieces_takes_no_time(server: HostedServer, body: Body) -> None:
+    content = body()
+    assert len(content) <= 16 * _MIB
+    before = server.processor_seconds()
+    with server.watched() as sizes:
+        status, code = server.post(_IMAGE, content)
+        assert server.is_healthy()
+    assert status in {200, 413, 422}, code
+    assert max(sizes) - sizes[0] < 300e6
+    assert server.processor_seconds() - before < 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in LARGE_IMAGES])
+def test_a_large_image_in_a_small_file_takes_less_than_a_gigabyte(server: HostedServer, body: Body) -> None:
+    content = body()
+    with server.watched() as sizes:
+        status, code = server.post(_IMAGE, content)
+    assert status in {200, 413, 422}, code
+    assert max(sizes) - sizes[0] < 1e9

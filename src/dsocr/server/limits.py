@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import binascii
-import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -186,7 +185,7 @@ def decode_data_uri(url: str, limits: ServerLimits) -> bytes:
 def check_image(data: bytes, limits: ServerLimits) -> int:
     """The number of pixels by the file's header. Raises RequestError if it is no image, too large or too narrow."""
     try:
-        with open_header(io.BytesIO(data)) as file:
+        with open_header(data) as file:
             width, height = file.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many_pixels(limits) from None
