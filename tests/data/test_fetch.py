@@ -1,6 +1,7 @@
 """IIIF as a source: every quirk of manifests, what is fetched of it, and how it resumes."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -239,6 +240,51 @@ def test_the_quirks_of_version_2(archive: Archive) -> None:
     ]
 
 
+def test_a_collection_without_end_is_asked_a_bounded_number_of_times(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.data.fetch._MAX_COLLECTIONS", 5)
+
+    def nested(number: int) -> Callable[[BaseHTTPRequestHandler], None]:
+        archive.bad[f"/c{number + 1}"] = lambda handler: nested(number + 1)(handler)
+        item = {"id": f"{archive.url}/c{number + 1}", "type": "Collection"}
+        content = {"@context": V3, "id": f"{archive.url}/c{number}", "type": "Collection", "items": [item]}
+        return lambda handler: send(handler, json.dumps(content).encode(), "Content-Type", "application/json")
+
+    archive.bad["/c0"] = nested(0)
+    with raises_code("nothing-fetched", "/c0"):
+        fetch(f"{archive.url}/c0")
+    assert len(archive.asked) == 6
+
+
+def test_no_more_manifests_are_asked_for_than_pages_are_allowed(archive: Archive) -> None:
+    items = []
+    for number in range(5):
+        url = archive.add(f"/m{number}", manifest3(canvas3(1, image(archive, f"scan{number}", version=3))))
+        items.append({"id": url, "type": "Manifest"})
+    collection = archive.add("/c", {"@context": V3, "id": "{url}/c", "type": "Collection", "items": items})
+    seen: list[tuple[int, int]] = []
+    _, index = fetch_source(
+        Path(collection), Path("unused"), replace(LOCAL, pages=2), lambda done, total: seen.append((done, total))
+    )
+    assert [path for path in archive.asked if path.startswith("/m")] == ["/m0", "/m1"]
+    assert [len(manifest.pages) for manifest in index.manifests] == [1, 1]
+    assert "3 of its entries" in index.skipped[0][2]
+    assert seen == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)], "there is progress while manifests are read"
+
+
+def test_a_manifest_whose_images_all_fail_says_why(archive: Archive, tmp_path: Path) -> None:
+    canvases = [canvas3(number, image(archive, f"scan{number}", version=3)) for number in range(3)]
+    url = archive.add("/m", manifest3(*canvases))
+    archive.images.clear()
+    for number in range(3):
+        archive.bad |= {f"/img/scan{number}/full/max/0/default.jpg": lambda handler: send(handler, b"", status=403)}
+        archive.bad |= {f"/img/scan{number}/full/full/0/default.jpg": lambda handler: send(handler, b"", status=403)}
+    with raises_code("nothing-fetched", "/m") as error, open_source(Path(url), tmp_path / "unpacked", LOCAL):
+        pass
+    assert "3 x the server answers 403" in error.value.message
+
+
 def test_collections_are_read_to_their_end_and_each_manifest_once(archive: Archive) -> None:
     for number in range(4):
         made = manifest3(
@@ -264,7 +310,7 @@ def test_collections_are_read_to_their_end_and_each_manifest_once(archive: Archi
     assert [where for _, where, _ in index.skipped] == [f"{archive.url}/gone"]
     assert index.manifests[2].pages[0].file == "0003_Box_2/0001_f__1.jpg"
     assert len(sizes(root, index)) == 4
-    assert [len(one.pages) for one in fetch(archive.url + "/top", pages=2, fresh=True)[1].manifests] == [1, 1, 0, 0]
+    assert [len(one.pages) for one in fetch(archive.url + "/top", pages=2, fresh=True)[1].manifests] == [1, 1]
 
 
 def wrong_size(handler: BaseHTTPRequestHandler) -> None:
@@ -502,8 +548,8 @@ def test_what_a_server_sends_instead_of_a_manifest_is_not_kept(archive: Archive)
     collection = archive.add("/c", {"@context": V3, "id": "{url}/c", "type": "Collection", "items": [url]})
     with raises_code("not-a-manifest"):
         fetch(url)
-    _, index = fetch(collection)
-    assert [where for _, where, _ in index.skipped] == [url]
+    with raises_code("nothing-fetched"):
+        fetch(collection)
     archive.add("/m", manifest3(canvas3(1, image(archive, "s"))))
     for address in (url, collection):
         assert len(sizes(*fetch(address))) == 1

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,8 +45,9 @@ from dsocr.formats.manifest import (
 )
 from dsocr.formats.mets import parse_mets
 from dsocr.formats.page import page_document
-from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, serialize
-from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, upright_size
+from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, read_xml, serialize
+from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, read_bytes, upright_size
+from dsocr.io.budget import Budget
 from dsocr.io.encodings import head
 from dsocr.io.files import cache_path, current_time, inside, rename, safe_stem
 from dsocr.io.processes import ProgressCallback
@@ -59,7 +61,11 @@ _METS = re.compile(rb"<(?:[\w.-]+:)?mets[\s>]")
 _IIIF = re.compile(rb"iiif\.io/api/presentation|shared-canvas\.org")
 _MAX_DOCUMENT = 64 * 1024 * 1024
 _MAX_IMAGE = 512 * 1024 * 1024
-_MAX_MANIFESTS = 10_000
+_MAX_COLLECTIONS = 500
+"""Collections inside a collection."""
+_MAX_ANNOTATION_PAGES = 100
+"""Addresses of annotations of a page that are asked."""
+_SHOWN_REASONS = 3
 _JSON = "application/ld+json, application/json;q=0.9, */*;q=0.1"
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "GIF": ".gif", "JPEG2000": ".jp2"}
 _NOT_SUPPORTED = frozenset({400, 404, 405, 406, 410, 414, 415, 422, 501})
@@ -92,7 +98,7 @@ def fetch_source(
     itself cannot be fetched or read.
     """
     address = web_address(source)
-    raw = None if address else source.read_bytes()
+    raw = None if address else Budget(size=_MAX_DOCUMENT).read(source, "manifest")
     key = f"{address or hashlib.sha256(raw or b'').hexdigest()}\n{options.size}\n{options.group}\n{options.texts}"
     root = cache_path("sources") / hashlib.sha256(key.encode()).hexdigest()[:20]
     if raw is not None and _METS.search(raw[:65536]):
@@ -120,8 +126,13 @@ def fetch_source(
             manifests = [_with_whole_addresses(parsed, address) if address else parsed]
             _write_whole(root / ORIGINAL, content)
         else:
-            manifests = list(fetcher.manifests(parsed, where))
+            manifests = list(fetcher.manifests(parsed, where, progress))
         fetched = fetcher.fetch(manifests, progress)
+        if fetcher.skipped and not any(manifest.pages for manifest in fetched):
+            reasons = Counter(message for _, _, message in fetcher.skipped).most_common(_SHOWN_REASONS)
+            listed = "\n  ".join(f"{count} x {reason}" for reason, count in reasons)
+            message = f"no page could be fetched:\n  {listed}"
+            raise DataError(message, code="nothing-fetched", where=where, hint="run the same command again to resume")
         index = SourceIndex(
             address or source.name,
             "mets" if is_mets else "iiif",
@@ -207,28 +218,36 @@ class _Fetcher:
         """Count what cannot be fetched."""
         self.skipped.append((SkipReason.NOT_FETCHED.value, where, message))
 
-    def manifests(self, document: Any, address: str) -> Iterator[Manifest]:
-        """Yield the manifests of a collection in its order, each once, or the one that a manifest is."""
-        waiting, seen = [(document, address)], {id_of(document), address}
+    def manifests(self, document: Any, address: str, progress: ProgressCallback | None) -> Iterator[Manifest]:
+        """Yield the manifests of a collection in its order, each once, or the one that a manifest is.
+
+        Ends when there are as many pages as may be fetched; a collection may hold itself under ever new names.
+        """
+        waiting, seen, collections, pages = [(document, address)], {id_of(document), address}, 0, 0
         while waiting:
+            if pages >= self.options.pages or collections > _MAX_COLLECTIONS:
+                limit = f"{pages} pages" if pages >= self.options.pages else f"{_MAX_COLLECTIONS} collections in it"
+                self.skip(address, f"{len(waiting)} of its entries are beyond the limit of {limit}")
+                return
             item, base = waiting.pop(0)
             if item is not document and not _is_whole(item):
                 target = join(base, id_of(item))
                 try:
-                    manifest = self.document(target, partial(_parse_manifest, where=target))
+                    item, base = self.document(target, partial(_parse_manifest, where=target)), target
                 except DataError as error:
                     self.skip(target, error.message)
                     continue
-                item, base = manifest, target
-            if not is_collection(item):
-                yield parse_manifest(item, base)
-                continue
-            members = [member for member in collection_members(item) if id_of(member) not in seen]
-            if len(seen) + len(members) > _MAX_MANIFESTS:
-                self.skip(base, f"the collection lists more than {_MAX_MANIFESTS} manifests")
-                members = members[: max(_MAX_MANIFESTS - len(seen), 0)]
-            seen |= {id_of(member) for member in members}
-            waiting = [(member, base) for member in members] + waiting
+            if is_collection(item):
+                members = [member for member in collection_members(item) if id_of(member) not in seen]
+                seen |= {id_of(member) for member in members}
+                waiting = [(member, base) for member in members] + waiting
+                collections += 1
+            else:
+                manifest = parse_manifest(item, base)
+                pages += len(manifest.pages)
+                yield manifest
+            if progress:
+                progress(0, pages)
 
     def fetch(self, manifests: list[Manifest], progress: ProgressCallback | None) -> list[FetchedManifest]:
         """Fetch the pages of all manifests, as many as the limit allows."""
@@ -287,7 +306,7 @@ class _Fetcher:
     def _image_content(self, page: ManifestPage) -> tuple[bytes, tuple[int, int] | None]:
         """Return an image file and the size that it should have, asked for as the server understands it."""
         if self.local is not None and "://" not in page.image and page.service is None:
-            return ImageFinder(self.local).find(page.image, near=self.local).read_bytes(), None
+            return read_bytes(ImageFinder(self.local).find(page.image, near=self.local)), None
         service = page.service
         if service is None:
             if page.region != "full" or page.rotation != "0":
@@ -332,7 +351,7 @@ class _Fetcher:
             return
         for address in page.texts[:1]:
             if self.local is not None and "://" not in address:
-                content = _find_text(self.local, address).read_bytes()
+                content = read_xml(_find_text(self.local, address))
             else:
                 content = self.client.get(address, limit=_MAX_DOCUMENT, accept="application/xml, text/xml").content
             _write_whole(target, name_image(content, image.name))
@@ -348,7 +367,7 @@ class _Fetcher:
             node = waiting.pop(0)
             address = id_of(node)
             if not isinstance(node, dict) or not (node.get("items") or node.get("resources")):
-                if not address or address in seen or len(seen) > _MAX_MANIFESTS:
+                if not address or address in seen or len(seen) >= _MAX_ANNOTATION_PAGES:
                     continue
                 seen.add(address)
                 node = self.document(address, _parse_json)
