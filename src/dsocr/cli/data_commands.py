@@ -395,8 +395,8 @@ def preview(
     quiet: Quiet = False,
 ) -> None:
     """Show training samples with their augmentation."""
-    from dsocr.data.contact_sheet import sheet_writer
     from dsocr.data.dataset import Dataset
+    from dsocr.html import sheet_writer
 
     write = sheet_writer(output)
     config = _load_config(data, {"training.augmentation": augmentation, "seed": seed})
