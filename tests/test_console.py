@@ -23,7 +23,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     """Rates count neither the loading before the first report nor what was done before it."""
     clock = iter([600.0, 605.0, 610.0, 620.0])
     monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
-    with Printer().progress("reading", "lines") as progress:
+    with Printer(command_line=True).progress("reading", "lines") as progress:
         progress(1001, 1100)  # after ten minutes of loading; a thousand lines were read yesterday
         progress(1004, 1100)
         progress(1021, 1100, "CER 5.0%")

@@ -215,22 +215,22 @@ def test_half_a_download_is_not_a_base(name: str, tmp_path: Path) -> None:
     assert name in fact.message
 
 
-def test_this_machine_is_ready_and_the_network_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_ready_and_the_network_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise AssertionError(f"asked the network: {arguments}")
 
     monkeypatch.setattr(socket.socket, "connect", fail)
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    facts = doctor.examine(tmp_path)
+    facts = doctor.examine()
     assert [fact for fact in facts if fact.fatal] == []
     assert only(facts, "nano").state == "ok"
     assert {"CPU", "precision", "disk", BASE} <= {fact.name for fact in facts}
 
 
-def test_broken_libraries_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_libraries_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("torch", "dsocr.models.loading"):
         monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
-    facts = doctor.examine(tmp_path)
+    facts = doctor.examine()
     assert {fact.name for fact in facts if fact.fatal} == {"GPU", "precision", "nano"}
     assert only(facts, "GPU").message.startswith("ModuleNotFoundError: ")
     assert only(facts, "disk").name == "disk"
@@ -242,7 +242,7 @@ BROKEN = [*READY, Fact("peft", "missing", "0.9 is too old", "python -m pip insta
 
 @pytest.mark.parametrize(("facts", "code"), [(READY, 0), (BROKEN, 1)], ids=["ready", "something required is missing"])
 def test_the_command_prints_a_table_or_json(facts: list[Fact], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda folder: facts)
+    monkeypatch.setattr("dsocr.examine", lambda: facts)
     done = CliRunner().invoke(app, ["doctor"])
     assert done.exit_code == code
     *table, last = done.stdout.splitlines()

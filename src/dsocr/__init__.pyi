@@ -1,40 +1,76 @@
 """The public names for type checkers; `_MODULES` in `__init__.py` has the same."""
 
-from dsocr.api import (
-    Reader as Reader,
+from dsocr.commands.datasets import (
+    CheckReport as CheckReport,
 )
-from dsocr.api import (
-    Run as Run,
+from dsocr.commands.datasets import (
+    check as check,
 )
-from dsocr.api import (
-    compare as compare,
-)
-from dsocr.api import (
+from dsocr.commands.datasets import (
     convert as convert,
 )
-from dsocr.api import (
-    evaluate as evaluate,
-)
-from dsocr.api import (
-    export as export,
-)
-from dsocr.api import (
-    load as load,
-)
-from dsocr.api import (
+from dsocr.commands.datasets import (
     prepare as prepare,
 )
-from dsocr.api import (
-    push as push,
+from dsocr.commands.datasets import (
+    preview as preview,
 )
-from dsocr.api import (
+from dsocr.commands.datasets import (
+    source_formats as source_formats,
+)
+from dsocr.commands.datasets import (
     synthesize as synthesize,
 )
-from dsocr.api import (
+from dsocr.commands.learning import (
+    audit as audit,
+)
+from dsocr.commands.learning import (
+    dry_run as dry_run,
+)
+from dsocr.commands.learning import (
+    forecast as forecast,
+)
+from dsocr.commands.learning import (
     train as train,
 )
-from dsocr.api import (
+from dsocr.commands.learning import (
+    tune as tune,
+)
+from dsocr.commands.reading import (
+    Reader as Reader,
+)
+from dsocr.commands.reading import (
+    load as load,
+)
+from dsocr.commands.reading import (
+    suggest as suggest,
+)
+from dsocr.commands.reading import (
     transcribe as transcribe,
+)
+from dsocr.commands.scoring import (
+    Run as Run,
+)
+from dsocr.commands.scoring import (
+    WrittenReport as WrittenReport,
+)
+from dsocr.commands.scoring import (
+    compare as compare,
+)
+from dsocr.commands.scoring import (
+    evaluate as evaluate,
+)
+from dsocr.commands.scoring import (
+    export as export,
+)
+from dsocr.commands.scoring import (
+    report as report,
+)
+from dsocr.commands.servers import (
+    open_workbench as open_workbench,
+)
+from dsocr.commands.servers import (
+    serve as serve,
 )
 from dsocr.config import (
     RunConfig as RunConfig,
@@ -46,6 +82,12 @@ from dsocr.data.check.findings import Findings as Findings
 from dsocr.data.convert import ConvertReport as ConvertReport
 from dsocr.data.dataset import Dataset as Dataset
 from dsocr.data.synthesize import SynthesisReport as SynthesisReport
+from dsocr.doctor import (
+    Fact as Fact,
+)
+from dsocr.doctor import (
+    examine as examine,
+)
 from dsocr.document import (
     Sample as Sample,
 )
@@ -81,13 +123,8 @@ from dsocr.evaluation.metrics import (
 from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
 from dsocr.evaluation.tuning import TuneResult as TuneResult
+from dsocr.formats.format import Format as Format
 from dsocr.inference.confidence import Prediction as Prediction
-from dsocr.inference.engines import (
-    Cluster as Cluster,
-)
-from dsocr.inference.engines import (
-    RemoteEngine as RemoteEngine,
-)
 from dsocr.inference.suggest import Suggestions as Suggestions
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
 from dsocr.io.processes import ProgressCallback as ProgressCallback
@@ -109,22 +146,12 @@ from dsocr.options import (
 from dsocr.options import (
     StrPath as StrPath,
 )
-from dsocr.planning import (
-    audit as audit,
+from dsocr.publish import (
+    Publication as Publication,
 )
-from dsocr.planning import (
-    dry_run as dry_run,
+from dsocr.publish import (
+    push as push,
 )
-from dsocr.planning import (
-    forecast as forecast,
-)
-from dsocr.planning import (
-    suggest as suggest,
-)
-from dsocr.planning import (
-    tune as tune,
-)
-from dsocr.publish import Publication as Publication
 from dsocr.runs import History as History
 from dsocr.text import TextPolicy as TextPolicy
 from dsocr.training.callbacks import Callback as Callback

@@ -552,11 +552,12 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
     return expanded
 
 
-def read_policy(path: Path | None, settings: Mapping[str, str | None]) -> TextPolicy:
-    """Read a text policy from a file, if given, and the settings that are not None; all problems in one error."""
+def read_policy(base: StrPath | TextPolicy, settings: Mapping[str, str | None]) -> TextPolicy:
+    """Read a text policy from a file, or take it, and change what is not None; all problems are in one error."""
     example = "struck: strip"
     hint = f"a text policy is a YAML file of lines such as `{example}`; docs/guide/texts.md lists its keys"
-    policy = read_yaml(path, example=example, hint=hint) if path else {}
+    path = None if isinstance(base, TextPolicy) else Path(base)
+    policy = base.as_dict() if isinstance(base, TextPolicy) else read_yaml(Path(base), example=example, hint=hint)
     policy |= {name: value for name, value in settings.items() if value is not None}
     try:
         return TypeAdapter(TextPolicy).validate_python(policy)

@@ -4,7 +4,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextvars import ContextVar
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -19,10 +21,15 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from dsocr.errors import ErrorText, for_command_line
+
 if TYPE_CHECKING:
+    from dsocr.io.processes import ProgressCallback
     from dsocr.training.callbacks import TrainingProgress
     from dsocr.training.train import StageProgress
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _SECONDS_BETWEEN_LINES = 10
 
 
@@ -33,10 +40,15 @@ class NotedProgress(Protocol):
 
 
 class Printer:
-    """Print results to stdout, progress and errors to stderr; `quiet` leaves results and errors."""
+    """Print results to stdout, progress and errors to stderr; `quiet` leaves results and errors.
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.quiet = quiet
+    For a caller in Python it draws progress bars or nothing. For the `command_line` it prints lines where no bar can be
+    drawn, and names options as they are typed.
+    """
+
+    def __init__(self, *, quiet: bool = False, command_line: bool = False) -> None:
+        self.quiet, self.command_line = quiet, command_line
+        self._form: Callable[[str], str] = for_command_line if command_line else ErrorText
         # Paths and tables are copied and parsed: no wrapping, no colour codes, no markup taken from file names.
         self._out = Console(soft_wrap=True, highlight=False, markup=False)
         self._err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
@@ -48,12 +60,12 @@ class Printer:
 
     def result(self, text: str) -> None:
         """Print what the command was asked for."""
-        self._out.print(text)
+        self._out.print(self._form(text))
 
     def message(self, text: str = "") -> None:
         """Print what is good to know, unless quiet."""
         if not self.quiet:
-            self._out.print(text)
+            self._out.print(self._form(text))
 
     def table(self, header: Sequence[str], rows: Iterable[tuple[Sequence[str], str]]) -> None:
         """Print a result in columns; each row comes with its style. Cells wrap only at the edge of a terminal."""
@@ -70,7 +82,7 @@ class Printer:
 
     def complain(self, text: str) -> None:
         """Print a warning or an error to stderr."""
-        self._err.print(text, style="red" if self._err.is_terminal else None)
+        self._err.print(self._form(text), style="red" if self._err.is_terminal else None)
 
     @contextmanager
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
@@ -82,7 +94,7 @@ class Printer:
                 task = bar.add_task(label, total=None, note="")
                 yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
         else:
-            yield _Lines(label, unit, self.message)
+            yield _Lines(label, unit, self.message) if self.command_line else ignore_progress
 
     def _bar(self, unit: str) -> Progress:
         return Progress(
@@ -95,6 +107,45 @@ class Printer:
             console=self._err,
             transient=True,
         )
+
+
+_PRINTER: ContextVar[Printer | None] = ContextVar("printer", default=None)
+
+
+def current_printer() -> Printer:
+    """Return the printer of the command that runs, else one for a caller in Python."""
+    return _PRINTER.get() or Printer()
+
+
+@contextmanager
+def printing_with(printer: Printer) -> Iterator[None]:
+    """Let everything inside print with this printer."""
+    token = _PRINTER.set(printer)
+    try:
+        yield
+    finally:
+        _PRINTER.reset(token)
+
+
+@contextmanager
+def progress_bar(progress: "ProgressCallback | None", label: str, unit: str) -> "Iterator[NotedProgress]":
+    """Report to the caller's callback, else show progress with the current printer."""
+    if progress is not None:
+        yield lambda done, total, note="": progress(done, total)
+    else:
+        with current_printer().progress(label, unit) as bar:
+            yield bar
+
+
+def with_progress(function: Callable[P, R], label: str, unit: str) -> Callable[P, R]:
+    """Return the same function, which shows its progress unless it is called with `progress`."""
+
+    @wraps(function)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+        with progress_bar(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
+            return function(*args, **{**kwargs, "progress": progress})  # type: ignore[arg-type]
+
+    return shown
 
 
 class _RateColumn(ProgressColumn):

@@ -46,8 +46,9 @@ class Fact:
         return self.required and self.state == "missing"
 
 
-def examine(folder: Path) -> list[Fact]:
-    """Check everything, with the disk of a working folder; a broken library is reported as a fact too."""
+def examine() -> list[Fact]:
+    """Show what this machine has and lacks, with the disk of the working folder; a broken library is a fact too."""
+    folder = Path.cwd()
     return [
         *_attempt("packages", packages),
         *_attempt("CPU", processor),

@@ -4,9 +4,16 @@ The keys of the configuration stand here a second time because type checkers can
 holds both equal.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import wraps
 from os import PathLike
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, TypeVar, get_args, get_origin
+
+from dsocr.errors import ConfigError, option
 
 StrPath = str | PathLike[str]
 """A path: text, a `Path`, or a `Run`."""
@@ -14,6 +21,18 @@ SplitName = Literal["train", "validation", "test"]
 """Name of a split of a dataset."""
 ExportForm = Literal["peft", "vllm", "merged"]
 """What is exported: the adapter for PEFT or vLLM, or the base with the adapter merged in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The smallest and the largest value of a numeric option."""
+
+    least: float
+    most: float | None = None
+
+
+Count = Annotated[int, Range(1)]
+"""A number of things, at least one."""
 
 
 class InputKeys(TypedDict, total=False):
@@ -132,3 +151,50 @@ class RunConfigKeys(RecipeKeys, total=False):
     """Keys of the configuration but its dataset."""
 
     output: StrPath
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def checked(function: F) -> F:
+    """Let a function raise ConfigError for an option that is out of its range or not among its choices."""
+    rules = {
+        name: rule
+        for name, parameter in inspect.signature(function).parameters.items()
+        if (rule := rule_of(parameter.annotation)) is not None
+    }
+
+    @wraps(function)
+    def called(*arguments: object, **options: object) -> object:
+        for name, value in options.items():
+            if name in rules:
+                for part in value if isinstance(value, list | tuple) else [value]:
+                    _require(name, part, rules[name])
+        return function(*arguments, **options)
+
+    return called  # type: ignore[return-value]
+
+
+def rule_of(annotation: object) -> Range | tuple[object, ...] | None:
+    """Return the range or the choices in the annotation of a parameter, if it has either."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return next((part for part in get_args(annotation) if isinstance(part, Range)), None)
+    rules = [rule_of(part) for part in get_args(annotation) if part is not type(None)]
+    return rules[0] if len(rules) == 1 else None
+
+
+def _require(name: str, value: object, rule: Range | tuple[object, ...]) -> None:
+    if value is None:
+        return
+    if isinstance(rule, tuple):
+        if value not in rule:
+            likely = get_close_matches(str(value), map(str, rule), n=1)
+            hint = f"did you mean {likely[0]!r}?" if likely else None
+            choices = ", ".join(map(str, rule))
+            raise ConfigError(f"{option(name, value)} is not one of {choices}", code="option-invalid", hint=hint)
+    elif isinstance(value, int | float) and not rule.least <= value <= (math.inf if rule.most is None else rule.most):
+        most = "" if rule.most is None else f" and at most {rule.most:g}"
+        message = f"{option(name, value)} must be at least {rule.least:g}{most}"
+        raise ConfigError(message, code="option-invalid")

@@ -23,6 +23,7 @@ from dsocr.errors import ConfigError, DataError, option
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
+from dsocr.options import ExportForm, StrPath, checked
 from dsocr.runs import ReadingSettings, RunFolder
 
 HTR_UNITED = "htr-united.yml"
@@ -44,8 +45,6 @@ _SCRIPTS |= {"GEORGIAN": "Geor", "DEVANAGARI": "Deva", "CJK": "Hani", "HIRAGANA"
 _COMMON_SCRIPT = 0.01
 """Share of letters from which a script counts as one of the dataset."""
 _SUBJECTS = ("title", "description", "language", "time", "script_type", "author")
-
-Form = Literal["peft", "vllm", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +68,41 @@ Files = dict[str, Path | bytes]
 """Paths or contents of files by their names in the repository."""
 
 
+@checked
 def push(
-    source: Path,
+    run: StrPath | Dataset,
     repo: str,
     *,
+    form: ExportForm | None = None,
     license: str | None = None,
-    form: Form | None = None,
     about: Mapping[str, str] | None = None,
     private: bool = False,
     dry_run: bool = False,
-    confirm: Callable[[Publication], bool] = lambda publication: False,
+    yes: bool = False,
+    confirm: Callable[[Publication], bool] | None = None,
 ) -> Publication:
-    """Send a run or a dataset to `owner/name` on the Hub, if `confirm` agrees to what is sent.
+    """Publish a run or a dataset on the Hugging Face Hub; nothing is sent without a licence and a yes.
 
-    `license` is the Hub's identifier, such as "cc-by-4.0"; nothing is sent without one. `form` is that of the export;
-    by default the adapter, or all weights if all were trained. `about` describes a dataset for its card and its
-    HTR-United record: title, description, language (as "rus"), time ("1850/1900"), script_type, author. A `dry_run`
-    sends nothing. The token is that of `hf auth login` or `HF_TOKEN`.
+    Args:
+        run: Run folder, or dataset folder to publish.
+        repo: Publish it as OWNER/NAME on the Hugging Face Hub instead.
+        form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
+        license: Licence of what is published, as cc-by-4.0.
+        about: What a published dataset is, as title=..., language=rus, time=1850/1900; repeatable.
+        private: Publish in a private repository.
+        dry_run: List the files to publish, and send nothing.
+        yes: Publish without asking.
+        confirm: Called with what would be sent, to agree to it in place of `yes`.
+
+    `about` has title, description, language, time, script_type and author, for the card of a dataset and its HTR-United
+    record. The token is that of `hf auth login` or `HF_TOKEN`.
+
+    Raises:
+        ConfigError: The name or the licence cannot be used, or nobody said yes.
+        DataError: A file names a folder of this machine, or the dataset cannot be read.
+        RunError: The run is missing, unfinished or damaged.
     """
+    source = run.folder if isinstance(run, Dataset) else Path(run)
     about = dict(about or {})
     if not is_hub_id(repo):
         raise ConfigError(f"{repo!r} is no name on the Hub", code="repo-invalid", hint="give owner/name")
@@ -113,14 +129,14 @@ def push(
         publication = Publication(repo, kind, license, sizes, notes)
         if dry_run:
             return publication
-        if not confirm(publication):
+        if not (yes or (confirm is not None and confirm(publication))):
             hint = f"give {option('yes')}, after looking at {option('dry_run')}"
             raise ConfigError("nothing was sent", code="not-confirmed", hint=hint)
         upload(repo, kind, files, f"Upload with dsocr {__version__}", private=private)
     return replace(publication, is_sent=True)
 
 
-def _model_files(run: RunFolder, repo: str, license: str | None, form: Form | None, folder: Path) -> Files:
+def _model_files(run: RunFolder, repo: str, license: str | None, form: ExportForm | None, folder: Path) -> Files:
     """Export a run into a folder, and complete its card."""
     from dsocr.models.export import export_adapter, export_merged
     from dsocr.models.trained import is_whole_network

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.html import SheetRow, sheet_writer
+from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from tests.raising import raises_code
 
 ROWS = [

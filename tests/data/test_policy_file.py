@@ -26,7 +26,7 @@ def test_options_overrule_the_file(tmp_path: Path) -> None:
     assert read_policy(path, {}) == file
     policy = read_policy(path, {"struck": "keep", "unclear": None, "mojibake": "repair"})
     assert (policy.struck, policy.unclear, policy.mojibake) == ("keep", "drop-line", "repair")
-    assert read_policy(None, {"struck": None}) == TextPolicy()
+    assert read_policy(TextPolicy(), {"struck": None}) == TextPolicy()
 
 
 def test_every_problem_is_listed(tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ def test_a_folder_or_a_wrong_option_is_an_error(tmp_path: Path) -> None:
         read_policy(tmp_path, {})
     assert "struck: strip" in str(error.value.hint)
     with raises_code("config-invalid", "the text policy"):
-        read_policy(None, {"struck": "erase"})
+        read_policy(TextPolicy(), {"struck": "erase"})

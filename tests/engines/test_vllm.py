@@ -24,7 +24,6 @@ from safetensors.torch import save_file
 
 import dsocr
 from dsocr.config import RunConfig
-from dsocr.inference.engines import RemoteEngine
 from dsocr.inference.reader import LocalReader
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import serving_of
@@ -100,7 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_dataset: Path) -> Pat
     dsocr.export(folder / "run", folder / "merged", form="merged")
     dsocr.export(folder / "run", folder / "plain", form="merged", scale=0)
     dsocr.export(folder / "run", folder / "lora", form="vllm")
-    dsocr.transcribe(folder / "run", draw_images(folder / "in"), folder / "here", format="text", shows="line")
+    dsocr.transcribe(folder / "run", draw_images(folder / "in"), folder / "here", format="text", images="line")
     return folder
 
 
@@ -195,9 +194,14 @@ def test_vllm_reads_an_export_as_dsocr_does(form: str, folder: Path) -> None:
                 assert max(abs(own[token].item() - value) for token, value in theirs.items()) < NEAR
             spread.append(ours[0])
         assert (spread[0] - spread[1]).abs().max() > 50 * NEAR, "the image must matter"
-        engine = RemoteEngine(address, "mine", concurrency=2)
         dsocr.transcribe(
-            folder / "run", folder / "in", folder / f"texts-{form}", format="text", shows="line", engine=engine
+            folder / "run",
+            folder / "in",
+            folder / f"texts-{form}",
+            format="text",
+            images="line",
+            engine=address,
+            engine_model="mine",
         )
     here, there = (
         {path.name: path.read_bytes() for path in (folder / out).glob("*.txt")} for out in ("here", f"texts-{form}")

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
+from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.rates import holm
-from dsocr.evaluation.report.result_pages import comparison_csv, comparison_latex
 from dsocr.evaluation.scores import LineScore
 from tests.evaluation.making_runs import scored
 from tests.raising import raises_code

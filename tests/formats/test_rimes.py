@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.document import Item, Outline, Region, SkipReason, Split
-from dsocr.formats.published import find_rimes
+from dsocr.formats.rimes import find_rimes
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.cli.read_commands import choose_engine
+from dsocr.commands.reading import choose_engine
 from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.engines import Actor, Attempts, Cluster, RemoteEngine, plan_actors, rows_of

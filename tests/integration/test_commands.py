@@ -81,14 +81,14 @@ def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Pa
         pytest.param("prepare мои сканы -o out", "(сканы): put a path with spaces in quotes", id="a word too many"),
         pytest.param("train a.yaml training.epochs=3", "put --set before a setting", id="a setting without --set"),
         pytest.param("transcribe run", "Missing argument 'inputs'. Images, PDF, ALTO", id="argument"),
-        pytest.param("prepare scans", "Missing option '--output' / '-o'. Folder to write.", id="option"),
+        pytest.param("prepare scans", "Missing option '--output' / '-o'. Folder to write;", id="option"),
         pytest.param("evaluate run --split train2", "'train2' is not one of 'train', 'validation', 'test'", id="split"),
         pytest.param("compare a --missing x", "'x' is not one of 'error', 'empty'", id="choice"),
         pytest.param("workbench . --language de", "'de' is not one of 'en', 'ru'", id="language"),
         pytest.param("export run -o a --form ollama", "'ollama' is not one of 'peft', 'vllm'", id="for whom"),
-        pytest.param("export run -o a --scale 1.5", "less than or equal to 1, not '1.5'", id="scale"),
+        pytest.param("export run -o a --scale 1.5", "--scale 1.5 must be at least 0 and at most 1", id="scale"),
         pytest.param("check d --max-text-tokens x", "must be a valid integer, not 'x'", id="no number"),
-        pytest.param("serve run --port 99999", "must be less than or equal to 65535, not '99999'", id="too large"),
+        pytest.param("serve run --port 99999", "--port 99999 must be at least 0 and at most 65535", id="too large"),
         pytest.param("forecast c --more 1.5", "must be a valid integer, not '1.5'", id="one of several"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) 
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("dsocr.config.load_config", broken)
+    monkeypatch.setattr("dsocr.commands.learning.load_config", broken)
     with pytest.raises(ZeroDivisionError):
         call("train", "any.yaml")
 

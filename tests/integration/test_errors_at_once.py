@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.cli.share_commands import listen
+from dsocr.commands.servers import listen
 from dsocr.io.work import write_manifest
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
@@ -83,13 +83,13 @@ ERRORS = [
     ("transcribe run empty -o new.txt", "input-empty", "empty"),
     ("transcribe run there .txt -o new.txt", "input-missing", "there"),
     ("transcribe moved scans -o new.txt", "base-not-found", None),
-    ("workbench nowhere", "file-missing", "nowhere"),
+    ("workbench nowhere", "input-missing", "nowhere"),
     ("workbench . --run nowhere", "run-not-found", "nowhere"),
     ("workbench . --config nowhere", "config-missing", "nowhere"),
     ("workbench scans --run moved --no-show", "base-not-found", None),
 ]
 """Commands, the code of the error and its place."""
-SAY_IT_ALL = {"file-missing", "input-missing", "segmenter-unknown"}
+SAY_IT_ALL = {"input-missing", "segmenter-unknown"}
 """Errors without a hint."""
 
 

@@ -305,10 +305,10 @@ def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: 
     model = LanguageModel.fit(["trains and tests"])
     model.weight = 0.3
     (copy.adapter / FILE).write_text(model.to_json(), encoding="utf-8")
-    card = dsocr.Run(copy.path).evaluate(with_base=False)
+    card = dsocr.Run(copy.path).evaluate(base=False)
     assert card.settings["language_model"]["weight"] == 0.3
     assert card.settings["language_model"]["cer"] == pytest.approx(card.cer)
-    plain = dsocr.Run(run.path).evaluate(with_base=False)
+    plain = dsocr.Run(run.path).evaluate(base=False)
     assert card.settings["language_model"]["cer_without"] == pytest.approx(plain.cer)
     assert "language_model" not in plain.settings
 

@@ -186,7 +186,7 @@ def test_is_scored_read_served_and_exported(
     assert card.settings["family"] == name
 
     image.save(tmp_path / "line.png")
-    dsocr.transcribe(run.path, tmp_path / "line.png", tmp_path / "texts", shows="line", format="text")
+    dsocr.transcribe(run.path, tmp_path / "line.png", tmp_path / "texts", images="line", format="text")
     (written,) = (tmp_path / "texts").rglob("*.txt")
     one_line = text.replace("\n", " / ")
     assert written.read_text(encoding="utf-8").rstrip("\n") == f"line.png\t{one_line}"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dsocr.document import Outline
 from dsocr.workbench.archive import Archive
+from dsocr.workbench.search import Found, Query, replace_all, search
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import State, StoredLine
-from dsocr.workbench.words import Found, Query, replace_all, search
 from tests.raising import raises_code
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.workbench.words import WordList, counterpart, read_words, variants, word_at
+from dsocr.workbench.spelling import WordList, counterpart, read_words, variants, word_at
 
 WORDS = [f"слово{'абвгдежзик'[n % 10]}{'абвгдежзик'[n // 10 % 10]}{'абв'[n // 100]}" for n in range(300)]
 

@@ -1,54 +1,214 @@
-"""The `dsocr` application: command groups, options that several commands share, interrupts and exit codes."""
+"""The `dsocr` application: groups of commands, interrupts and exit codes.
 
+A command parses, calls one public function, and prints what it returned. Its options are those of the function, made
+from its signature when the command is used, so that `dsocr --help` answers at once.
+"""
+
+import inspect
 import os
 import sys
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
-from dsocr import __version__
-from dsocr.console import Printer, make_output_utf8
-from dsocr.errors import ConfigError, DsocrError, FilesWarning, Interrupted
-
-if TYPE_CHECKING:
-    from dsocr.io.web import FetchOptions
+import dsocr
+from dsocr.console import Printer, make_output_utf8, printing_with
+from dsocr.errors import ConfigError, DsocrError, FilesWarning, Interrupted, flag, option
 
 GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
 """Groups of commands, in the order in which `dsocr --help` lists them."""
+AGAIN = "run the same command, without --overwrite"
+_SECONDS_TO_SPEAK = 3
 
-_AGAIN = "run the same command, without --overwrite"
-_AFTER_INTERRUPT = {
-    "train": f"checkpoints are kept; {_AGAIN}, to resume from the last one",
-    "forecast": f"finished trainings are kept; {_AGAIN}, to resume",
-    "tune": f"finished trials are kept; {_AGAIN}, to resume",
-    "audit": f"trained and read folds are kept; {_AGAIN}, to resume",
-    "evaluate": "no scores are written; run the same command again",
-    "serve": "the server has stopped; run the same command to start it again",
-    "workbench": "the workbench has stopped; corrections are kept, run the same command to continue",
-}
-"""What an interrupted command leaves and how to continue, where it leaves anything."""
+Given = Mapping[str, Any]
+"""The values of a command's parameters."""
 
-_JOURNALS = {"prepare": "prepared images are kept", "transcribe": "transcribed pages are kept"}
-"""Commands that keep a journal beside their output, and what is in it."""
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to use a command: the public function that it calls, by its name, and how its result is printed.
+
+    `switch` is the option that chooses the mode; the last mode of a command has none. A function without parameters is
+    called as soon as its switch is parsed. `to_json` returns a result in JSON's types, `fails` says whether it is a
+    failure, and `more` returns arguments that no option gives. `as_options` are arguments that the command line takes
+    as options.
+    """
+
+    function: str | Callable[..., Any]
+    show: Callable[[Printer, Any, Given], None]
+    switch: str | None = None
+    switch_help: str = ""
+    to_json: Callable[[Any, Given], object] | None = None
+    fails: Callable[[Any], bool] | None = None
+    more: Callable[[Printer, Given], dict[str, Any]] | None = None
+    as_options: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Callable[..., Any]:
+        """The function that is called."""
+        function: Callable[..., Any] = (
+            getattr(dsocr, self.function) if isinstance(self.function, str) else self.function
+        )
+        return function
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """A command: its group, summary, modes and examples, and what it leaves after Ctrl-C, also in its journal."""
+
+    name: str
+    group: str
+    summary: str
+    modes: Sequence[Mode]
+    examples: tuple[str, str]
+    kept: str = "nothing half-made is left; run the same command again to start over"
+    journal: str = ""
+
+    def run(self, context: typer.Context, **given: Any) -> None:
+        """Call the public function of the chosen mode, and print its result."""
+        from dsocr.cli.parameters import values_for
+        from dsocr.io.processes import rank_and_count
+
+        mode = next(mode for mode in self.modes if mode.switch is None or given.get(mode.switch))
+        self._require_options(mode, context, given)
+        json = bool(given.get("json"))
+        printer = Printer(quiet=given["quiet"] or json, command_line=True)
+        quiet_libraries()
+        arguments, options = values_for(mode.target, given)
+        options |= mode.more(printer, given) if mode.more else {}
+        with printing_with(printer):
+            result = mode.target(*arguments, **options)
+        if rank_and_count()[0] == 0:
+            if json and mode.to_json is not None:
+                print_json(printer, mode.to_json(result, given))
+            else:
+                mode.show(printer, result, given)
+        raise typer.Exit(1 if mode.fails and mode.fails(result) else 0)
+
+    def _require_options(self, mode: Mode, context: typer.Context, given: Given) -> None:
+        """Raise ConfigError for an option of another mode, and for one that this mode needs."""
+        known = inspect.signature(mode.target).parameters
+        chosen = flag(mode.switch) if mode.switch else f"dsocr {self.name}"
+        for name, value in given.items():
+            source = context.get_parameter_source(name)
+            is_typed = source is not None and source.name == "COMMANDLINE"
+            if is_typed and name not in {*known, "json", "quiet", mode.switch}:
+                raise ConfigError(f"{option(name, ...)} does not go with {chosen}", code="option-invalid")
+            if name == "json" and value and mode.to_json is None:
+                raise ConfigError(f"{option('json')} does not go with {chosen}", code="option-invalid")
+            if value is None and name in known and known[name].default is inspect.Parameter.empty:
+                others = " or ".join(flag(other.switch) for other in self.modes if other.switch not in (None, name))
+                hint = f"or give {others}" if others else None
+                raise ConfigError(f"{option(name, ...)} is missing", code="option-missing", hint=hint)
+
+    def make(self) -> "Command":
+        """Make Typer's command, with the options of the functions of all modes."""
+        parameters = list(self._parameters())
+
+        def callback(context: typer.Context, **given: Any) -> None:
+            self.run(context, **given)
+
+        annotations = {parameter.name: parameter.annotation for parameter in parameters}
+        callback.__annotations__ = {"context": typer.Context, **annotations}
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        callback.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+        made = get_command_from_info(
+            CommandInfo(self.name, cls=Command, callback=callback, help=self.summary, epilog="\n".join(self.examples)),
+            pretty_exceptions_short=False,
+            rich_markup_mode=None,
+        )
+        assert isinstance(made, Command)
+        made.spec = self
+        return made
+
+    def _parameters(self) -> Iterator[inspect.Parameter]:
+        from dsocr.cli.parameters import parameters_of
+
+        modes = [mode for mode in reversed(self.modes) if inspect.signature(mode.target).parameters]
+        made: dict[str, inspect.Parameter] = {}
+        for mode in modes:
+            for parameter in parameters_of(mode.target, as_options=mode.as_options):
+                made.setdefault(parameter.name, parameter)
+        for name, parameter in made.items():
+            is_shared = all(name in inspect.signature(mode.target).parameters for mode in modes)
+            yield parameter if is_shared or parameter.default is not parameter.empty else _made_optional(parameter)
+        for mode in self.modes:
+            if mode.switch is not None and mode.switch not in made:
+                run = None if mode in modes else _runs_at_once(mode)
+                yield _switch(mode.switch, mode.switch_help, flag(mode.switch), callback=run, is_eager=run is not None)
+        if any(mode.to_json for mode in self.modes):
+            yield _switch("json", "Print the result as JSON.", "--json")
+        yield _switch("quiet", "Print results and errors only.", "--quiet", "-q")
+
+
+def _made_optional(parameter: inspect.Parameter) -> inspect.Parameter:
+    kind, information = parameter.annotation.__args__[0], parameter.annotation.__metadata__[0]
+    return parameter.replace(default=None, annotation=Annotated[kind | None, information])
+
+
+def _switch(name: str, help: str, *names: str, **settings: Any) -> inspect.Parameter:
+    annotation = Annotated[bool, typer.Option(*names, help=help, **settings)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+
+
+def _runs_at_once(mode: Mode) -> Callable[[bool], None]:
+    def run(is_given: bool) -> None:
+        if is_given:
+            mode.show(Printer(command_line=True), mode.target(), {})
+            raise typer.Exit
+
+    return run
 
 
 class Commands(TyperGroup):
-    """The commands of `dsocr`, listed by group."""
+    """The commands of `dsocr`, listed by group; each is made when it is used."""
+
+    def __init__(self, **settings: Any) -> None:
+        from dsocr.cli.table import COMMANDS
+
+        super().__init__(**settings)
+        self.specs = {spec.name: spec for spec in COMMANDS}
+        self.commands = _MadeOnUse(self.specs)  # type: ignore[assignment]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands under the headings of their groups."""
         for group in GROUPS:
-            commands = [command for command in self.commands.values() if command.rich_help_panel == group]  # type: ignore[attr-defined]
             with formatter.section(group):
-                formatter.write_dl([(command.name, command.get_short_help_str(90)) for command in commands])
+                specs = [spec for spec in self.specs.values() if spec.group == group]
+                formatter.write_dl([(spec.name, spec.summary.partition(". ")[0].removesuffix(".")) for spec in specs])
+
+
+class _MadeOnUse(Mapping[str, "Command"]):
+    """The commands by their names."""
+
+    def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
+        self._specs = specs
+        self._made: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> "Command":
+        if name not in self._made:
+            self._made[name] = self._specs[name].make()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
 
 
 class Command(TyperCommand):
     """One command: adds advice to usage errors, and says after Ctrl-C what is kept."""
+
+    spec: CommandSpec
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Typer does, with clearer messages for bad values and stray words."""
@@ -69,8 +229,8 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            for line in _after_interrupt(interrupt, self.name or "", ctx.params):
-                Printer().complain(line)
+            for line in _after_interrupt(interrupt, self.spec, ctx.params):
+                Printer(command_line=True).complain(line)
             raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else 130) from None
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -93,7 +253,7 @@ def _explain(error: typer.BadParameter) -> str:
     return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
 
 
-def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[str, Any]) -> list[str]:
+def _after_interrupt(interrupt: KeyboardInterrupt, spec: CommandSpec, given: Given) -> list[str]:
     """What the command leaves and how to continue; of several processes only the first one says it."""
     from dsocr.io.processes import rank_and_count
     from dsocr.io.work import work_path
@@ -101,13 +261,18 @@ def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[s
     rank, processes = rank_and_count()
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = _AGAIN if name in {"audit", "evaluate", "forecast", "tune"} else f"{launcher}{interrupt.resume}"
+        resume = f"{launcher}{interrupt.resume}" if spec.name in {"train", "demo"} else AGAIN
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
-    if name in _JOURNALS and work_path(Path(options["output"])).exists():
-        return [f"interrupted: {_JOURNALS[name]}; run the same command to resume"]
-    again = "nothing half-made is left; run the same command again to start over"
-    return [f"interrupted: {_AFTER_INTERRUPT.get(name, again)}"]
+    if spec.journal and work_path(Path(given["output"])).exists():
+        return [f"interrupted: {spec.journal}; run the same command to resume"]
+    return [f"interrupted: {spec.kept}"]
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        typer.echo(f"dsocr {dsocr.__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -118,17 +283,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
 )
-
-
-def command(group: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as a command of a group; the examples end its help."""
-    return app.command(rich_help_panel=group, epilog="\n".join(examples), cls=Command)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dsocr {__version__}")
-        raise typer.Exit
 
 
 @app.callback()
@@ -159,61 +313,13 @@ def main() -> None:
     try:
         app()
     except DsocrError as error:
-        Printer().complain(error.render())
+        from dsocr.io.processes import rank_and_count
+
+        if error.code == "peer-failed" and rank_and_count()[0] > 0:
+            time.sleep(_SECONDS_TO_SPEAK)  # when one process exits, the launcher ends the others, whatever they print
+        else:
+            Printer(command_line=True).complain(error.render())
         sys.exit(2)
-
-
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
-Encoding = Annotated[str | None, typer.Option(help="Encoding of texts and tables that are not UTF-8, e.g. cp1251.")]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help="Format of the source; detected if not given; `dsocr prepare --formats` lists them."),
-]
-Writer = Annotated[str | None, typer.Option("--writer", help="Writer: a column, or a pattern over file names.")]
-Page = Annotated[str | None, typer.Option("--page", help="Page: a column, or a pattern over file names.")]
-Document = Annotated[
-    str | None, typer.Option("--document", help="Document of the page: a column, or a pattern over file names.")
-]
-Fetch = Annotated[
-    list[str] | None,
-    typer.Option("--fetch", help="How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable."),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", help="Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable."),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Change a setting, as section.key=value; repeatable.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first fault instead of counting and listing it.")]
-Second = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--second",
-        help="Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.",
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier command wrote there.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; one per core if not given.")]
-
-
-def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Parse `--column role=NAME` options."""
-    pairs = pairs or []
-    if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
-        raise ConfigError(
-            f"--column {bad[0]!r} has no =", hint="write role=NAME, for example text=label", code="option-invalid"
-        )
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
-def parse_fetch(settings: Sequence[str] | None) -> "FetchOptions":
-    """Parse `--fetch name=value` options."""
-    from dsocr.io.web import FetchOptions
-
-    return FetchOptions.parse(settings)
 
 
 def print_json(printer: Printer, value: object) -> None:

@@ -31,6 +31,7 @@ from dsocr.io.files import UniqueStems, is_dataset
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import listed_files, require_free_output, writing_folder
+from dsocr.options import StrPath
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
@@ -86,8 +87,8 @@ class ConvertReport:
 
 
 def convert(
-    source: str | Path,
-    output: str | Path,
+    source: StrPath,
+    output: StrPath,
     *,
     to: str,
     format: str | None = None,
@@ -96,15 +97,32 @@ def convert(
     document: str | None = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
-    fetch: FetchOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> ConvertReport:
-    """Write the content of a source into the folder `output` in the target format `to`.
+    """Write transcriptions in another format. The same source gives the same bytes.
 
-    Texts stay as they are except for white space at their ends. The same source gives the same bytes. The other
-    arguments are those of `prepare`.
+    Texts stay as they are except for white space at their ends.
+
+    Args:
+        source: Anything that prepare reads, or a dataset folder.
+        output: Folder to write.
+        to: Format: alto, page, page-2013, tsv, parquet, ms-swift, llama-factory or unsloth.
+        format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
+        writer: Writer: a column, or a pattern over file names.
+        page: Page: a column, or a pattern over file names.
+        document: Document of the page: a column, or a pattern over file names.
+        columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        strict: Stop at the first fault instead of counting and listing it.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the images done and in total, instead of a progress bar.
+
+    Raises:
+        DataError: The source cannot be read, or the folder cannot be written.
     """
     source, output = Path(source), Path(output)
     target = target_format(to)

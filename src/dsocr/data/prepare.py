@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr import __version__
+from dsocr.config import read_policy
 from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_earlier_crops
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
@@ -43,6 +44,7 @@ from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import recover_output, resumable_work
+from dsocr.options import Count, StrPath
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank
 
@@ -54,8 +56,8 @@ MANIFEST_COLUMNS = ("canvas", "rights")
 
 
 def prepare(
-    source: str | Path,
-    output: str | Path,
+    source: StrPath,
+    output: StrPath,
     *,
     format: str | None = None,
     writer: str | None = None,
@@ -67,16 +69,20 @@ def prepare(
     seed: int = 17,
     stratify: bool = True,
     folds: int | None = None,
-    fixed: str | Path | None = None,
-    like: str | Path | None = None,
+    fixed: StrPath | None = None,
+    like: StrPath | None = None,
     columns: Mapping[str, str] | None = None,
-    text_policy: TextPolicy = DEFAULT_POLICY,
     store: Store = "files",
+    workers: Count | None = None,
+    text_policy: StrPath | TextPolicy = DEFAULT_POLICY,
+    struck: str | None = None,
+    unclear: str | None = None,
+    mojibake: str | None = None,
+    line_end_hyphens: str | None = None,
     encoding: str | None = None,
-    workers: int | None = None,
+    fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
-    fetch: FetchOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Write a dataset folder from a folder, a table or another file, a zip archive, `hf:owner/name`, IIIF or METS.
@@ -84,32 +90,42 @@ def prepare(
     Crops of an earlier run with the same source, finished or killed, are reused.
 
     Args:
-        source: What to read.
-        output: The dataset folder to create; it appears only when it is complete.
-        format: Name of the source format; None recognises it.
-        writer: Column of a table, or a pattern searched in each image's file name: its first group, or else the whole
-            match, is the writer.
-        page: The same for pages.
-        document: The same for documents.
+        source: Folder of scans with transcriptions, a zip archive, a table, IIIF, METS, or hf:owner/name.
+        output: Folder to write; it appears only when it is complete.
+        format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
+        writer: Writer: a column, or a pattern over file names: its first group, or else the whole match.
+        page: Page: a column, or a pattern over file names.
+        document: Document of the page: a column, or a pattern over file names.
         split: Fractions of train/validation/test.
-        split_by: Unit that no two splits share: writer, document, page, text, several joined by `+`, or "given" for the
-            source's own splits. None takes the source's splits if complete, else the largest known unit.
-        unit: What a sample is an image of; None takes that of the format, mostly lines.
+        split_by: What splits never share: writer, document, page, text, writer+text, or given for the source's own;
+            chosen if not given.
+        unit: What a sample is; as transcribed if not given.
         seed: Seed of the split.
-        stratify: Even out lengths and scripts between splits.
-        folds: Number of cross-validation folds; replaces `split`.
-        fixed: File with names whose split is fixed.
-        like: Earlier dataset whose groups keep their split. An overwritten dataset with the same settings is one too.
-        columns: Role -> column name, for tables.
-        text_policy: How texts are normalised.
-        store: Keep images as files or in Parquet files.
-        encoding: Encoding of text files that are not UTF-8.
-        workers: Number of processes; None means one per core.
-        strict: Raise DataError at the first fault instead of skipping it.
-        overwrite: Replace an existing dataset.
-        fetch: How a IIIF or METS source is fetched; its manifests' rights go to the card.
-        progress: Called after each page.
+        stratify: Make splits alike in lengths and scripts.
+        folds: Number of folds for cross-validation; a configuration names the one to test.
+        fixed: List of writers, pages or images, each with a tab and its split; test if there is none.
+        like: Earlier dataset whose samples keep their splits; only new ones are placed. An overwritten dataset with the
+            same settings is one too.
+        columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
+        store: How to store images; parquet is for very many.
+        workers: Number of processes; one per core if not given.
+        text_policy: YAML file on how to normalize transcriptions, or a `TextPolicy`.
+        struck: Struck-out text: keep, strip or drop-line.
+        unclear: Marks of unclear text: keep, strip or drop-line.
+        mojibake: Text decoded with a wrong encoding: keep or repair.
+        line_end_hyphens: Words broken at a line end: keep or join.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        strict: Stop at the first fault instead of counting and listing it.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the images done and in total, instead of a progress bar.
+
+    Raises:
+        ConfigError: The text policy or another option cannot be used.
+        DataError: The source cannot be read, or the dataset cannot be written.
     """
+    changes = {"struck": struck, "unclear": unclear, "mojibake": mojibake, "line_end_hyphens": line_end_hyphens}
+    policy = read_policy(text_policy, changes)
     source, output = Path(source), Path(output)
     with text_encoding(encoding):
         fixed_list = read_fixed_list(Path(fixed)) if fixed else None
@@ -129,9 +145,7 @@ def prepare(
         sample_unit = choose_unit(unit, chosen)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
-        reader = _PageReader(
-            opened, chosen, columns or {}, NamePatterns(patterns), UnitGrouper(sample_unit), text_policy
-        )
+        reader = _PageReader(opened, chosen, columns or {}, NamePatterns(patterns), UnitGrouper(sample_unit), policy)
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
@@ -163,7 +177,7 @@ def prepare(
             writer=writer,
             page=page,
             document=document,
-            text_policy=text_policy.as_dict(),
+            text_policy=policy.as_dict(),
             split_by=assignment.unit,
             fractions=plan.target_fractions() if is_drawn else None,
             seed=seed if is_drawn else None,

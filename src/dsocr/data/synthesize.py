@@ -10,18 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
 
+from dsocr.config import read_augmentation
 from dsocr.data.augment import Augmentation, augment, changes
 from dsocr.data.dataset import Dataset, require_free_dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
 from dsocr.data.splits import assign_groups, parse_fractions
 from dsocr.document import Split
-from dsocr.errors import DataError, option
+from dsocr.errors import ConfigError, DataError, option
 from dsocr.io.files import UniqueStems
+from dsocr.io.processes import ProgressCallback
+from dsocr.options import Count, Range, StrPath
 from dsocr.text import comparable
 
 MIN_LENGTH, MAX_LENGTH = 20, 60
@@ -55,25 +59,47 @@ class SynthesisReport:
 
 
 def synthesize(
-    fonts: Path,
-    text: Path,
-    out: Path,
+    fonts: StrPath,
+    text: StrPath,
+    output: StrPath,
     *,
-    count: int = 1000,
-    seed: int = 17,
-    augmentation: Augmentation = "light",
+    count: Count = 1000,
+    seed: Annotated[int, Range(0)] = 17,
+    augmentation: str | float = "light",
     split: str = "0.8/0.1/0.1",
-    height: int = 64,
+    height: Annotated[int, Range(16, 512)] = 64,
     strict: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> SynthesisReport:
-    """Draw about `count` lines of a text file in the fonts of a folder, and write them as the dataset `out`.
+    """Draw the lines of a text in your fonts, as a dataset.
 
     A font family is a writer; families and texts are in one split only. If there are fewer texts than `count`, they are
-    repeated in other fonts and styles. `height` is the approximate height of a line in pixels. With `strict`, broken
-    fonts, fonts that lack letters and skipped text are errors; otherwise they are reported.
+    repeated in other fonts and styles.
+
+    Args:
+        fonts: Folder of fonts: ttf, otf, woff, woff2.
+        text: UTF-8 text file: one line each, or running text.
+        output: Folder to write.
+        count: Number of lines to draw.
+        seed: Seed of all random numbers.
+        augmentation: Augmentation of the images: none, light, medium, strong or a number.
+        split: Fractions of train/validation/test; a font is in one only.
+        height: Approximate height of a line in pixels.
+        strict: Stop at broken fonts, fonts that lack letters and skipped text instead of reporting them.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the lines done and in total, instead of a progress bar.
+
+    Raises:
+        ConfigError: There is no such augmentation.
+        DataError: The fonts or the text cannot be used, or the dataset cannot be written.
     """
+    fonts, text, out = Path(fonts), Path(text), Path(output)
+    try:
+        strength: Any = read_augmentation(augmentation)
+    except ValueError as error:
+        message = f"{option('augmentation', augmentation)} {error}"
+        raise ConfigError(message, code="option-invalid") from error
     fractions = parse_fractions(split)
     require_free_dataset(out, fonts, text, overwrite=overwrite)
     folder = find_fonts(fonts)
@@ -92,7 +118,7 @@ def synthesize(
     assigned, undrawn = _assign_fonts(useful, lines, fractions, count, seed)
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "synthesized")
-        _draw_all(assigned, source, augmentation, height, seed, progress)
+        _draw_all(assigned, source, strength, height, seed, progress)
         # The table gives the splits; if all lines are in one split, the fractions say the same.
         prepared = prepare(source, out, format="table", split=split, strict=strict, overwrite=overwrite)
     unused = [face.name for face in faces if face not in useful]

@@ -1,4 +1,4 @@
-"""The file formats that can be read and written: a module each, published databases in one, and the registry.
+"""The file formats that can be read and written: a module each, and the registry.
 
 To add a format, write a module with `FORMATS` and list the module in `_MODULES`.
 """
@@ -13,7 +13,9 @@ from dsocr.errors import DataError, option
 from dsocr.formats import (
     alto,
     coco,
+    hkr,
     hocr,
+    iam,
     iiif,
     label_studio,
     messages,
@@ -21,7 +23,7 @@ from dsocr.formats import (
     page,
     parquet,
     pdf,
-    published,
+    rimes,
     tables,
     tei,
     text_files,
@@ -32,7 +34,7 @@ from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
 
 _MODULES = (
-    *(alto, page, tables, parquet, coco, published, messages, label_studio, pdf, text_files),
+    *(alto, page, tables, parquet, coco, hkr, iam, rimes, messages, label_studio, pdf, text_files),
     *(hocr, tei, iiif, mets),
 )
 

@@ -378,8 +378,3 @@ FORMATS = (
         next_step="open {out}/lines.tsv as UTF-8, or dsocr prepare {out} -o data/mine",
     ),
 )
-
-
-def spreadsheet_cell(name: str) -> str:
-    """Keep a spreadsheet from taking a name for a formula."""
-    return f"'{name}" if name.startswith(tuple("=+-@\t\r")) else name

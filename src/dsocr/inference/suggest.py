@@ -20,6 +20,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr.config import load_run_config
+from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.convert import Conversion, converted_files, require_free_conversion
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.source_report import SourceReport
@@ -28,7 +29,6 @@ from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
-from dsocr.html import SheetRow, sheet_writer
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
 from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.inference.prediction_files import LinePlace

@@ -8,10 +8,10 @@ from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.data.augment import augment, changes, generator
+from dsocr.data.contact_sheet import SheetRow
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.html import SheetRow
 from dsocr.images import open_image
 
 if TYPE_CHECKING:

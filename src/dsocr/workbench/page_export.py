@@ -22,9 +22,9 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
+from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
-from dsocr.formats.tables import spreadsheet_cell
 from dsocr.formats.xml import parse_xml, read_xml
 from dsocr.io.files import UniqueStems, inside
 from dsocr.io.work import explain_disk_errors, write_file, writing_folder

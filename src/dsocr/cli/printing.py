@@ -1,0 +1,496 @@
+"""Print what the public functions return."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsocr.console import Printer, format_duration
+from dsocr.errors import option, typed
+
+if TYPE_CHECKING:
+    from dsocr.cli.app import Given
+    from dsocr.commands.datasets import CheckReport
+    from dsocr.commands.scoring import Run, WrittenReport
+    from dsocr.config import RunConfig
+    from dsocr.data.convert import ConvertReport
+    from dsocr.data.dataset import Dataset
+    from dsocr.data.leaks import LeakReport
+    from dsocr.data.source_report import CountCard
+    from dsocr.data.synthesize import SynthesisReport
+    from dsocr.doctor import Fact
+    from dsocr.evaluation.compare import Comparison
+    from dsocr.evaluation.learning_curve import Forecast
+    from dsocr.evaluation.report.audit_page import Audit
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.evaluation.tuning import TuneResult
+    from dsocr.formats.format import Format
+    from dsocr.inference.suggest import Suggestions
+    from dsocr.inference.transcribe import TranscribeReport
+    from dsocr.models.model_card import Export
+    from dsocr.publish import Publication
+    from dsocr.runs import RunFolder
+    from dsocr.training.dry_run import DryRun, Plan
+
+_LISTED = 10
+
+
+def nothing(printer: Printer, result: None, given: "Given") -> None:
+    """Print nothing: the function has printed while it ran."""
+
+
+# Data
+
+
+def formats(printer: Printer, formats: "Sequence[Format]", given: "Given") -> None:
+    """List the formats that prepare reads, each with a command."""
+    for format_ in formats:
+        printer.result(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
+    printer.result(
+        "A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub.\n"
+        "IIIF manifests, IIIF collections and METS are files or addresses: dsocr prepare https://... -o data/mine\n"
+        "The format is detected; --format NAME decides where a folder holds several."
+    )
+
+
+def prepared(printer: Printer, dataset: "Dataset", given: "Given") -> None:
+    """Print a prepared dataset and the next command."""
+    describe_dataset(printer, dataset)
+    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
+
+
+def describe_dataset(printer: Printer, dataset: "Dataset") -> None:
+    """Print a prepared dataset's splits, and what was skipped."""
+    card, report = dataset.card, dataset.report
+    printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
+    for split, part in card.splits.items():
+        printer.message(f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}")
+    folds = f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
+    printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{folds}")
+    if report.reused:
+        printer.message(f"of {report.pages} images, {report.reused} had been cropped before")
+    for rule, changes in card.text_changes.items():
+        printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
+    for kind, names in report.names.items():
+        shown = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
+        printer.message(f"{len(names)} {kind}s, with their images: {shown}{', ...' if len(names) > 5 else ''}")
+    _print_skipped(printer, card.skipped, card.unmatched)
+    for note in card.notes:
+        printer.message(f"note: {note}")
+    printer.result(f"dataset: {dataset.folder}")
+
+
+def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
+    """Print what of a source was skipped, and the names that a pattern did not match."""
+    for reason, part in skipped.items():
+        _list(printer, f"skipped, {reason}: {part.count}", part.examples[:3])
+    for kind, part in unmatched.items():
+        printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
+
+
+def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
+    printer.message(title)
+    for line in lines[:_LISTED]:
+        printer.message(f"  {line}")
+    if len(lines) > _LISTED:
+        printer.message("  ...")
+
+
+def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
+    """Print what was fixed, how the splits are separated, and what was found."""
+    from dsocr.commands.datasets import print_finding
+
+    if report.fixes is not None:
+        fixes, output = report.fixes, given["output"]
+        for (code, split), count in sorted(fixes.counts().items()):
+            printer.message(f"fixed in {split}: {count} [{code}]")
+        if fixes.duplicates_left:
+            printer.message(f"duplicates kept in validation and test: {fixes.duplicates_left} samples")
+        if fixes.dataset is None:
+            printer.message(f"nothing to fix; {output} was not written")
+        else:
+            printer.message(f"dataset: {output} (all changes are listed in {output / 'fixes.jsonl'})")
+    _print_splits(printer, report.splits)
+    for finding in report.findings:
+        print_finding(printer, finding)
+    printer.result(f"{report.dataset.folder}: {report.findings.summary()}")
+    for label, name in (("page", "html"), ("splits", "markdown"), ("table", "csv")):
+        if given[name] is not None:
+            printer.result(f"{label}: {given[name]}")
+    if not report.findings.of("error"):
+        printer.message(f"next: dsocr train {typed(report.dataset.folder)}")
+
+
+def _print_splits(printer: Printer, report: "LeakReport") -> None:
+    from dsocr.data.leaks import leak_tables, summarise
+
+    if printer.quiet:
+        return
+    for title, header, rows in leak_tables(report):
+        printer.result(f"{title}:")
+        printer.table(header, [(row, "") for row in rows])
+        printer.result("")
+    for split, facts in report.splits.items():
+        if facts.sha256:
+            printer.result(f"{split}: sha256 {facts.sha256}")
+    printer.result(f"\nto quote:\n{summarise(report)}\n")
+
+
+def checked_as_json(report: "CheckReport", given: "Given") -> object:
+    """Return the findings and the splits."""
+    from dsocr.data.leaks import summarise
+
+    splits = {**report.splits.as_dict(), "quote": summarise(report.splits)}
+    return {"findings": [finding.to_dict() for finding in report.findings], "splits": splits}
+
+
+def audited(printer: Printer, audit: "Audit", given: "Given") -> None:
+    """Print the lines that are most surely wrong, and where all are."""
+    from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
+
+    for line in audit.lines[:_LISTED]:
+        printer.message(f"{line.rank:>3}. {line.sample.id}: {line.why}")
+        printer.message(f"     given  {line.sample.text}")
+        printer.message(f"     read   {line.read}")
+    printer.result(str(audit))
+    printer.result(f"page:  {audit.folder / PAGE}")
+    printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
+
+
+def previewed(printer: Printer, config: "RunConfig", given: "Given") -> None:
+    """Print the page and what to look for."""
+    printer.result(f"page: {given['output']}")
+    if config.training.augmentation in (0, "none") and not given["as_model"]:
+        printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
+    else:
+        printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
+
+
+def synthesized(printer: Printer, report: "SynthesisReport", given: "Given") -> None:
+    """Print the files, fonts and lines that were not used, and the dataset."""
+    from dsocr.data.synthesize import shorten_letters
+
+    lacking = [
+        f"{name} lacks {shorten_letters(letters)}: "
+        f"{'draws nothing' if name in report.unused else f'{count} lines not drawn in it'}"
+        for name, (count, letters) in report.missing.items()
+    ]
+    for title, lines in (
+        ("not read", [f"{name}: {reason}" for name, reason in report.broken.items()]),
+        ("fonts that lack letters", lacking),
+        ("lines that no font of their split can draw", report.undrawn),
+    ):
+        if lines:
+            _list(printer, f"{title}: {len(lines)}", lines)
+    for what, count in report.skipped.items():
+        printer.message(f"skipped: {count} {what}")
+    prepared(printer, report.prepared, given)
+
+
+def converted(printer: Printer, report: "ConvertReport", given: "Given") -> None:
+    """Print what was written, and what the format has no place for."""
+    card = report.conversion
+    printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
+    for split, lines in card.splits.items():
+        printer.message(f"  {split or 'no split':<12}{lines:>9} lines")
+    for note in card.notes:
+        printer.message(note)
+    for sentence in card.left_behind:
+        printer.message(f"not written: {sentence}")
+    _print_skipped(printer, card.skipped, card.unmatched)
+    printer.result(f"written: {report.output}")
+    printer.message(f"next:    {report.next}")
+
+
+# Train
+
+
+def trained(printer: Printer, run: "Run", given: "Given") -> None:
+    """Print what a training reached and the next command."""
+    describe_run(printer, run)
+    printer.message(f"next:    dsocr evaluate {typed(run.path)}")
+
+
+def describe_run(printer: Printer, run: "Run") -> None:
+    """Print what a training reached and where it is."""
+    result = run.result
+    assert result is not None, "`train` sets it"
+    if result.resumed_from:
+        printer.message(f"resumed from step {result.resumed_from}")
+    if result.excluded:
+        printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
+    best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
+    printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
+    if result.best_step == 0:
+        printer.complain(
+            "warning: no step beat the starting weights, so they were kept: transcribe more lines, or lower "
+            "training.learning_rate"
+        )
+    if result.guard is not None and result.guard.exceeds_margin:
+        printer.complain(f"warning: {result.guard.message}")
+    elif result.guard is not None:
+        printer.message(result.guard.message)
+    if result.calibrated_on:
+        printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
+    printer.result(f"{result.run.adapter.name}: {result.run.adapter}")
+    printer.message(f"curves:  tensorboard --logdir {typed(result.run.tensorboard)}")
+
+
+def planned(printer: Printer, result: "DryRun", given: "Given") -> None:
+    """Print the checks and the plan of a run."""
+    printer.result(result.render())
+    if result.plan is not None:
+        _print_plan(printer, result.plan)
+    if result.errors:
+        printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
+        return
+    settings = "".join(f" --set {typed(text)}" for text in given["changes"] or ())
+    printer.message(f"next: dsocr train {typed(given['config'].as_posix())}{settings}")
+
+
+def _print_plan(printer: Printer, plan: "Plan") -> None:
+    from dsocr.training.dry_run import format_bytes
+
+    spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
+    rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
+    printer.table(["tokens", "min", "median", "95 %", "max"], rows)
+    printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
+
+    measured, schedule = plan.measurement, plan.schedule
+    if measured is not None and measured.peak_bytes is not None:
+        peak, free = format_bytes(measured.peak_bytes), format_bytes(measured.free_bytes)
+        printer.result(f"memory of the longest batch on {measured.device}, measured: {peak} at most, {free} were free")
+    printer.result(
+        f"{schedule.steps} steps, {schedule.micro_batches} micro-batches over {schedule.samples} samples, "
+        f"{schedule.epochs:.1f} epochs"
+    )
+    if measured is not None and plan.seconds is not None:
+        rate, duration = measured.samples_per_second, format_duration(plan.seconds)
+        printer.result(f"{duration} at {rate:.3g} samples/s, and {schedule.validations} validations")
+        if measured.images:
+            before = format_duration(plan.seconds_before)
+            printer.result(
+                f"at most {before} of it at the start, to fill the feature cache with {measured.images} images"
+            )
+    for warning in plan.warnings:
+        printer.result(f"warning: {warning}")
+
+
+def forecasted(printer: Printer, result: "Forecast", given: "Given") -> None:
+    """Print the learning curve and the forecast."""
+    from dsocr.evaluation.report.result_pages import FORECAST_PAGE
+
+    rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
+    printer.table(["lines", "steps", f"{given['split']} CER"], rows)
+    printer.result("")
+    for sentence in result.sentences:
+        printer.result(sentence)
+    printer.message(f"\n{result.explanation}")
+    printer.result(f"forecast: {_run_folder(given).forecast / FORECAST_PAGE}")
+
+
+def tuned(printer: Printer, result: "TuneResult", given: "Given") -> None:
+    """Print what a search found."""
+    from dsocr.evaluation.report.result_pages import TUNING_PAGE
+    from dsocr.training.tune import BEST
+
+    for sentence in result.sentences:
+        printer.result(sentence)
+    folder = _run_folder(given).tune
+    printer.result(f"report: {folder / TUNING_PAGE}")
+    if result.is_better:
+        printer.message(f"next:   dsocr train {typed((folder / BEST).as_posix())}")
+
+
+def _run_folder(given: "Given") -> "RunFolder":
+    """Return the run folder that a configuration and its changes name."""
+    from dsocr.commands.learning import complete_config
+    from dsocr.runs import RunFolder
+
+    return RunFolder(complete_config(given["config"], None, given["changes"], {}).output)
+
+
+# Judge
+
+
+def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
+    """Print the scores and where they are."""
+    from dsocr.runs import RunFolder
+
+    printer.result(str(card))
+    if given["folds"]:
+        from dsocr.training.folds import recipe_of
+
+        folder = RunFolder(RunFolder(recipe_of(given["run"]).output).folds)
+        printer.message(f"scorecard:  {folder.scorecard}")
+    else:
+        folder = RunFolder(given["run"])
+        describe_evaluation(printer, card, folder)
+    if given["report"]:
+        printer.message(f"report:     {folder.report}")
+    if not given["folds"]:
+        printer.message(f"next:       dsocr transcribe {typed(given['run'])} SCANS -o texts.jsonl")
+
+
+def describe_evaluation(printer: Printer, card: "Scorecard", folder: "RunFolder") -> None:
+    """Print what an evaluation says of the guard set, and its files."""
+    print_guard(printer, card.guard)
+    printer.message(f"scorecard:  {folder.scorecard}")
+    printer.message(f"lines:      {folder.lines}")
+    if folder.confidence_page.is_file():
+        printer.message(f"confidence: {folder.confidence_page}")
+
+
+def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
+    """Print the result of the guard set, if there is one, as a warning if it exceeds its margin."""
+    if guard is not None:
+        (printer.complain if guard["exceeds_margin"] else printer.message)(guard["message"])
+
+
+def reported(printer: Printer, report: "WrittenReport", given: "Given") -> None:
+    """Print the page."""
+    printer.result(f"report: {report.path}")
+
+
+def reported_as_json(report: "WrittenReport", given: "Given") -> object:
+    """Return the page and what is doubtful."""
+    return {"report": str(report.path), "bytes": report.path.stat().st_size, "warnings": list(report.warnings)}
+
+
+def compared(printer: Printer, comparison: "Comparison", given: "Given") -> None:
+    """Print the comparison and where it is."""
+    from dsocr.evaluation.compare import render_comparison
+    from dsocr.evaluation.report.result_pages import PAGE
+
+    printer.result(render_comparison(comparison))
+    if (output := given["output"]) is not None:
+        printer.message(f"written: {output if output.is_file() else output / PAGE}")
+
+
+# Read
+
+
+def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") -> None:
+    """Print what was transcribed, and what could not be read or written."""
+    from dsocr.commands.servers import group_messages
+
+    for verb, messages in (("read", report.failed), ("write", report.unwritten)):
+        failures = group_messages(message.partition(": ")[::2] for message in messages)
+        for failure in failures[: 2 * _LISTED]:
+            printer.complain(f"cannot {verb} {failure}")
+        if len(failures) > 2 * _LISTED:
+            printer.complain(f"cannot {verb} more for {len(failures) - 2 * _LISTED} other reasons (--json lists all)")
+    printer.message(
+        f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
+        f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
+    )
+    if report.unwritten:
+        printer.message(f"{len(report.unwritten)} files could not be written")
+    if report.resumed:
+        printer.message(f"{report.resumed} images had been transcribed before the interruption")
+    if report.kept:
+        printer.message(f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)")
+    if report.disputed:
+        printer.message(f"{report.disputed} lines were read differently by another reader")
+    if report.unmatched:
+        printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
+    if given["review"] is not None:
+        printer.message(f"least certain lines first: {given['review']}")
+    if report.estimated_cer is not None:
+        estimate = report.estimated_cer
+        printer.message(
+            f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
+            f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
+        )
+    if report.unlike_calibration:
+        printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
+    printer.result(f"texts: {report.out}")
+
+
+def transcribed_as_json(report: "TranscribeReport", given: "Given") -> object:
+    """Return the counts and the failures."""
+    return {**asdict(report), "out": str(report.out)}
+
+
+def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
+    """Print the first lines to transcribe and where all are."""
+    from dsocr.inference.suggest import SHEET, TABLE
+
+    output: Path = given["output"]
+    for item in queue.skipped:
+        printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")
+    for remark in queue.remarks:
+        printer.complain(remark)
+    for row in _rows(output)[:_LISTED]:
+        printer.message(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
+    printer.message(f"{len(queue.choices)} of {queue.untranscribed} lines without a transcription were chosen")
+    printer.result(f"queue: {output}")
+    printer.message(f"look:  {output / SHEET}, {output / TABLE}")
+    printer.message(f"next:  transcribe them (import {output.as_posix()} into eScriptorium), then dsocr prepare")
+
+
+def suggested_as_json(queue: "Suggestions", given: "Given") -> object:
+    """Return the lines of the list."""
+    return {"waiting": queue.untranscribed, "skipped": len(queue.skipped), "lines": _rows(given["output"])}
+
+
+def _rows(output: Path) -> list[dict[str, Any]]:
+    from dsocr.inference.suggest import LIST
+
+    rows: list[dict[str, Any]] = json.loads((output / LIST).read_text(encoding="utf-8"))["lines"]
+    return rows
+
+
+# Share
+
+
+def exported(printer: Printer, export: "Export", given: "Given") -> None:
+    """Print the folder and how to serve it."""
+    output: Path = given["output"]
+    printer.result(f"{'merged model' if export.form == 'merged' else 'adapter'}: {output}")
+    printer.message(f"card:    {output / 'README.md'}, with the prompt and settings to read with")
+    printer.message(f"next:    {export.serve_command(output) or 'the card says how to load it'}")
+
+
+def published(printer: Printer, publication: "Publication", given: "Given") -> None:
+    """Print what was sent, or would be."""
+    if given["dry_run"]:
+        print_publication(printer, publication)
+    sent = "published" if publication.is_sent else "nothing was sent; it would go to"
+    printer.result(f"{sent}: {publication.url}")
+
+
+def print_publication(printer: Printer, publication: "Publication") -> None:
+    """List the files of a publication with their sizes."""
+    for name, size in publication.files.items():
+        printer.message(f"{size:>14,}  {name}")
+    printer.message(f"{sum(publication.files.values()):>14,}  bytes in {len(publication.files)} files")
+    for note in publication.notes:
+        printer.complain(f"note: {note}")
+
+
+# Setup
+
+
+def examined(printer: Printer, facts: "Sequence[Fact]", given: "Given") -> None:
+    """Print what this machine has and lacks."""
+    printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
+    fatal = _fatal(facts)
+    printer.result(f"not ready: {', '.join(fatal)}" if fatal else "ready")
+    if not fatal:
+        printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
+
+
+def examined_as_json(facts: "Sequence[Fact]", given: "Given") -> object:
+    """Return the facts, and whether dsocr can run."""
+    return {"ready": not _fatal(facts), "facts": [asdict(fact) for fact in facts]}
+
+
+def _fatal(facts: "Iterable[Fact]") -> list[str]:
+    return [fact.name for fact in facts if fact.fatal]
+
+
+def _fact_row(fact: "Fact") -> tuple[Sequence[str], str]:
+    text = f"{fact.message}\nhint: {fact.hint}" if fact.hint else fact.message
+    return (fact.name, fact.state, text), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"

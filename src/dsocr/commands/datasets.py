@@ -1,0 +1,187 @@
+"""Public functions that make, check and show datasets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from dsocr.config import RunConfig, load_config
+from dsocr.console import Printer, current_printer, progress_bar, with_progress
+from dsocr.data.convert import convert as _convert
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare as _prepare
+from dsocr.data.synthesize import synthesize as _synthesize
+from dsocr.errors import ConfigError, option
+from dsocr.formats import SOURCE_FORMATS
+from dsocr.formats.format import Format
+from dsocr.io.processes import ProgressCallback
+from dsocr.options import Count, Range, StrPath, checked
+
+if TYPE_CHECKING:
+    from dsocr.data.check import Finding, Findings
+    from dsocr.data.fix import FixReport
+    from dsocr.data.leaks import LeakReport
+
+_YAML = (".yaml", ".yml")
+
+prepare = checked(with_progress(_prepare, "preparing", "images"))
+convert = checked(with_progress(_convert, "converting", "images"))
+synthesize = checked(with_progress(_synthesize, "drawing", "lines"))
+
+
+def source_formats() -> Sequence[Format]:
+    """Return the formats that `prepare` reads."""
+    return list(SOURCE_FORMATS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found in a dataset, how its splits are separated, and what was fixed before, if anything was."""
+
+    dataset: Dataset
+    findings: "Findings"
+    splits: "LeakReport"
+    fixes: "FixReport | None" = None
+
+
+@checked
+def check(
+    dataset: StrPath,
+    *,
+    base: str | None = None,
+    max_text_tokens: Count | None = None,
+    fold: Count | None = None,
+    html: StrPath | None = None,
+    source: StrPath | None = None,
+    csv: StrPath | None = None,
+    markdown: StrPath | None = None,
+    workers: Count | None = None,
+    fix: bool = False,
+    corrections: StrPath | None = None,
+    encoding: str | None = None,
+    output: StrPath | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> CheckReport:
+    """Find what would spoil a training, and report the splits.
+
+    Args:
+        dataset: Dataset folder, or a configuration that names one.
+        base: Base whose tokenizer must know the characters; the configuration's or small.
+        max_text_tokens: Longest transcription, in tokens; the configuration's or 512.
+        fold: Fold whose splits to report.
+        html: Also write the findings, with images, to this page.
+        source: What the dataset was prepared from, to show the page around a line in the page of findings.
+        csv: Also write every place of every finding to this table.
+        markdown: Also write how the data is split to this Markdown file, to quote.
+        workers: Number of processes; one per core if not given.
+        fix: Repair what is certain in a new dataset, then check that.
+        corrections: Table of corrected texts for `fix`, such as the audit.csv of `audit`.
+        encoding: Encoding of the corrections if it is not UTF-8, e.g. cp1251.
+        output: Dataset folder for `fix` to write.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the samples done and in total, instead of a progress bar.
+
+    Raises:
+        ConfigError: Options do not go together, or the configuration has problems.
+        DataError: There is no dataset, or it cannot be read or written.
+    """
+    for name, file in {"html": html, "csv": csv, "markdown": markdown}.items():
+        if file is not None and (Path(file).is_dir() or not Path(file).absolute().parent.is_dir()):
+            hint = "name a file in an existing folder"
+            raise ConfigError(f"{option(name, file)} cannot be written", code="option-invalid", hint=hint)
+    if fix != (output is not None):
+        code, both = "option-missing" if fix else "option-invalid", f"{option('fix')} and {option('output', 'NEW')}"
+        raise ConfigError(f"{both} go together", code=code, hint="give both or neither")
+    if corrections is not None and not fix:
+        message = f"{option('corrections', ...)} is for {option('fix')}"
+        raise ConfigError(message, code="option-invalid", hint=f"give {option('fix')} too")
+    config = load_recipe(dataset, {"base": base, "training.max_text_tokens": max_text_tokens, "fold": fold})
+    opened, fixes = Dataset.open(config.dataset, fold=config.fold), None
+    if output is not None:
+        from dsocr.data.fix import fix_dataset
+
+        table = None if corrections is None else Path(corrections)
+        with progress_bar(progress, "copying", "samples") as copied:
+            fixes = fix_dataset(
+                opened, Path(output), corrections=table, encoding=encoding, overwrite=overwrite, progress=copied
+            )
+        opened = opened if fixes.dataset is None else Dataset.open(Path(output), fold=opened.fold)
+    # Slow, and not needed to say that there is no dataset.
+    from dsocr.data.check import check_dataset
+    from dsocr.data.leaks import report_leaks, to_markdown
+    from dsocr.models.family import load_processor
+    from dsocr.training.preview import text_limit
+
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    limit = text_limit(processor, config)
+    with progress_bar(progress, "checking", "samples") as done:
+        findings = check_dataset(opened, processor, max_text_tokens=limit, workers=workers, progress=done)
+    splits = report_leaks(opened)
+    if html is not None:
+        findings.to_html(Path(html), source=None if source is None else Path(source))
+    if csv is not None:
+        findings.to_csv(Path(csv))
+    if markdown is not None:
+        Path(markdown).write_text(to_markdown(splits), encoding="utf-8", newline="\n")
+    return CheckReport(opened, findings, splits, fixes)
+
+
+def print_finding(printer: Printer, finding: "Finding") -> None:
+    """Print a finding with its first places and what to do about it."""
+    printer.result(str(finding))
+    for line in finding.details():
+        printer.message(f"    {line}")
+
+
+def load_recipe(source: StrPath, changes: Mapping[str, object]) -> RunConfig:
+    """Load a configuration, or the default one for a dataset folder, with the changes that are not None."""
+    path = Path(source)
+    named = path if path.suffix in _YAML else {"dataset": path, "output": path}
+    return load_config(named, changes={key: value for key, value in changes.items() if value is not None})
+
+
+@checked
+def preview(
+    data: StrPath,
+    *,
+    output: StrPath = "preview.html",
+    samples: Annotated[int, Range(1, 200)] = 8,
+    epochs: Annotated[int, Range(1, 50)] = 4,
+    augmentation: str | float | None = None,
+    seed: Annotated[int, Range(0)] | None = None,
+    as_model: bool = False,
+) -> RunConfig:
+    """Show training samples with their augmentation; return the configuration that they are shown for.
+
+    Args:
+        data: Dataset folder, or a configuration that names one.
+        output: Page to write: .html with texts, or .png with images alone.
+        samples: Number of training samples, evenly spread.
+        epochs: Number of epochs to show each of them in.
+        augmentation: none, light, medium, strong or a number; the configuration's or the base's if not given.
+        seed: Seed; the configuration's if not given.
+        as_model: Show images as the model sees them, with their number of tokens.
+
+    Raises:
+        ConfigError: The configuration has problems.
+        DataError: There is no dataset, or the page cannot be written.
+    """
+    from dsocr.data.contact_sheet import sheet_writer
+
+    write = sheet_writer(Path(output))
+    config = load_recipe(data, {"training.augmentation": augmentation, "seed": seed})
+    Dataset.open(config.dataset)
+    # Slow, and not needed to say that something does not exist.
+    from dsocr.models.family import load_processor
+    from dsocr.training.lifecycle import pin_base
+    from dsocr.training.preview import preview as draw_rows
+
+    config = pin_base(config, None)
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    rows = list(draw_rows(config, processor, samples=samples, epochs=epochs, as_model=as_model))
+    how = f"augmentation {config.training.augmentation}, seed {config.seed}"
+    how += f", as {config.base} sees it at {processor.resolution_name}" if as_model else ""
+    write(f"{config.dataset.resolve().name}: {how}", rows)
+    current_printer().message(f"{len(rows)} samples in {epochs} epochs, {how}")
+    return config

@@ -1,0 +1,363 @@
+"""Public functions that train: a run, a dry run, and many runs to forecast, tune and audit."""
+
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from dsocr.commands.datasets import print_finding
+from dsocr.commands.scoring import Run
+from dsocr.config import RunConfig, expand_keys, load_config
+from dsocr.console import current_printer, progress_bar, training_progress
+from dsocr.data.dataset import Dataset
+from dsocr.document import Split
+from dsocr.errors import ConfigError, DsocrError, RunError, option
+from dsocr.io.processes import ProgressCallback, rank_and_count
+from dsocr.options import Count, Range, RecipeKeys, RunConfigKeys, SplitName, StrPath, checked
+from dsocr.runs import RunFolder
+
+if TYPE_CHECKING:
+    from dsocr.evaluation.learning_curve import CurvePoint, Forecast
+    from dsocr.evaluation.report.audit_page import Audit
+    from dsocr.evaluation.tuning import Trial, TuneResult
+    from dsocr.training.callbacks import Callback
+    from dsocr.training.dry_run import DryRun
+
+Config = StrPath | RunConfig | Mapping[str, Any] | None
+Changes = Mapping[str, object] | Sequence[str] | None
+
+
+@checked
+def train(
+    config: Config = None,
+    *,
+    dataset: StrPath | Dataset | None = None,
+    changes: Changes = None,
+    overwrite: bool = False,
+    preflight: bool = True,
+    callbacks: "Sequence[Callback]" = (),
+    **keys: Unpack[RunConfigKeys],
+) -> Run:
+    """Train a reader, or resume an interrupted run.
+
+    Args:
+        config: YAML file (configs/ holds recipes), or a dataset folder. In Python also a mapping or a `RunConfig`.
+        dataset: The dataset, if the configuration does not name it.
+        changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
+        overwrite: Replace what an earlier command wrote there.
+        preflight: Try on a few samples first that it learns.
+        callbacks: Your own hooks into the training; one may end it with `trainer.stop(save=True)`.
+        keys: Keys of the configuration, as `base="nano"`, `output="runs/mine"`, `max_steps=500` or `adapter={"r": 16}`.
+
+    Changes and keys win over `config`. Without `output`, the run goes to `runs/NAME`, named as the dataset. Shows
+    progress in a terminal or notebook, and leaves random numbers, warnings and logging of the process as they were.
+
+    Raises:
+        ConfigError: The configuration has problems; all are listed.
+        DataError: The dataset cannot be trained on.
+        ModelError: The base cannot be loaded.
+        RunError: The run folder is in use or holds something else, or a check before training fails.
+    """
+    settings = complete_config(config, dataset, changes, keys)
+    rank, _ = rank_and_count()
+    printer, run = current_printer(), RunFolder(settings.output)
+    if rank > 0:
+        printer.quiet = True
+    require_sound(settings, run, rank, overwrite=overwrite)
+    printer.message(f"training {settings.output} on {settings.dataset} from {settings.base}")
+    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):
+        skip = option("preflight", False)
+        printer.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
+    from dsocr.training.train import train as fit
+
+    with preserved_process(), training_progress(printer) as (on_progress, on_stage):
+        result = fit(
+            settings,
+            overwrite=overwrite,
+            preflight=preflight,
+            on_progress=on_progress,
+            on_stage=on_stage,
+            on_warning=lambda finding: print_finding(printer, finding),
+            on_message=printer.complain,
+            callbacks=callbacks,
+        )
+    return Run(result.run.path, result)
+
+
+def require_sound(settings: RunConfig, run: RunFolder, rank: int, *, overwrite: bool) -> None:
+    """Raise before anything slow is loaded if a run cannot start; of several processes only the first says why."""
+    from dsocr.training.lifecycle import require_sources, require_trainable
+
+    try:
+        if rank == 0:  # other processes may look when the first is at work there
+            require_trainable(run, overwrite=overwrite)
+        require_sources(settings)
+    except DsocrError as error:
+        if rank == 0:
+            raise
+        raise RunError("the first process says why it cannot train", code="peer-failed") from error
+
+
+@contextmanager
+def preserved_process() -> Iterator[None]:
+    """Restore the random numbers, warning filters and log levels that a training changes in its process."""
+    import numpy as np
+    import torch
+    from transformers.utils import logging
+
+    state, drawn, verbosity = random.getstate(), np.random.get_state(), logging.get_verbosity()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    try:
+        with torch.random.fork_rng(devices), warnings.catch_warnings():
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(drawn)
+        logging.set_verbosity(verbosity)
+
+
+def complete_config(
+    config: Config, dataset: StrPath | Dataset | None, changes: Changes, keys: Mapping[str, object]
+) -> RunConfig:
+    """Return the configuration of a run from what its caller gave; changes and keys win over `config`."""
+    settings, overrides = expand_changes(changes, keys)
+    if isinstance(dataset, Dataset):
+        settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
+    elif dataset is not None:
+        settings["dataset"] = Path(dataset)
+    if isinstance(config, RunConfig):
+        config = config.model_dump()
+    if config is None and "dataset" not in settings:
+        hint = "give a dataset folder or a configuration, e.g. dataset='data/mine'"
+        raise ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
+    if config is None:
+        config = {"output": f"runs/{Path(str(settings['dataset'])).resolve().name}"}
+    return load_config(config, overrides, changes=settings)
+
+
+def expand_changes(changes: Changes, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
+    """Return changes by their dotted keys, and those that are texts."""
+    if isinstance(changes, Mapping) or changes is None:
+        return expand_keys({**(changes or {}), **keys}), ()
+    return expand_keys(keys), changes
+
+
+@checked
+def dry_run(
+    config: Config = None,
+    *,
+    dataset: StrPath | Dataset | None = None,
+    changes: Changes = None,
+    preflight: bool = True,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RunConfigKeys],
+) -> "DryRun":
+    """Check that a run would learn and fit into memory, and how long it would take, without starting it.
+
+    Args:
+        config: As for `train`, as are `dataset`, `changes` and further keys.
+        dataset: The dataset, if the configuration does not name it.
+        changes: Change a setting, as section.key=value; repeatable.
+        preflight: Try on a few samples first that it learns.
+        progress: Called with the steps of overfitting done and in total, instead of a progress bar.
+        keys: Keys of the configuration.
+
+    Nothing is written. `result.errors` has the checks that failed, `result.plan` time and memory.
+
+    Raises:
+        ConfigError: The configuration has problems; all are listed.
+        DataError: There is no dataset.
+        ModelError: There is no such base.
+    """
+    from dsocr.training.lifecycle import require_sources
+
+    settings = complete_config(config, dataset, changes, keys)
+    require_sources(settings)
+    from dsocr.training.dry_run import dry_run as check_and_plan
+
+    with preserved_process(), progress_bar(progress, "overfitting five samples", "steps") as done:
+        return check_and_plan(settings, preflight=preflight, progress=done)
+
+
+@checked
+def forecast(
+    config: Config = None,
+    *,
+    dataset: StrPath | Dataset | None = None,
+    changes: Changes = None,
+    more: Sequence[Count] = (),
+    target: Sequence[Annotated[float, Range(0, 1)]] = (),
+    sizes: Sequence[Annotated[float, Range(0, 1)]] = (),
+    split: SplitName = "validation",
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RunConfigKeys],
+) -> "Forecast":
+    """Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve.
+
+    Args:
+        config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
+        dataset: The dataset, if the configuration does not name it.
+        changes: Change a setting, as section.key=value; repeatable.
+        more: Number of additional lines to forecast for; repeatable.
+        target: CER to reach, as 0.05: how many lines does it take? Repeatable.
+        sizes: Share of the training split; repeatable; 0.125 0.25 0.5 1 if not given.
+        split: Split to score on.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the steps done and in total, instead of a progress bar.
+        keys: Keys of the configuration.
+
+    A stopped forecast resumes when it is called again. Writes numbers, a page and a plot into the run folder.
+
+    Raises:
+        ConfigError: The configuration or the sizes cannot be used.
+        DataError: There is nothing to train on or to score.
+        RunError: A folder holds another run.
+    """
+    from dsocr.evaluation.evaluate import require_samples
+    from dsocr.training.lifecycle import require_sources
+
+    settings, printer = complete_config(config, dataset, changes, keys), current_printer()
+    require_samples(require_sources(settings), Split(split))
+    from dsocr.training.forecast import SIZES
+    from dsocr.training.forecast import forecast as follow_curve
+
+    def on_point(point: "CurvePoint") -> None:
+        trained = f"{point.samples} lines, {point.steps} steps" if point.samples else "the base, untrained"
+        printer.message(f"{trained}: CER {point.cer:.2%}")
+
+    with preserved_process(), progress_bar(progress, "training", "steps") as done:
+        return follow_curve(
+            settings,
+            sizes=sizes or SIZES,
+            split=Split(split),
+            more=more,
+            targets=target,
+            overwrite=overwrite,
+            progress=done,
+            on_point=on_point,
+            on_message=printer.complain,
+        )
+
+
+@checked
+def tune(
+    config: Config = None,
+    *,
+    dataset: StrPath | Dataset | None = None,
+    changes: Changes = None,
+    search: Sequence[str] = (),
+    trials: Count = 20,
+    seeds: Annotated[int, Range(0)] = 3,
+    minutes: Annotated[float, Range(0)] | None = None,
+    sampler: Literal["tpe", "random"] = "tpe",
+    prune: bool = True,
+    workers: Count = 1,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RunConfigKeys],
+) -> "TuneResult":
+    """Search for settings that read better. Trains with several and compares them on the validation split.
+
+    Args:
+        config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
+        dataset: The dataset, if the configuration does not name it.
+        changes: Change a setting, as section.key=value; repeatable.
+        search: Setting to search, as KEY=LOW..HIGH or KEY=A,B,C; repeatable. Otherwise learning rate, augmentation and,
+            of an adapter, rank.
+        trials: Trainings with different settings; the first has yours.
+        seeds: Other seeds to train the best settings and yours with, to tell chance.
+        minutes: Begin no trial after so many minutes of training.
+        sampler: Learn from the trials before, or draw at random.
+        prune: Stop trials early that are not among the best.
+        workers: Trials to train at once, each in a process; a script needs `if __name__ == "__main__":` then.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the steps done and in total, instead of a progress bar.
+        keys: Keys of the configuration.
+
+    A stopped search resumes when it is called again. `result.is_better` says whether the best settings are better
+    beyond the noise of seeds; `best.yaml` in the run's folder `tune` has them. Needs Optuna (extra `tune`).
+
+    Raises:
+        ConfigError: The configuration or what to search cannot be used, or Optuna is not installed.
+        DataError: The dataset cannot be trained on.
+        RunError: The folder holds another search.
+    """
+    from dsocr.training.lifecycle import require_sources
+
+    settings, printer = complete_config(config, dataset, changes, keys), current_printer()
+    require_sources(settings)
+    from dsocr.training.tune import tune as search_settings
+
+    def on_trial(trial: "Trial") -> None:
+        cer = "" if trial.cer is None else f"CER {trial.cer:.2%}"
+        note = {"complete": "", "stopped": ", stopped early", "failed": f"failed: {trial.error}"}[trial.state]
+        name = f"trial {trial.number}" if trial.repeats is None else f"trial {trial.repeats} with seed {trial.seed}"
+        printer.message(f"{name}: {trial.described}: {cer}{note}")
+
+    with preserved_process(), progress_bar(progress, "training", "steps") as done:
+        return search_settings(
+            settings,
+            search=search,
+            trials=trials,
+            seeds=seeds,
+            minutes=minutes,
+            sampler=sampler,
+            prune=prune,
+            workers=workers,
+            overwrite=overwrite,
+            progress=done,
+            on_trial=on_trial,
+        )
+
+
+@checked
+def audit(
+    dataset: StrPath | Dataset,
+    *,
+    changes: Changes = None,
+    output: StrPath | None = None,
+    folds: Annotated[int, Range(3)] | None = None,
+    lines: Count = 100,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RecipeKeys],
+) -> "Audit":
+    """Find lines whose transcription is wrong. Every line is read by a model that never saw it.
+
+    Args:
+        dataset: Dataset folder.
+        changes: Change a setting, as section.key=value; repeatable.
+        output: Work folder, where it resumes; runs/NAME-audit if not given.
+        folds: Number of folds for a dataset without any; 5 if not given.
+        lines: Number of lines on the page and in the table.
+        overwrite: Train again what was trained on other data or with other settings.
+        progress: Called with the work done and in total, in lines, instead of a progress bar.
+        keys: Keys of the configuration, as `base="nano"` or `max_steps=200`.
+
+    Takes minutes with the default base.
+
+    Raises:
+        ConfigError: The settings have problems.
+        DataError: There is no dataset, or it cannot be divided into folds.
+        RunError: The work folder holds other runs.
+    """
+    folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
+    (settings, overrides), printer = expand_changes(changes, keys), current_printer()
+    Dataset.open(folder)
+    from dsocr.training.audit import audit as audit_lines
+
+    with preserved_process(), progress_bar(progress, "auditing", "lines") as done:
+        return audit_lines(
+            folder,
+            output=None if output is None else Path(output),
+            folds=folds,
+            lines=lines,
+            overrides=overrides,
+            changes=settings,
+            overwrite=overwrite,
+            progress=done,
+            on_message=printer.complain,
+        )

@@ -1,0 +1,271 @@
+"""Public functions that read: a reader of images, transcriptions of documents, lines to transcribe next."""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from PIL import Image
+
+from dsocr.console import progress_bar
+from dsocr.document import Unit
+from dsocr.errors import ConfigError, DataError, ModelError, option
+from dsocr.images import open_image
+from dsocr.io.hub import fetch_model, is_hub_id
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import FetchOptions
+from dsocr.options import Count, StrPath, checked
+from dsocr.runs import READING, ReadingSettings, RunFolder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from dsocr.inference.confidence import Prediction
+    from dsocr.inference.engines import Cluster, RemoteEngine
+    from dsocr.inference.reader import LocalReader
+    from dsocr.inference.suggest import Suggestions
+    from dsocr.inference.transcribe import TranscribeReport
+    from dsocr.models.family import Processor
+
+
+def load(source: StrPath, *, revision: str | None = None) -> "Reader":
+    """Load a reader: a run, an adapter folder such as an export's, a base by name or folder, or either by its Hub id.
+
+    `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
+    """
+    from dsocr.inference.reader import LocalReader
+    from dsocr.models.base_folder import embedded_bases
+
+    folder = Path(source)
+    if not folder.exists():
+        folder = embedded_bases().get(str(source), folder)
+    if not folder.exists() and is_hub_id(str(source)):
+        fetched, _ = fetch_model(str(source), revision)
+        folder = fetched if (fetched / READING).is_file() else folder  # a reader that was published
+    if (folder / READING).is_file() or (folder / "config.yaml").is_file():
+        run = RunFolder.to_read_with(folder)
+        return Reader(LocalReader.of_run(run), run)
+    return Reader(LocalReader.of_base(str(source), revision), name=str(source))
+
+
+@checked
+def transcribe(
+    run: "StrPath | Reader",
+    inputs: StrPath | Sequence[StrPath],
+    output: StrPath,
+    *,
+    format: str | Sequence[str] = (),
+    unit: Unit | None = None,
+    images: Literal["line", "page"] | None = None,
+    segmenter: str = "ppocr",
+    engine: str | None = None,
+    engine_model: str | None = None,
+    actors: int | None = None,
+    replace: bool = False,
+    shard: str = "1/1",
+    second: StrPath | Sequence[StrPath] = (),
+    review: StrPath | None = None,
+    fetch: FetchOptions | None = None,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "TranscribeReport":
+    """Transcribe scans. Resumes a transcription that was interrupted.
+
+    Args:
+        run: Run folder, exported adapter, or the base small. In Python also a `Reader`.
+        inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
+        output: One file, whose suffix says the format, or a folder.
+        format: Format in a folder: text, jsonl, page, ...; repeatable.
+        unit: What the model is shown; as trained if not given.
+        images: What images show; judged by shape if not given.
+        segmenter: Line segmentation of page images: ppocr, or kraken if installed.
+        engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.
+        engine_model: Name of the model on the server; the run's name if not given.
+        actors: Number of Ray actors; one per GPU or machine if not given.
+        replace: Also transcribe lines that have a text already.
+        shard: Transcribe one share of the pages, as 2/5: the second of five.
+        second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
+        review: Also write all lines to this file, least certain first.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        strict: Stop at the first fault instead of counting and listing it.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the pages done and in total, instead of a progress bar.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: An input is missing, or the output cannot be written.
+        ModelError: A base alone cannot transcribe documents.
+        RunError: The run is missing, unfinished or damaged.
+    """
+    share = _parse_shard(shard)
+    reader = run if isinstance(run, Reader) else None
+    folder = RunFolder.to_read_with(Path(run)) if not isinstance(run, Reader) else run._run
+    if folder is None:
+        message = "transcribing documents needs a run or an exported adapter, not a base alone"
+        raise ModelError(message, code="adapter-missing", hint="read() works with a base")
+    from dsocr.inference.transcribe import transcribe as transcribe_pages
+
+    with progress_bar(progress, "transcribing", "pages") as done:
+        return transcribe_pages(
+            folder,
+            [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(path) for path in inputs],
+            Path(output),
+            formats=[format] if isinstance(format, str) else list(format),
+            unit=unit,
+            shows=images,
+            segmenter=segmenter,
+            replace_texts=replace,
+            shard=share,
+            review=None if review is None else Path(review),
+            engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
+            strict=strict,
+            overwrite=overwrite,
+            reader=None if reader is None else reader._local,
+            second=places_of(second),
+            fetch=fetch,
+            progress=done,
+        )
+
+
+def choose_engine(engine: str | None, model: str, actors: int | None) -> "RemoteEngine | Cluster | None":
+    """Return a Ray cluster, or the server at an address that knows the model by this name, or None for this process."""
+    from dsocr.inference.engines import Cluster, RemoteEngine
+
+    if actors is not None and engine != "ray":
+        message = f"{option('actors', actors)} goes with {option('engine', 'ray')}"
+        raise ConfigError(message, code="option-invalid")
+    if engine == "ray":
+        return Cluster(actors)
+    return RemoteEngine(engine, model) if engine else None
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        message = f"{option('shard', text)} is not a share"
+        raise ConfigError(message, hint="the second of five is 2/5", code="option-invalid")
+    return int(match[1]), int(match[2])
+
+
+def places_of(second: StrPath | Sequence[StrPath]) -> list[str]:
+    """Return the places of other readers as texts."""
+    return [fspath(second)] if isinstance(second, str | PathLike) else [fspath(place) for place in second]
+
+
+@checked
+def suggest(
+    run: StrPath,
+    source: StrPath,
+    output: StrPath,
+    *,
+    count: Count = 100,
+    second: StrPath | Sequence[StrPath] = (),
+    format: str | None = None,
+    writer: str | None = None,
+    encoding: str | None = None,
+    fetch: FetchOptions | None = None,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "Suggestions":
+    """Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first.
+
+    Args:
+        run: Run folder, or the base small.
+        source: Anything that prepare reads, with lines without text, or a folder of line images.
+        output: Folder to write.
+        count: Number of lines to suggest.
+        second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
+        format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
+        writer: Writer: a column, or a pattern over file names.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        strict: Stop at the first fault instead of counting and listing it.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the lines done and in total, instead of a progress bar.
+
+    Raises:
+        DataError: The source cannot be read, has no line without a text, or the folder cannot be written.
+        RunError: The run is missing, unfinished or damaged.
+    """
+    folder = RunFolder.to_read_with(Path(run))
+    from dsocr.inference.suggest import suggest as choose_lines
+
+    with progress_bar(progress, "reading", "lines") as done:
+        return choose_lines(
+            folder,
+            Path(source),
+            Path(output),
+            count=count,
+            second=places_of(second),
+            format=format,
+            writer=writer,
+            encoding=encoding,
+            fetch=fetch,
+            strict=strict,
+            overwrite=overwrite,
+            progress=done,
+        )
+
+
+class Reader:
+    """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
+
+    def __init__(self, local: "LocalReader", run: RunFolder | None = None, *, name: str = "base") -> None:
+        self._local, self._run, self._name = local, run, name if run is None else str(run.path)
+        self._reads_lines = run is not None and ReadingSettings.load(run.adapter).unit == "line"
+
+    @overload
+    def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]
+    @overload
+    def read(self, images: "Sequence[StrPath | Image.Image]") -> "list[Prediction]": ...
+    def read(
+        self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]"
+    ) -> "Prediction | list[Prediction]":
+        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
+
+        Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
+        Raises DataError for what is not an image or cannot be read.
+        """
+        single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
+        several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
+        predictions = list(self._local.read(self._open(image, place) for place, image in enumerate(several)))
+        return predictions[0] if single else predictions
+
+    @property
+    def network(self) -> "PreTrainedModel":
+        """The network that reads, with its adapter if it has one, in evaluation mode."""
+        network: PreTrainedModel = self._local.network
+        return network
+
+    @property
+    def processor(self) -> "Processor":
+        """What turns images and texts into the network's inputs, and its family."""
+        return self._local.processor
+
+    def _open(self, image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
+        """Return an image with its path, or its place if it has none."""
+        from dsocr.inference.inputs import guess_shows
+
+        name, opened = str(place), image
+        if not isinstance(opened, (str, Path, Image.Image)):
+            message = f"image {name} is neither a path nor a PIL image, but of type {type(opened).__name__}"
+            raise DataError(message, code="image-type", hint="PIL.Image.fromarray(...) makes an image of an array")
+        if not isinstance(opened, Image.Image):
+            name, opened = str(opened), open_image(Path(opened))
+        if not all(opened.size):
+            message = f"image {name} has no pixels: its size is {opened.width} x {opened.height}"
+            raise DataError(message, code="image-empty", hint="check the coordinates that it was cropped with")
+        if self._reads_lines and guess_shows(opened.size) == "page":
+            message = f"{name} looks like a page and is read as one line; Reader.transcribe finds the lines of pages"
+            warnings.warn(message, stacklevel=2)
+        return name, opened.convert("RGB")
+
+    # A function that takes a reader first is its method too.
+    transcribe = transcribe
+
+    def __repr__(self) -> str:
+        return f"Reader({self._name!r})"

@@ -1,0 +1,315 @@
+"""Public functions that score, report, compare and export runs, and the class of a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from os import fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from dsocr.config import RunConfig, load_run_config
+from dsocr.console import current_printer, progress_bar
+from dsocr.document import Split
+from dsocr.errors import ConfigError, option
+from dsocr.io.processes import ProgressCallback
+from dsocr.options import Count, ExportForm, Range, SplitName, StrPath, checked
+from dsocr.runs import History, RunFolder, read_history
+
+if TYPE_CHECKING:
+    from dsocr.commands.reading import Reader
+    from dsocr.evaluation.compare import Comparison
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.models.model_card import Export
+    from dsocr.training.train import TrainResult
+
+
+@checked
+def evaluate(
+    run: StrPath,
+    *,
+    dataset: StrPath | None = None,
+    split: SplitName = "test",
+    limit: Count | None = None,
+    base: bool = True,
+    report: bool = True,
+    calibrate: bool = False,
+    folds: bool = False,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "Scorecard":
+    """Score a run on lines it never saw, beside its base.
+
+    Args:
+        run: Run folder; for `folds` also a configuration or a dataset, nothing trained yet.
+        dataset: Another dataset folder than the run's own.
+        split: Split to score.
+        limit: Score the first samples only, this many.
+        base: Also score the base as it was before training.
+        report: Also write report.html, a page with images of the lines.
+        calibrate: Fit the confidences again first, on the validation split.
+        folds: Train as the run on all folds but one, for each, and score all lines.
+        overwrite: For `folds`: train again what has other settings or data.
+        progress: Called with the lines done and in total, instead of a progress bar.
+
+    The scorecard and the scored lines are written into the run folder.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: There is no dataset, or no such split of it.
+        ModelError: The base cannot be loaded.
+        RunError: The run is missing, unfinished or damaged.
+    """
+    if folds:
+        if dataset or split != "test" or limit or calibrate:
+            names = ("dataset", "split", "limit", "calibrate")
+            hint = f"leave {', '.join(option(name, ...) for name in names)} out"
+            message = f"{option('folds')} scores all lines of the run's own dataset"
+            raise ConfigError(message, code="option-invalid", hint=hint)
+        return _evaluate_folds(Path(run), base, report, overwrite, progress)
+    if overwrite:
+        raise ConfigError(f"{option('overwrite')} is for {option('folds')}", code="option-invalid")
+    folder, printer = RunFolder.open(Path(run)), current_printer()
+    from dsocr.evaluation.evaluate import evaluate as score
+    from dsocr.evaluation.report.report import drop_reports
+
+    with progress_bar(progress, "reading", "lines") as done:
+        card = score(
+            folder,
+            dataset=None if dataset is None else Path(dataset),
+            split=Split(split),
+            limit=limit,
+            with_base=base,
+            calibrate=calibrate,
+            progress=done,
+        )
+    outdated = drop_reports(folder, drawn=report)
+    if report:
+        write_report(folder.path, dataset=dataset)
+    for sentence in outdated:
+        printer.complain(f"note: {sentence}")
+    return card
+
+
+def _evaluate_folds(
+    recipe: Path, base: bool, report: bool, overwrite: bool, progress: ProgressCallback | None
+) -> "Scorecard":
+    from dsocr.training.folds import cross_validate, recipe_of
+    from dsocr.training.lifecycle import require_sources
+
+    config = recipe_of(recipe)
+    require_sources(config)
+    printer = current_printer()
+    with progress_bar(progress, "cross-validating", "lines") as done:
+        card = cross_validate(config, with_base=base, overwrite=overwrite, progress=done, on_message=printer.complain)
+    if report:
+        write_report(RunFolder(config.output).folds)
+    return card
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """The page that `report` wrote, and what is doubtful about the scores."""
+
+    path: Path
+    warnings: Sequence[str]
+
+
+@checked
+def report(
+    run: StrPath,
+    *,
+    dataset: StrPath | None = None,
+    output: StrPath | None = None,
+    markdown: bool = False,
+    progress: ProgressCallback | None = None,
+) -> WrittenReport:
+    """Write the report of an evaluated run.
+
+    Args:
+        run: An evaluated run.
+        dataset: Dataset folder that was scored, if it has moved.
+        output: File to write; report.html in the run if not given.
+        markdown: Write Markdown, to report.md in the run if no file is given.
+        progress: Called with the lines drawn and in total, instead of a progress bar.
+
+    Raises:
+        DataError: The report cannot be written there.
+        RunError: The run is missing, or was not evaluated.
+    """
+    folder = RunFolder.begun(Path(run))
+    from dsocr.evaluation.report.report import write_report as draw_report
+
+    with progress_bar(progress, "drawing", "lines") as done:
+        page, contents = draw_report(
+            folder,
+            dataset=None if dataset is None else Path(dataset),
+            out=None if output is None else Path(output),
+            markdown=markdown,
+            progress=done,
+        )
+    for warning in contents.warnings:
+        current_printer().complain(f"warning: {warning}")
+    return WrittenReport(page, list(contents.warnings))
+
+
+write_report = report  # `evaluate` has an option of this name
+
+
+@checked
+def compare(
+    *systems: StrPath,
+    base: bool = False,
+    dataset: StrPath | None = None,
+    split: SplitName | None = None,
+    missing: Literal["error", "empty"] = "error",
+    pages: bool = False,
+    pool_seeds: bool = False,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    output: StrPath | None = None,
+    overwrite: bool = False,
+) -> "Comparison":
+    """Compare models, and test whether the difference is significant. Scores predictions for the same lines.
+
+    Args:
+        systems: Evaluated runs, or files of predictions; NAME=PATH names one.
+        base: Also compare with the base of the first run.
+        dataset: Dataset that the predictions are of, if not the first run's.
+        split: Split that they are of; the first run's if not given, else test.
+        missing: What a line without a prediction is: an error, or an empty text.
+        pages: Compare whole pages, whatever lines a tool found and in which order.
+        pool_seeds: Count runs that differ in seed alone as one reader.
+        columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        output: Page.html, table.csv or table.tex, or a folder for all these.
+        overwrite: Replace what an earlier command wrote there.
+
+    A single run is compared with its base.
+
+    Raises:
+        DataError: Predictions cannot be read, or do not fit the dataset.
+        RunError: A run was not evaluated, or on other lines.
+    """
+    from dsocr.evaluation.predictions import compare_paths
+    from dsocr.evaluation.report.result_pages import require_free_comparison, write_comparison
+
+    out = None if output is None else Path(output)
+    if out is not None:
+        require_free_comparison(out, overwrite=overwrite)
+    comparison = compare_paths(
+        [fspath(system) for system in systems],
+        base=base,
+        dataset=None if dataset is None else Path(dataset),
+        split=None if split is None else Split(split),
+        missing=missing,
+        columns=columns,
+        encoding=encoding,
+        pages=pages,
+        pool_seeds=pool_seeds,
+    )
+    if out is not None:
+        with progress_bar(None, "drawing", "lines") as done:
+            write_comparison(comparison, out, done)
+    return comparison
+
+
+@checked
+def export(
+    run: StrPath,
+    output: StrPath,
+    *,
+    form: ExportForm | None = None,
+    scale: Annotated[float, Range(0, 1)] = 1.0,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "Export":
+    """Export a run for other programs.
+
+    Args:
+        run: Run folder; to publish also a dataset folder.
+        output: Folder to write.
+        form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
+        scale: Strength of the adapter in the export, up to 1.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the tensors written and in total, instead of a progress bar.
+
+    Writes a model card with the settings to read with.
+
+    Raises:
+        ConfigError: The folder is not free, or the weights cannot have this form.
+        ModelError: The base cannot be found.
+        RunError: The run is missing, unfinished or damaged.
+    """
+    from dsocr.models.base_folder import require_free_export, require_readable_adapter
+
+    folder, target = RunFolder.open(Path(run)), Path(output)
+    require_free_export(target, folder.adapter, overwrite=overwrite)
+    if form == "merged":
+        require_readable_adapter(folder.adapter)
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.models.export import export_adapter, export_merged
+    from dsocr.models.trained import is_whole_network
+
+    form = form or ("merged" if is_whole_network(folder.adapter) else "peft")
+    scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
+    if form != "merged":
+        return export_adapter(folder, target, form, scores=scores, scale=scale, overwrite=overwrite)
+    with progress_bar(progress, "writing", "tensors") as done:
+        return export_merged(folder, target, scores=scores, scale=scale, overwrite=overwrite, progress=done)
+
+
+class Run:
+    """A run folder: its configuration, metrics and scores, and what can be done with its adapter.
+
+    `result` is what the training reached that made the run, None if the run was opened. Raises RunError if no training
+    was started in the folder.
+    """
+
+    def __init__(self, path: StrPath, result: "TrainResult | None" = None) -> None:
+        self.path, self.result = Path(path), result
+        self._folder = RunFolder.begun(self.path)
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return load_run_config(self._folder.config)
+
+    @property
+    def history(self) -> History:
+        """The logged steps and validations."""
+        return read_history(self.path)
+
+    @property
+    def scorecard(self) -> "Scorecard | None":
+        """The scores of the last evaluation, None before the first."""
+        from dsocr.evaluation.scorecard import Scorecard
+
+        return Scorecard.load(self._folder.scorecard) if self._folder.scorecard.is_file() else None
+
+    # Functions that take a run first are its methods too.
+    evaluate = evaluate
+    export = export
+    report = report
+
+    def reader(self) -> "Reader":
+        """Load the run's reader."""
+        from dsocr.commands.reading import load
+
+        return load(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        config, card = self.config, self.scorecard
+        rows = {"run": str(self.path), "base": config.base, "dataset": str(config.dataset)}
+        if self._folder.metrics.is_file() and (history := self.history).training:
+            rows["steps"] = f"{history.training[-1]['step']:.0f}"
+            if history.best is not None:
+                rows["best validation CER"] = f"{history.best['cer']:.2%} at step {history.best['step']:.0f}"
+        rows["finished"] = "yes" if self._folder.adapter.is_dir() else f"no; resume with {self._folder.resume_command}"
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>" + ("" if card is None else card._repr_html_())

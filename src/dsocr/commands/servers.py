@@ -1,0 +1,238 @@
+"""Public functions that run until they are stopped: the HTTP server and the workbench."""
+
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from dsocr.console import current_printer, progress_bar
+from dsocr.errors import ConfigError, DataError, RunError, option
+from dsocr.io.files import safe_stem
+from dsocr.io.web import DEFAULT_FETCH, FetchOptions
+from dsocr.options import Count, Range, StrPath, checked
+from dsocr.runs import RunFolder
+
+if TYPE_CHECKING:
+    from dsocr.inference.reader import LocalReader
+
+TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@checked
+def serve(
+    runs: StrPath | Sequence[StrPath],
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Range(0, 65535)] = 8000,
+    deadline: Annotated[float, Range(1)] = 60.0,
+    waiting: Count = 64,
+    public: bool = False,
+) -> None:
+    """Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send.
+
+    Args:
+        runs: Run or adapter folders of one base, or small; the first is the default.
+        host: Address to listen on.
+        port: Port; 0 takes a free one.
+        deadline: Seconds that a request may take.
+        waiting: Images that may wait; beyond, requests get 429.
+        public: Answer without a token on any address.
+
+    Raises:
+        ConfigError: The address is open to others and there is no token, or two runs have the same name.
+        ModelError: The base cannot be loaded.
+        RunError: A run is missing or unfinished, the port is in use, or the extra `server` is not installed.
+    """
+    from dsocr.models.base_folder import require_readable_adapter
+    from dsocr.server import adapter_folder, adapter_name
+
+    token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
+    if token is None and not _is_local(host) and not public:
+        hint = f"set a token in the environment variable {TOKEN}, or give {option('public')} if that is meant"
+        raise ConfigError(f"anybody who reaches {host} could use this server", hint=hint, code="token-missing")
+    paths = [Path(run) for run in ([runs] if isinstance(runs, str | PathLike) else runs)]
+    adapters = {adapter_name(path): adapter_folder(path) for path in paths}
+    if len(adapters) < len(paths):
+        hint = "clients ask for models by the names of their folders"
+        raise ConfigError("two runs have the same name", hint=hint, code="run-name")
+    for folder in adapters.values():
+        require_readable_adapter(folder)
+    listen(host, port).close()  # before the base is loaded, which may take minutes
+    try:  # slow, and not needed to say what does not exist
+        from dsocr.server.routes import create_app, run_server
+    except ModuleNotFoundError as error:
+        raise _not_installed("serving", error, "server") from error
+    from dsocr.server.engine import ServedModels
+    from dsocr.server.limits import ServerLimits
+
+    printer, limits = current_printer(), ServerLimits(deadline=deadline, max_queued=waiting)
+    models = ServedModels(adapters)
+    hosts = _LOCAL | {host} if _is_local(host) else None
+    server = create_app(models, limits=limits, token=token, hosts=hosts)
+    with listen(host, port) as listener:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        printer.result(f"serving at {address} as {', '.join(models.names)}")
+        printer.message(f"how to ask: {address}/docs")
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        run_server(server, listener, limits)
+
+
+def _not_installed(what: str, error: ModuleNotFoundError, extra: str) -> RunError:
+    message = f"{what} needs {error.name}, which is not installed"
+    return RunError(message, hint=f'pip install "dsocr-hw[{extra}]"', code="package-missing")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. Raises RunError if the port is in use."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
+        )
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else error  # its own sentence may repeat the address
+        hint = f"another server may use the port: give {option('port', ...)}"
+        message = f"cannot listen on {host}:{port}: {reason}"
+        raise RunError(message, hint=hint, code="port-unavailable") from error
+
+
+@checked
+def open_workbench(
+    source: StrPath,
+    *,
+    run: StrPath | None = None,
+    config: StrPath | None = None,
+    only: StrPath | None = None,
+    work: StrPath | None = None,
+    format: str | None = None,
+    writer: str | None = None,
+    encoding: str | None = None,
+    fetch: FetchOptions | None = None,
+    port: Annotated[int, Range(1, 65535)] = 8080,
+    share: bool = False,
+    host_name: Sequence[str] = (),
+    show: bool = True,
+    language: Literal["en", "ru"] = "en",
+) -> None:
+    """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first.
+
+    Args:
+        source: Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.
+        run: Run, or the base small, that transcribes lines without text.
+        config: Configuration for training on corrections; the run's if not given.
+        only: Table of the lines to review first, such as the audit.csv of dsocr audit.
+        work: Folder for corrections; NAME.workbench beside the source if not given.
+        format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
+        writer: Writer: a column, or a pattern over file names.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        port: Port.
+        share: Let other machines in, with the token in the printed address.
+        host_name: Name that a proxy serves it under; give the option again for more.
+        show: Open the browser.
+        language: Language of the interface.
+
+    Raises:
+        DataError: The source is missing, cannot be read, or has no page.
+        RunError: The run is missing, the port is in use, or the extra `workbench` is not installed.
+    """
+    from dsocr.data.fetch import is_manifest, web_address
+    from dsocr.models.base_folder import require_readable_adapter
+    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, find_training_config
+    from dsocr.workbench.session import Session
+
+    pages = Path(source)
+    if not (pages.exists() or is_manifest(pages)):
+        raise DataError("no such file or folder", where=source, code="input-missing")
+    reads = None if run is None else RunFolder.to_read_with(Path(run))
+    if reads is not None:
+        require_readable_adapter(reads.adapter)
+    training_config = find_training_config(None if run is None else Path(run), None if config is None else Path(config))
+    try:  # slow, and not needed to say what does not exist
+        import nicegui  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise _not_installed("the workbench", error, "workbench") from error
+    from dsocr.data.source_report import SourceReport
+    from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
+    from dsocr.workbench.serving import ANY, HOST
+    from dsocr.workbench.serving import serve as serve_session
+    from dsocr.workbench.store import open_store
+
+    host = ANY if share else HOST
+    listen(host, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
+    printer = current_printer()
+    beside = Path(safe_stem(pages.as_posix().partition(":/")[2])) if web_address(pages) else pages
+    folder = Path(work) if work else beside.resolve().with_name(f"{beside.resolve().stem}.workbench")
+    report = SourceReport(strict=False)
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(folder / "corrections.sqlite"))
+        with progress_bar(None, "fetching", "pages") as done:
+            unpacked = folder / "unpacked"
+            archive = stack.enter_context(open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done))
+        with progress_bar(None, "finding lines", "pages") as done:
+            options = {"format": format, "writer": writer, "encoding": encoding}
+            new = import_pages(store, archive, report, **options, progress=done)
+        for message in group_messages((item.where, item.message) for item in report.skipped):
+            printer.complain(f"skipped: {message}")
+        listed = [] if only is None else find_lines(store, archive, read_sources(Path(only)), format=format)
+        shared = share or bool(host_name)
+        session = Session(pages.resolve().name, store, archive, folder, only=listed, is_shared=shared)
+        if not session.pages:
+            raise DataError("holds no page that can be shown", where=source, code="source-empty")
+        if reads is not None:
+            session.reader = BackgroundReader(store, archive, partial(_load_reader, reads))
+            session.reader.start()
+        stack.callback(session.stop_reading)
+        if training_config is not None:
+            session.training = BackgroundTraining(store, archive, folder, training_config)
+            stack.callback(session.training.stop)
+            session.learner = Learner(
+                store,
+                session.training,
+                session.read_again,
+                load=lambda path: _load_reader(RunFolder(path)),
+                first=None if reads is None else partial(_load_reader, reads),
+            )
+            session.learner.start()
+            stack.callback(session.learner.stop)
+        printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
+        token = None
+        if shared:
+            token = os.environ.get(TOKEN, "").strip() or store.setting("token") or secrets.token_urlsafe(16)
+            store.set_setting("token", token)
+        address = f"http://{socket.gethostname() if share else HOST}:{port}/" + (f"?token={token}" if token else "")
+        printer.result(address)
+        names = [name.lower() for name in host_name]
+        serve_session(session, language=language, port=port, show=show, host=host, token=token, names=names)
+
+
+def _load_reader(run: RunFolder) -> "LocalReader":
+    from dsocr.inference.reader import LocalReader
+
+    return LocalReader.of_run(run)
+
+
+def group_messages(items: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each message, with the first of its places and the number of the others."""
+    places: dict[str, list[str]] = {}
+    for where, message in items:
+        places.setdefault(message, []).append(where)
+    return [
+        f"{named[0]} and {len(named) - 1} more: {message}" if len(named) > 1 else f"{named[0]}: {message}"
+        for message, named in places.items()
+    ]
