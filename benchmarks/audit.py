@@ -257,9 +257,8 @@ def load_steps(
         images = [open_image(one.image) for one in samples]
         found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
         encoded = [processor.encode(image) for image in images]
-        steps = processor.family._map_lines(
-            lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded
-        )
+        family: Any = processor.family
+        steps = family._map_lines(lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded)
         found |= {f"line-{place}": rows.astype(np.float16) for place, rows in enumerate(steps)}
         if read:
             texts = list(reader.read(zip([one.id for one in samples], images, strict=True)))

@@ -305,7 +305,7 @@ def _encoder(numbers: Numbers, resolution: str) -> DeepseekProcessor:
         tokenizer_object=make_tokenizer(numbers), bos_token=BEGIN, eos_token=END, pad_token=PAD
     )
     chosen = find_resolution("deepseek_ocr", resolution)
-    return DeepseekProcessor(FAMILY, tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
+    return DeepseekProcessor(FAMILY, tokenizer, numbers.image_token_id, chosen, prompt=find_prompt("free_ocr"))
 
 
 def _drawn(text: str) -> Image.Image:

@@ -210,7 +210,7 @@ def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: l
     """Pooled CER of greedy reading, through the same path that transcribes for users."""
     family = DeepseekOcr("nano", original=False)
     encoder = DeepseekProcessor(
-        family, make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}"
+        family, make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), prompt=f"{IMAGE}{PROMPT}"
     )
     transcriber = LocalReader(network, encoder, Generation(max_new_tokens=96, batch_size=64), TextPolicy())
     images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)

@@ -65,7 +65,7 @@ def test_one_is_many(lines: list[tuple[str, Image.Image]], tmp_path: Path) -> No
         served = dict(zip(contents, clients.map(request, contents), strict=True))
     assert served == expected
 
-    texts = {}
+    texts: dict[str, str] = {}
     for shard in ((1, 2), (2, 2)):
         out = tmp_path / f"shard{shard[0]}"
         dsocr.transcribe("small", tmp_path / "lines", out, shows="line", format="jsonl", shard=shard)

@@ -252,7 +252,7 @@ def test_language_model_is_used_where_it_helps(
     processor: Any = loaded.processor(None, "")
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
-    fitted: Any = loaded.family.fit_language_model(None, processor, [learned] * 9, texts, texts, Generation())  # type: ignore[attr-defined]
+    fitted: Any = loaded.family.fit_language_model(None, processor, [learned] * 9, texts, texts, Generation())
     read = loaded.family.decode(loaded.network, fitted, texts, Generation())
     assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
     assert (fitted.language_model is not None) is helps
@@ -268,14 +268,15 @@ def test_language_model_is_used_where_it_helps(
 def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_base(str(base))
     former = LanguageModel.fit(["a bad cat sat"] * 9)
-    processor: Any = replace(loaded.processor(None, ""), language_model_source=former)  # type: ignore[type-var]
+    plain: Any = loaded.processor(None, "")
+    processor = replace(plain, language_model_source=former)
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
-    fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())  # type: ignore[attr-defined]
+    fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
-    spared: Any = loaded.family.fit_language_model(None, processor, ["123"], ["e"], ["e"], Generation())  # type: ignore[attr-defined]
+    spared: Any = loaded.family.fit_language_model(None, processor, ["123"], ["e"], ["e"], Generation())
     assert spared.language_model is None
 
 

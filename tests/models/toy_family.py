@@ -24,15 +24,14 @@ class ToyConfig(PreTrainedConfig):  # type: ignore[misc]
 class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
     config_class = ToyConfig
 
-    def __init__(self, config: ToyConfig, characters: list[str]) -> None:
-        super().__init__(config)
+    def __init__(self, characters: list[str]) -> None:
+        super().__init__(ToyConfig())
         self.characters = characters
         self.columns = nn.Linear(3 * 48 * 8, len(characters) + 1)
 
     def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
-        batch, channels, height, width = pixels.shape
-        steps = pixels.reshape(batch, channels, height, width // 8, 8).permute(0, 3, 1, 2, 4).flatten(2)
-        logits: Tensor = self.columns(steps)
+        steps_first = pixels.reshape(*pixels.shape[:3], -1, 8).permute(0, 3, 1, 2, 4)
+        logits: Tensor = self.columns(steps_first.flatten(2))
         return logits
 
 
@@ -41,38 +40,31 @@ class ToyFamily(LineRecognizer):
     """Only what differs from the line recognisers."""
 
     name: str = "toy"
-    learning_rate: float = 1e-3
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         return {"augmentation": "none"}
 
-    def load_network(self, folder: Path, **options: Any) -> ToyNetwork:
-        network = ToyNetwork(ToyConfig(), json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        network = ToyNetwork(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
         network.load_state_dict(load_file(folder / "model.safetensors"))
-        return network.to(options["device"], options["dtype"])  # type: ignore[no-any-return]
+        return network.to(options["device"], options["dtype"])
 
     def network_files(self, network: Any) -> list[tuple[str, bytes]]:
-        return [
-            ("config.json", json.dumps({"model_type": "toy"}).encode()),
-            ("vocab.json", json.dumps(network.characters).encode()),
-            ("model.safetensors", save(dict(network.state_dict()))),
-        ]
+        texts = {"config.json": {"model_type": "toy"}, "vocab.json": network.characters}
+        files = [(name, json.dumps(value).encode()) for name, value in texts.items()]
+        return [*files, ("model.safetensors", save(dict(network.state_dict())))]
 
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Any) -> tuple[Any, LineProcessor]:
         return network, processor
 
 
-def recognize(config: Mapping[str, Any]) -> ToyFamily | None:
-    return ToyFamily() if config.get("model_type") == "toy" else None
-
-
-register_family(recognize)
+register_family(lambda config: ToyFamily() if config.get("model_type") == "toy" else None)
 
 
 def write_base(folder: Path) -> Path:
     """Write a base with random weights."""
     torch.manual_seed(3)
     folder.mkdir(parents=True)
-    for name, content in ToyFamily().network_files(ToyNetwork(ToyConfig(), LETTERS)):
+    for name, content in ToyFamily().network_files(ToyNetwork(LETTERS)):
         (folder / name).write_bytes(content)
     return folder

@@ -36,7 +36,7 @@ from dsocr.io.files import shipped_path
 from dsocr.io.work import hash_file, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
-from dsocr.models.family import LanguageModelProcessor, Processor
+from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.text import is_blank
@@ -299,7 +299,7 @@ def _language_model(
     without = pool([character_errors(text, prediction.plain or "") for text, prediction in pairs]).rate
     with_model = pool([character_errors(text, prediction.text) for text, prediction in pairs]).rate
     processor = reader.processor
-    if not isinstance(processor, LanguageModelProcessor) or processor.language_model is None:
+    if processor.language_model is None:
         return None
     return {"weight": processor.language_model.weight, "cer_without": without, "cer": with_model}
 

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
-from dsocr.models.chat_inputs import ChatEncoded
 from dsocr.models.family import IGNORED, UNWRITABLE
 
 PIXELS = ("pixel_values", "pixel_values_local")
@@ -56,74 +53,70 @@ def collate(
     padding: Literal["left", "right"],
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    join_features: bool = False,
 ) -> dict[str, Any]:
-    """Return `input_ids`, `attention_mask` (B, T), `pixel_values` (B, 3, S, S) and, for training, `labels` (B, T).
+    """Return `input_ids`, `attention_mask` (B, T), the samples' marks and images and, for training, `labels` (B, T).
 
-    With tiles also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number per sample and, for networks
-    that stitch tiles, `patches_grid` with their columns and rows. If the samples have features, `mm_encoder_outputs`
-    replaces all pixels. With `dtype` torch.uint8 pixels stay bytes; see `normalize_pixels`.
+    Floating point tensors become `dtype`; with torch.uint8 pixels stay bytes, see `normalize_pixels`. If the samples
+    have features, `mm_encoder_outputs` replaces all pixels, of `join_features` as one tensor.
 
     Labels are `IGNORED` except for the transcription and its end token. Training pads right, generation left. Raises
-    ModelError for an empty batch and for samples with and without transcription in one.
+    ModelError for samples with and without transcription, or with and without features, in one batch.
     """
     if len({bool(sample.answer_ids) for sample in samples}) != 1:
         raise ModelError("Samples with and without transcription cannot share a batch", code="batch-mixed")
+    features = list_features(samples)
     rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
-    longest = max(map(len, rows))
     batch: dict[str, Any] = {
-        "input_ids": _padded(rows, pad_id, longest, padding).to(device),
-        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding).to(device),
-        **_images(samples, device, dtype),
-    }
-    if samples[0].answer_ids:
-        labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
-        batch["labels"] = _padded(labels, IGNORED, longest, padding).to(device)
-    return batch
-
-
-def collate_chat(
-    samples: Sequence[ChatEncoded],
-    pad_id: int,
-    *,
-    padding: Literal["left", "right"],
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
-    stack_features: bool = False,
-) -> dict[str, Any]:
-    """Batch samples of a chat model as `collate` does; image tensors are in one row after the other.
-
-    Images of different sizes are padded with zeros at the bottom and right, as their processors do. Floating point
-    tensors become `dtype` if it is given. Features replace pixels as in `collate`; with `stack_features` they are one
-    tensor. Raises ModelError for samples with and without transcription, or with and without features, in one batch.
-    """
-    if len({bool(sample.answer_ids) for sample in samples}) != 1:
-        raise ModelError("Samples with and without transcription cannot share a batch", code="batch-mixed")
-    if len({sample.features is None for sample in samples}) != 1:
-        raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
-    rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
-    longest = max(map(len, rows))
-    batch: dict[str, Any] = {
-        "input_ids": _padded(rows, pad_id, longest, padding),
-        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding),
+        "input_ids": pad_rows(rows, pad_id, padding),
+        "attention_mask": pad_rows([(1,) * len(row) for row in rows], 0, padding),
     }
     for name in samples[0].marks:
         marks = [(*sample.marks[name], *(0,) * len(sample.answer_ids)) for sample in samples]
-        batch[name] = _padded(marks, 0, longest, padding)
-    for name in samples[0].images:
-        batch[name] = _concatenate([sample.images[name] for sample in samples])
+        batch[name] = pad_rows(marks, 0, padding)
+    batch |= samples[0].stack_images(samples)
     if samples[0].answer_ids:
         labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
-        batch["labels"] = _padded(labels, IGNORED, longest, padding)
-    batch = {name: _moved(tensor, device, dtype) for name, tensor in batch.items()}
-    if features := [sample.features for sample in samples if sample.features is not None]:
-        pooled = [image[:, 0] for image in features]
-        deeper = [[image[:, layer] for image in features] for layer in range(1, features[0].shape[1])]
-        made = ImageFeatures(torch.stack(pooled) if stack_features else pooled, deeper or None)
-        batch["mm_encoder_outputs"] = {"image": made.to(device)}
+        batch["labels"] = pad_rows(labels, IGNORED, padding)
+    batch = {name: _move(value, device, dtype) for name, value in batch.items()}
+    if features:
+        batch["mm_encoder_outputs"] = {"image": _join_features(features, join=join_features).to(device)}
     return batch
 
 
-def _concatenate(tensors: Sequence[Tensor]) -> Tensor:
+def _move(value: Any, device: torch.device | str, dtype: torch.dtype) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    value = value.to(device)
+    if value.dtype is torch.uint8:
+        return value if dtype is torch.uint8 else normalize(value).to(dtype)
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def list_features(samples: Sequence[Any]) -> list[Tensor]:
+    """Return the features of samples, none if no sample has any. Raises ModelError if only some have."""
+    features = [sample.features for sample in samples if sample.features is not None]
+    if len(features) not in (0, len(samples)):
+        raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
+    return features
+
+
+def _join_features(features: Sequence[Tensor], *, join: bool) -> ImageFeatures:
+    """Return features (n, D), or (n, 1 + layers, D) with those of later layers, as the native forward takes them."""
+    if features[0].dim() == 2:
+        return ImageFeatures(list(features))
+    pooled = [image[:, 0] for image in features]
+    deeper = [[image[:, layer] for image in features] for layer in range(1, features[0].shape[1])]
+    return ImageFeatures(torch.stack(pooled) if join else pooled, deeper or None)
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int, padding: Literal["left", "right"] = "right") -> Tensor:
+    """Return rows of numbers as one tensor (B, T), the shorter ones filled with a value."""
+    tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=padding)
+
+
+def concatenate(tensors: Sequence[Tensor]) -> Tensor:
     """Concatenate tensors along the first dimension, padded with zeros in all others."""
     largest = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
     padded = []
@@ -133,10 +126,6 @@ def _concatenate(tensors: Sequence[Tensor]) -> Tensor:
             pad(tensor, [size for more in reversed(missing) for size in (0, more)]) if any(missing) else tensor
         )
     return torch.cat(padded)
-
-
-def _moved(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None) -> Tensor:
-    return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
 
 def drop_ignored_positions(batch: dict[str, Any]) -> dict[str, Any]:
@@ -183,38 +172,6 @@ def normalize_pixels(batch: dict[str, Any], dtype: torch.dtype = torch.float32) 
 def normalize(pixels: Tensor) -> Tensor:
     """Map bytes 0..255 to float32 -1..1, with the authors' mean and standard deviation of 0.5, for any shape."""
     return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
-
-
-def _images(samples: Sequence[Any], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the images' entries of a batch: features, or pixels of the whole images and their tiles."""
-    features = [sample.features for sample in samples if sample.features is not None]
-    if features:
-        if len(features) != len(samples):
-            raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
-        return {"mm_encoder_outputs": {"image": ImageFeatures(features).to(device)}}
-    images: dict[str, Any] = {
-        "pixel_values": _pixels(np.stack([sample.views.whole for sample in samples]), device, dtype)
-    }
-    tiles = [sample.views.tiles for sample in samples if sample.views.tiles is not None]
-    if tiles:
-        images["pixel_values_local"] = _pixels(np.concatenate(tiles), device, dtype)
-        counts = [0 if sample.views.tiles is None else len(sample.views.tiles) for sample in samples]
-        images["num_local_patches"] = counts
-        if samples[0].stitches_tiles:
-            images["patches_grid"] = [list(sample.views.grid) for sample in samples]
-    return images
-
-
-def _pixels(stacked: NDArray[np.uint8], device: torch.device | str, dtype: torch.dtype) -> Tensor:
-    pixels = torch.from_numpy(stacked).to(device)
-    return pixels if dtype is torch.uint8 else normalize(pixels).to(dtype)
-
-
-def _padded(rows: Sequence[Sequence[int]], value: int, longest: int, side: Literal["left", "right"]) -> Tensor:
-    filler = [(value,) * (longest - len(row)) for row in rows]
-    return torch.tensor(
-        [(*fill, *row) if side == "left" else (*row, *fill) for row, fill in zip(rows, filler, strict=True)]
-    )
 
 
 def force_texts(

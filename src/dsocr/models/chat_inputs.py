@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.models.canvas import PAD_COLOUR, Resolution, draw_canvas, shrink
-from dsocr.models.family import Family, InputLength
+from dsocr.models.family import Family, InputLength, Processor
 
 if TYPE_CHECKING:
     import torch
@@ -131,6 +131,13 @@ class ChatEncoded:
             for name, tensor in self.images.items()
         )
 
+    @staticmethod
+    def stack_images(samples: "Sequence[ChatEncoded]") -> dict[str, Any]:
+        """Return the image tensors of all samples, in one row after the other."""
+        from dsocr.models.batch import concatenate
+
+        return {name: concatenate([sample.images[name] for sample in samples]) for name in samples[0].images}
+
     def pixels(self) -> NDArray[np.uint8]:
         """Return what the network sees as one picture, (H, W, 3)."""
         return self.format.picture(self.images)
@@ -146,16 +153,14 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChatProcessor:
+class ChatProcessor(Processor):
     """Turn images and texts into inputs of a chat model, at one resolution and with one prompt.
 
     `transformers` is the processor of transformers; `canvas` is set if images are drawn on a square first.
     """
 
-    family: Family
     folder: Path
-    resolution_name: str
-    prompt: str
+    resolution: str
     transformers: Any = field(repr=False)
     conversation: Conversation
     end_ids: tuple[int, ...]
@@ -165,7 +170,12 @@ class ChatProcessor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Loaded again in worker processes: its class may be made here, see `load_transformers_processor`.
-        return load_processor, (self.family, self.folder, self.resolution_name, self.prompt)
+        return load_processor, (self.family, self.folder, self.resolution, self.prompt)
+
+    @property
+    def resolution_name(self) -> str:
+        """The resolution, which has no other name."""
+        return self.resolution
 
     @property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -280,11 +290,13 @@ class ChatProcessor:
         device: "torch.device | str" = "cpu",
         dtype: "torch.dtype | None" = None,
     ) -> dict[str, Any]:
-        """Batch encoded samples, padded right for training and left for generation; see `batch.collate_chat`."""
-        from dsocr.models.batch import collate_chat
+        """Batch encoded samples, padded right for training and left for generation; see `batch.collate`."""
+        import torch
 
-        stack = self.family.name in _STACKED
-        return collate_chat(samples, self.pad_id, padding=padding, device=device, dtype=dtype, stack_features=stack)
+        from dsocr.models.batch import collate
+
+        number_format, join = dtype or torch.float32, self.family.name in _STACKED
+        return collate(samples, self.pad_id, padding=padding, device=device, dtype=number_format, join_features=join)
 
     def training_batch(self, samples: Sequence[ChatEncoded]) -> dict[str, Any]:
         """Batch encoded samples with texts on the CPU, logits where there are labels only."""
@@ -395,7 +407,7 @@ def load_processor(family: Family, folder: Path, resolution: str | None, prompt:
     conversation = read_conversation(processor, prompt, folder)
     _require_image_token(processor, conversation.prompt, prompt, folder)
     end_ids, end_id = _find_end(processor.tokenizer, conversation.end, folder)
-    return ChatProcessor(family, folder, name, prompt, processor, conversation, end_ids, end_id, canvas)
+    return ChatProcessor(family, folder, name, processor, conversation, end_ids, end_id, canvas, prompt=prompt)
 
 
 def load_transformers_processor(folder: Path, model_type: str) -> Any:

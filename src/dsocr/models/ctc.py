@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded, TokenScore
-from dsocr.models.family import UNWRITABLE, Check, InputLength, PublishedBase
+from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import LanguageModel, align, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps, prepare_line
@@ -94,10 +94,9 @@ class LineInput:
 
 
 @dataclass(frozen=True, slots=True)
-class LineProcessor:
+class LineProcessor(Processor):
     """Turn lines and texts into inputs; class `i + 1` is `characters[i]`, class 0 the blank."""
 
-    family: "LineRecognizer"
     characters: tuple[str, ...]
     stretch: float
     grey: bool
@@ -116,11 +115,6 @@ class LineProcessor:
             model = LanguageModel.load(model)
             object.__setattr__(self, "language_model_source", model)
         return model
-
-    @property
-    def prompt(self) -> str:
-        """Line recognisers take no prompt."""
-        return ""
 
     @property
     def resolution_name(self) -> str:
@@ -155,19 +149,11 @@ class LineProcessor:
         """Return the classes of the known characters of a text."""
         return [self.classes[character] for character in text if character in self.classes]
 
-    def unknown_characters(self, text: str) -> str:
-        """Return nothing: characters that the head lacks are added to it before training."""
-        return ""
-
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a line in steps and characters; its width counts, so that lines are batched by it."""
         width, height = image_size()
         steps = math.ceil(width * HEIGHT / height * self.stretch / PIXELS_PER_STEP)
         return InputLength(steps, len(text), max(steps, 1))
-
-    def distortion(self, width: int, height: int) -> float:
-        """Return 1: letters are widened on purpose."""
-        return 1.0
 
     def shrink(self, image: Image.Image) -> Image.Image:
         """Reduce a line to twice the height at which it will be seen."""
@@ -178,27 +164,13 @@ class LineProcessor:
 
 
 @dataclass(frozen=True, slots=True)
-class LineRecognizer:
+class LineRecognizer(Family):
     """A checkpoint of this family."""
 
     name: str = "ctc"
-    serving: None = None
-    caches_features: bool = False
-    learning_rate: float = 4e-4
-    expert_parameters: tuple[str, ...] = ()
-    unused_tensors: tuple[str, ...] = ()
-    quantizations: tuple[str, ...] = ()
-    saved_names: tuple[str, str] = ("", "")
-
-    @property
-    def trains(self) -> Literal["all"]:
-        """All weights."""
-        return "all"
-
-    @property
-    def target_modules(self) -> Mapping[str, str]:
-        """No adapter is attached."""
-        return {}
+    trains = "all"
+    learning_rate = 4e-4
+    has_language_model = True
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
@@ -257,9 +229,6 @@ class LineRecognizer:
             network.characters = wanted
         network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
         return network, replace(processor, characters=tuple(wanted))
-
-    def prepare_training(self, model: Any, network: Any, *, compile_layers: bool, checkpoint_activations: bool) -> None:
-        """Do nothing: the network is small."""
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Convert the pixels to a number format."""
@@ -432,17 +401,6 @@ class LineRecognizer:
         length, model = max(1, sum(map(len, references))), models[best[0]]
         model.weight, model.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
         return replace(processor, language_model_source=model)
-
-    def retry_loops(
-        self,
-        network: Any,
-        processor: LineProcessor,
-        generation: Generation,
-        images: Sequence[Image.Image],
-        decoded: Sequence[Decoded],
-    ) -> list[Decoded]:
-        """Return the texts: a line recogniser does not loop."""
-        return list(decoded)
 
 
 def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:

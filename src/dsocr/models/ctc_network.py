@@ -32,6 +32,7 @@ from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
+from dsocr.models.batch import pad_rows
 from dsocr.models.family import IGNORED
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE
 from dsocr.models.onnx_file import read_onnx
@@ -164,8 +165,7 @@ def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
 
 def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
     """Return the classes of lines as labels `(B, L)`, padded with `IGNORED`."""
-    rows = [torch.tensor(line, dtype=torch.int64) for line in classes]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
+    return pad_rows(classes, IGNORED)
 
 
 def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:

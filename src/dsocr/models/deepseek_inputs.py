@@ -15,7 +15,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.canvas import UNTILED, Grid, Resolution, another_resolution, shrink
 from dsocr.models.deepseek_images import NO_VIEWS, Views, show
-from dsocr.models.family import IMAGE, Family, InputLength
+from dsocr.models.family import IMAGE, InputLength, Processor
 
 if TYPE_CHECKING:
     import torch
@@ -84,23 +84,49 @@ class DeepseekEncoded:
         """Whether another sample has the same prompt, image slots and pixels."""
         return self.prompt_ids == other.prompt_ids and self.views == other.views
 
+    @property
+    def marks(self) -> dict[str, Any]:
+        """There are no inputs with a number for each prompt token."""
+        return {}
+
+    @staticmethod
+    def stack_images(samples: "Sequence[DeepseekEncoded]") -> dict[str, Any]:
+        """Return `pixel_values` (B, 3, S, S) as bytes; nothing of samples with features.
+
+        With tiles also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number per sample and, for
+        networks that stitch tiles, `patches_grid` with their columns and rows.
+        """
+        import torch
+
+        if samples[0].features is not None:
+            return {}
+        images: dict[str, Any] = {
+            "pixel_values": torch.from_numpy(np.stack([sample.views.whole for sample in samples]))
+        }
+        tiles = [sample.views.tiles for sample in samples if sample.views.tiles is not None]
+        if tiles:
+            images["pixel_values_local"] = torch.from_numpy(np.concatenate(tiles))
+            counts = [0 if sample.views.tiles is None else len(sample.views.tiles) for sample in samples]
+            images["num_local_patches"] = counts
+            if samples[0].stitches_tiles:
+                images["patches_grid"] = [list(sample.views.grid) for sample in samples]
+        return images
+
     def pixels(self) -> NDArray[np.uint8]:
         """Return the whole view and, below it, the tiles in their grid with a gap between them, (H, W, 3)."""
         return self.views.picture()
 
 
 @dataclass(frozen=True, slots=True)
-class DeepseekProcessor:
+class DeepseekProcessor(Processor):
     """Turn images and texts into model inputs, for one base, resolution and prompt.
 
     `others` are the base's other resolutions.
     """
 
-    family: Family
     tokenizer: "PreTrainedTokenizerBase"
     image_token_id: int
     resolution: Resolution
-    prompt: str
     others: tuple[Resolution, ...] = ()
 
     @property

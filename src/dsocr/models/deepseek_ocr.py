@@ -6,22 +6,17 @@ every layer, and DeepSeek-OCR-2's as `deepseek_ocr2`. Their `config.json` omits 
 sizes come from the shapes of the tensors, and `config.json` is read only for values that shapes do not determine.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
-from dsocr.models.decoded import Decoded
 from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
 from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
-from dsocr.models.family import Check, PublishedBase, Serving
-from dsocr.models.generation import Generation
+from dsocr.models.family import Check, PublishedBase, Serving, TokenFamily
 
 if TYPE_CHECKING:
     import torch
@@ -93,32 +88,20 @@ _QWEN_HEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DeepseekOcr:
+class DeepseekOcr(TokenFamily):
     """A checkpoint of this family: which variant it is, and whether its files are in the authors' layout."""
 
     name: Variant
     original: bool
-    quantizations: tuple[str, ...] = ()
+    caches_features = True
+    target_modules = TARGET_MODULES
+    saved_names = (NATIVE_DECODER, ORIGINAL_DECODER)
+    expert_parameters = EXPERTS
 
     @property
     def serving(self) -> Serving | None:
         """How vLLM serves a checkpoint in the authors' layout; it has no class for others."""
         return _serving(second=self.name == "deepseek_ocr_2") if self.original else None
-
-    @property
-    def trains(self) -> Literal["adapter"]:
-        """A LoRA adapter on frozen weights."""
-        return "adapter"
-
-    @property
-    def learning_rate(self) -> float:
-        """The peak learning rate of an adapter if the configuration gives none."""
-        return 2e-4
-
-    @property
-    def caches_features(self) -> bool:
-        """The vision towers are frozen unless the adapter is on them."""
-        return True
 
     @property
     def network_class(self) -> Any:
@@ -129,28 +112,9 @@ class DeepseekOcr:
         return DeepseekOcr2ForConditionalGeneration if second else UnlimitedOcrForConditionalGeneration
 
     @property
-    def target_modules(self) -> Mapping[str, str]:
-        """Named sets of layers that an adapter may train, as anchored patterns over module names."""
-        return TARGET_MODULES
-
-    @property
-    def saved_names(self) -> tuple[str, str]:
-        """A part of the native tensor names, and what replaces it in saved adapters."""
-        return NATIVE_DECODER, ORIGINAL_DECODER
-
-    @property
-    def expert_parameters(self) -> list[str]:
-        """Parameters of the routed experts, which are not modules of their own."""
-        return EXPERTS
-
-    @property
     def unused_tensors(self) -> list[str]:
         """Patterns of the tensors of a checkpoint that its network does not use."""
         return [re.escape(name) for name in UNUSED_TENSORS]
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """No defaults of its own."""
-        return {}
 
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter belongs to the vision towers or their projector."""
@@ -186,24 +150,13 @@ class DeepseekOcr:
         set_token_ids(network, load_tokenizer(folder))
         return network
 
-    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
-        """Not used: an adapter is trained."""
-        raise NotImplementedError
-
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> DeepseekProcessor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
         tokenizer = load_tokenizer(folder)
         chosen = find_resolution(self.name, resolution)
         others = tuple(other for other in resolutions(self.name) if other != chosen)
-        return DeepseekProcessor(
-            self, tokenizer, image_token_id(tokenizer, folder), chosen, find_prompt(prompt), others
-        )
-
-    def adapt_to(
-        self, network: "PreTrainedModel", processor: DeepseekProcessor, texts: Iterable[str]
-    ) -> tuple["PreTrainedModel", DeepseekProcessor]:
-        """Return both unchanged: byte-level tokens write any text."""
-        return network, processor
+        slot = image_token_id(tokenizer, folder)
+        return DeepseekProcessor(self, tokenizer, slot, chosen, others, prompt=find_prompt(prompt))
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
@@ -233,24 +186,6 @@ class DeepseekOcr:
         loss: Tensor = model(**batch, num_items_in_batch=num_items).loss
         return loss
 
-    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
-        """Return the mean cross-entropy of a trained token for each sample of a batch."""
-        from dsocr.models.batch import mean_losses
-
-        return mean_losses(model, batch)
-
-    def log_likelihoods(
-        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
-    ) -> list[list[float]]:
-        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
-        from dsocr.models.batch import force_texts
-
-        return force_texts(network, processor, images, texts)
-
-    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
-        """Return the loss of a guess over the whole vocabulary."""
-        return math.log(network.config.text_config.vocab_size)
-
     def check_inputs(
         self, model: Any, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], texts: Sequence[str]
     ) -> list[Check]:
@@ -264,27 +199,6 @@ class DeepseekOcr:
             check_prompt(batch, processor, int(model.config.text_config.vocab_size)),
             check_image_slots(model, on_device, processor),
         ]
-
-    def decode(
-        self, network: Any, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], generation: Generation
-    ) -> list[Decoded]:
-        """Generate a text for each sample of a batch, token by token."""
-        from dsocr.models.causal_decoding import decode
-
-        return decode(network, processor, samples, generation)
-
-    def retry_loops(
-        self,
-        network: Any,
-        processor: DeepseekProcessor,
-        generation: Generation,
-        images: Sequence[Image.Image],
-        decoded: Sequence[Decoded],
-    ) -> list[Decoded]:
-        """Read the images whose text loops again: with a stricter guard, then at another resolution."""
-        from dsocr.models.causal_decoding import retry_loops
-
-        return retry_loops(network, processor, generation, images, decoded)
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:

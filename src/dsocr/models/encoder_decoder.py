@@ -10,7 +10,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -23,8 +23,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
 from dsocr.models.base_folder import is_plain, read_config_json
 from dsocr.models.canvas import PAD_COLOUR, wrap, wrapped_size
-from dsocr.models.decoded import Decoded
-from dsocr.models.family import IGNORED, Check, InputLength, PublishedBase
+from dsocr.models.family import IGNORED, Check, InputLength, Processor, PublishedBase, TokenFamily
 from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class CanvasWithText:
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderDecoderProcessor:
+class EncoderDecoderProcessor(Processor):
     """Turn images and texts into inputs; `mean` and `std` normalize pixels of 0 to 1, a number for each channel."""
 
     family: "EncoderDecoder"
@@ -147,11 +146,6 @@ class EncoderDecoderProcessor:
     start_id: int
     end_id: int
     pad_id: int
-
-    @property
-    def prompt(self) -> str:
-        """There is no prompt."""
-        return ""
 
     @property
     def resolution_name(self) -> str:
@@ -196,20 +190,21 @@ class EncoderDecoderProcessor:
         """
         import torch
 
+        from dsocr.models.batch import list_features, pad_rows
+
         longest = max(len(sample.answer_ids) for sample in samples)
         if longest > self.family.positions:
             message = f"A text has {longest} tokens, and the decoder has {self.family.positions} positions"
             hint = f"set training.max_text_tokens to {self.family.positions - 1} or less, with long_text: exclude"
             raise ModelError(message, code="text-too-long", hint=hint)
-        inputs = torch.full((len(samples), longest), self.pad_id)
-        labels = torch.full((len(samples), longest), IGNORED)
-        for row, sample in enumerate(samples):
-            ids = torch.tensor(sample.answer_ids)
-            labels[row, : len(ids)] = ids
-            inputs[row, : len(ids)] = torch.cat([torch.tensor([self.start_id]), ids[:-1]])
-        batch = {"decoder_input_ids": inputs, "labels": labels}
-        if samples[0].features is not None:
-            return {**batch, "encoder_states": _stack_features(samples)}
+        batch = {
+            "decoder_input_ids": pad_rows(
+                [(self.start_id, *sample.answer_ids[:-1]) for sample in samples], self.pad_id
+            ),
+            "labels": pad_rows([sample.answer_ids for sample in samples], IGNORED),
+        }
+        if features := list_features(samples):
+            return {**batch, "encoder_states": torch.stack(features)}
         pixels = torch.from_numpy(np.stack([sample.canvas for sample in samples]))
         return {**batch, "pixel_values": pixels, "mean_and_std": torch.tensor([self.mean, self.std])}
 
@@ -224,11 +219,13 @@ class EncoderDecoderProcessor:
         """Batch samples for generation: `pixel_values` (B, 3, H, W), and the start token as `input_ids` (B, 1)."""
         import torch
 
+        from dsocr.models.batch import list_features
+
         start = torch.full((len(samples), 1), self.start_id, device=device)
-        if samples[0].features is not None:
+        if features := list_features(samples):
             from transformers.modeling_outputs import BaseModelOutput
 
-            states = _stack_features(samples).to(device, dtype)
+            states = torch.stack(features).to(device, dtype)
             return {"encoder_outputs": BaseModelOutput(states), "input_ids": start}
         pixels = torch.from_numpy(np.stack([sample.canvas for sample in samples])).to(device)
         mean, std = torch.tensor([self.mean, self.std], device=device)
@@ -294,37 +291,22 @@ class EncoderDecoderProcessor:
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderDecoder:
+class EncoderDecoder(TokenFamily):
     """A checkpoint of this family: the `size` (height, width) of its canvas, and the `positions` of its decoder."""
 
     size: tuple[int, int]
     patches: int
     positions: int
     vocabulary: int
-    name: str = "encoder_decoder"
-    serving: None = None
-    caches_features: bool = True
-    trains: Literal["either"] = "either"
-    learning_rate: float = 2e-4
-    expert_parameters: tuple[str, ...] = ()
-    unused_tensors: tuple[str, ...] = ()
-    quantizations: tuple[str, ...] = ()
-    saved_names: tuple[str, str] = ("", "")
-
-    @property
-    def target_modules(self) -> Mapping[str, str]:
-        """Named sets of layers that an adapter may train, as anchored patterns over module names."""
-        return TARGET_MODULES
+    caches_features = True
+    trains = "either"
+    target_modules = TARGET_MODULES
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
         """The resolutions, the default first; only a square canvas has rows of a wrapped line."""
         square = self.size[0] == self.size[1]
         return ("wrap", "letterbox", "squash") if square else ("letterbox", "squash")
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """No defaults of its own."""
-        return {}
 
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter belongs to the encoder or its projection."""
@@ -390,12 +372,6 @@ class EncoderDecoder:
         fill = 0 if image.get("do_pad") else PAD_COLOUR  # Donut's own padding is black
         return EncoderDecoderProcessor(self, tokenizer, Canvas(self.size, layout, fill), mean, std, *ids)
 
-    def adapt_to(
-        self, network: "PreTrainedModel", processor: EncoderDecoderProcessor, texts: Iterable[str]
-    ) -> tuple["PreTrainedModel", EncoderDecoderProcessor]:
-        """Return both unchanged; `dsocr check` reports characters that the tokenizer lacks."""
-        return network, processor
-
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
     ) -> None:
@@ -436,14 +412,6 @@ class EncoderDecoder:
             logits = self._logits(model, batch).float()
         return [float(cross_entropy(row, wanted)) for row, wanted in zip(logits, batch["labels"], strict=True)]
 
-    def log_likelihoods(
-        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
-    ) -> list[list[float]]:
-        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
-        from dsocr.models.batch import force_texts
-
-        return force_texts(network, processor, images, texts)
-
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a guess over the whole vocabulary."""
         return math.log(self.vocabulary)
@@ -478,19 +446,7 @@ class EncoderDecoder:
         message = f"{count} tokens of {len(texts)} samples are trained on, after {start}, each text with its end {end}"
         return [Check("labels", "ok", message, details=tuple(details))]
 
-    def decode(
-        self,
-        network: Any,
-        processor: EncoderDecoderProcessor,
-        samples: Sequence[CanvasWithText],
-        generation: Generation,
-    ) -> list[Decoded]:
-        """Generate a text for each sample of a batch, token by token."""
-        from dsocr.models.causal_decoding import decode
-
-        return decode(network, processor, samples, self._within_positions(generation), self._answer_logits)
-
-    def _answer_logits(self, network: Any, processor: Any, sample: CanvasWithText, ids: Sequence[int]) -> "Tensor":
+    def answer_logits(self, network: Any, processor: Any, sample: CanvasWithText, ids: Sequence[int]) -> "Tensor":
         """Return the logits (n, V) at which each of `ids` was chosen."""
         import torch
 
@@ -500,20 +456,8 @@ class EncoderDecoder:
         logits: Tensor = network(**image, decoder_input_ids=inputs).logits[0]
         return logits
 
-    def retry_loops(
-        self,
-        network: Any,
-        processor: EncoderDecoderProcessor,
-        generation: Generation,
-        images: Sequence[Image.Image],
-        decoded: Sequence[Decoded],
-    ) -> list[Decoded]:
-        """Read the images whose text loops again, with a stricter guard."""
-        from dsocr.models.causal_decoding import retry_loops
-
-        return retry_loops(network, processor, self._within_positions(generation), images, decoded)
-
-    def _within_positions(self, generation: Generation) -> Generation:
+    def limit(self, generation: Generation) -> Generation:
+        """Return the settings within the positions of the decoder."""
         return replace(generation, max_new_tokens=min(generation.max_new_tokens, self.positions - 1))
 
 
@@ -532,22 +476,11 @@ def recognize(config: Mapping[str, Any]) -> EncoderDecoder | None:
         # A class token and, in DeiT, a second one come before the patches; Swin has none.
         special = {"deit": 2}.get(encoder.get("model_type", ""), 0 if encoder.get("depths") else 1)
         patches = (height // stride) * (width // stride) + special
-        return EncoderDecoder(
-            (height, width), patches, int(decoder["max_position_embeddings"]), int(decoder["vocab_size"])
-        )
+        positions, vocabulary = int(decoder["max_position_embeddings"]), int(decoder["vocab_size"])
+        return EncoderDecoder("encoder_decoder", (height, width), patches, positions, vocabulary)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         message = f"config.json of an encoder and decoder is incomplete: {error}"
         raise ModelError(message, code="checkpoint-incomplete", hint="download the checkpoint again") from error
-
-
-def _stack_features(samples: Sequence[CanvasWithText]) -> "Tensor":
-    """Stack the features of samples. Raises ModelError if one has none."""
-    import torch
-
-    features = [sample.features for sample in samples if sample.features is not None]
-    if len(features) != len(samples):
-        raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
-    return torch.stack(features)
 
 
 def normalize(pixels: "Tensor", mean: "Tensor", std: "Tensor") -> "Tensor":

@@ -2,16 +2,18 @@
 
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
 inputs, what is trained, how the loss of a batch is computed, and how a batch is read. Everything else asks the family
-and never compares names of networks. To add one, write a module with classes that satisfy `Family`, `Processor` and
-`Encoded`, and pass a function that recognises its checkpoints to `register_family`, or list it in `_FAMILIES`.
+and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily` if it
+writes a text token by token) and `Processor` that state what differs from the defaults, and pass a function that
+recognises its checkpoints to `register_family`, or list it in `_FAMILIES`.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import explain_damage, find_base, read_config_json
@@ -92,95 +94,127 @@ class Encoded(Protocol):
         """Return what the network sees as one picture, (H, W, 3) bytes."""
 
 
-class Processor(Protocol):
+@dataclass(frozen=True, slots=True)
+class Processor(ABC):
     """Turns images and texts into the inputs of one base, at one resolution and with one prompt.
 
     It is sent to worker processes, so it must be picklable and needs no weights.
     """
 
-    @property
-    def family(self) -> "Family":
-        """The family of the base."""
+    family: "Family"
+    prompt: str = field(default="", kw_only=True)
+    """The prompt, empty for networks that take none."""
 
     @property
-    def prompt(self) -> str:
-        """The prompt, empty for networks that take none."""
-
-    @property
+    @abstractmethod
     def resolution_name(self) -> str:
         """The name of the resolution, as in `input.resolution`."""
 
+    @property
+    def max_text_tokens(self) -> int | None:
+        """The most tokens of a text, its end token not counted; None without a limit."""
+        return None
+
+    @property
+    def language_model(self) -> "LanguageModel | None":
+        """The language model of characters it reads with, if any."""
+        return None
+
+    @abstractmethod
     def encode(self, image: "Image.Image", text: str | None = None) -> Encoded:
         """Encode one image, with its transcription for training or without for transcription."""
 
+    @abstractmethod
     def training_batch(self, samples: Sequence[Any]) -> Batch:
         """Batch encoded samples with texts on the CPU, pixels as bytes; `Family.prepare_batch` does the rest."""
 
+    @abstractmethod
     def text_ids(self, text: str) -> Sequence[int]:
         """Return what a text is to the network, without an end token."""
 
-    def unknown_characters(self, text: str) -> str:
-        """Return the characters of a text that the network cannot write, each once, in their order."""
-
+    @abstractmethod
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; `image_size` (width, height) is called only if it matters."""
 
+    def unknown_characters(self, text: str) -> str:
+        """Return the characters of a text that the network cannot write, each once, in their order."""
+        return ""
+
     def distortion(self, width: int, height: int) -> float:
         """Return by how much letters of an image of this size are stretched vertically; 1 is undistorted."""
+        return 1.0
 
+    @abstractmethod
     def shrink(self, image: "Image.Image") -> "Image.Image":
         """Reduce an image that is far larger than the network will see it, to make work on it cheaper."""
 
 
-class Family(Protocol):
+@dataclass(frozen=True, slots=True)
+class Family(ABC):
     """One kind of network, as a checkpoint folder holds it."""
 
-    @property
-    def name(self) -> str:
-        """The kind's name, for example `ctc`."""
+    name: str
+    """The kind's name, for example `ctc`."""
 
     @property
     def serving(self) -> "Serving | None":
         """How vLLM serves such a checkpoint; None if it does not, or if nobody tried."""
+        return None
 
     @property
     def trains(self) -> Literal["adapter", "all", "either"]:
         """Whether an adapter is trained on frozen weights, or all weights of the network; see `trains_all_weights`."""
+        return "adapter"
 
     @property
     def learning_rate(self) -> float:
         """The peak learning rate if the configuration gives none."""
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
+        return 2e-4
 
     @property
     def caches_features(self) -> bool:
         """Whether the features of its frozen vision towers may be computed once per image; see `feature_cache`."""
+        return False
 
     @property
     def quantizations(self) -> Sequence[str]:
         """Number formats of few bits in which its frozen weights can be kept, as in `adapter.quantization`."""
+        return ()
 
     @property
     def target_modules(self) -> Mapping[str, str]:
         """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
+        return {}
 
     @property
     def saved_names(self) -> tuple[str, str]:
         """A part of the native tensor names, and what replaces it in saved adapters."""
+        return "", ""
 
     @property
     def expert_parameters(self) -> Sequence[str]:
         """Parameters of routed experts that `decoder+experts` adapts."""
+        return ()
 
     @property
     def unused_tensors(self) -> Sequence[str]:
         """Patterns, searched in names, of the tensors of a checkpoint that its network does not use."""
+        return ()
 
+    @property
+    def has_language_model(self) -> bool:
+        """Whether it can read with a language model of characters."""
+        return False
+
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
+        return {}
+
+    @abstractmethod
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
 
+    @abstractmethod
     def load_network(self, folder: Path, **options: Any) -> Any:
         """Load the network of a checkpoint folder, with the options of `loading.load_pretrained`.
 
@@ -188,11 +222,14 @@ class Family(Protocol):
         """
 
     def network_files(self, network: Any) -> Sequence[tuple[str, bytes]]:
-        """Return the files of a checkpoint of a network all of whose weights were trained."""
+        """Return the files of a checkpoint, of a family that trains all weights of a network."""
+        raise NotImplementedError
 
+    @abstractmethod
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution or prompt."""
 
+    @abstractmethod
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> Processor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text.
 
@@ -203,30 +240,39 @@ class Family(Protocol):
         self, network: "PreTrainedModel", processor: Any, texts: Iterable[str]
     ) -> tuple["PreTrainedModel", Processor]:
         """Return network and processor fit to be trained on these texts, for example with a smaller head."""
+        return network, processor
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
     ) -> None:
         """Prepare a model that trains the network: `model` is the network itself, or has an adapter on it."""
+        return
 
+    @abstractmethod
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
         """Finish a training batch on the device: bytes become numbers, by default float32."""
 
+    @abstractmethod
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
         """Return the sum of the losses of a batch's labels over `num_items`, the labels of the whole step."""
 
+    @abstractmethod
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the mean loss of a label for each sample of a batch."""
 
+    @abstractmethod
     def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the mean loss of a label of these samples under a uniform guess."""
 
+    @abstractmethod
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check that encoded samples are what the network was made for, and that their labels are the texts."""
 
+    @abstractmethod
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Read a batch of samples. Leaves the network in evaluation mode."""
 
+    @abstractmethod
     def log_likelihoods(
         self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
     ) -> list[list[float]]:
@@ -244,29 +290,7 @@ class Family(Protocol):
         decoded: Sequence[Decoded],
     ) -> list[Decoded]:
         """Read the images whose text loops again, and return all texts."""
-
-
-@runtime_checkable
-class LimitedProcessor(Protocol):
-    """The processor of a network whose texts have a greatest length."""
-
-    @property
-    def max_text_tokens(self) -> int:
-        """The most tokens of a text, its end token not counted."""
-
-
-@runtime_checkable
-class LanguageModelProcessor(Processor, Protocol):
-    """The processor of a family that reads with a language model of characters."""
-
-    @property
-    def language_model(self) -> "LanguageModel | None":
-        """The model it reads with, if any."""
-
-
-@runtime_checkable
-class LanguageModelFamily(Protocol):
-    """What a family answers in addition if it can read with a language model."""
+        return list(decoded)
 
     def fit_language_model(
         self,
@@ -276,8 +300,61 @@ class LanguageModelFamily(Protocol):
         samples: Sequence[Any],
         references: Sequence[str],
         generation: Generation,
-    ) -> LanguageModelProcessor:
+    ) -> Processor:
         """Return the processor with a language model of the texts, if it reads the samples better with it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFamily(Family):
+    """Networks that write a text token by token."""
+
+    def limit(self, generation: Generation) -> Generation:
+        """Return the settings within what the network can generate."""
+        return generation
+
+    def answer_logits(self, network: Any, processor: Any, sample: Any, ids: Sequence[int]) -> "Tensor":
+        """Return the logits (n, V) at which each of the generated `ids` was chosen."""
+        from dsocr.models.causal_decoding import causal_logits
+
+        return causal_logits(network, processor, sample, ids)
+
+    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
+        """Return the mean cross-entropy of a trained token for each sample of a batch."""
+        from dsocr.models.batch import mean_losses
+
+        return mean_losses(model, batch)
+
+    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
+        """Return the loss of a guess over the whole vocabulary."""
+        return math.log(network.config.get_text_config(decoder=True).vocab_size)
+
+    def log_likelihoods(
+        self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
+        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
+        from dsocr.models.batch import force_texts
+
+        return force_texts(network, processor, images, texts)
+
+    def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
+        """Generate a text for each sample of a batch, token by token."""
+        from dsocr.models.causal_decoding import decode
+
+        return decode(network, processor, samples, self.limit(generation), self.answer_logits)
+
+    def retry_loops(
+        self,
+        network: Any,
+        processor: Any,
+        generation: Generation,
+        images: "Sequence[Image.Image]",
+        decoded: Sequence[Decoded],
+    ) -> list[Decoded]:
+        """Read the images whose text loops again: with a stricter guard, then at another resolution if there is one."""
+        from dsocr.models.causal_decoding import retry_loops
+
+        return retry_loops(network, processor, self.limit(generation), images, decoded)
 
 
 def register_family(recognize: Callable[[Mapping[str, Any]], Family | None]) -> None:

@@ -5,21 +5,16 @@ others work if their class, processor and chat template are transformers' own. T
 transformers gives to text models and vision towers.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.chat_inputs import ChatEncoded, ChatProcessor, load_processor, validate_resolution
-from dsocr.models.decoded import Decoded
-from dsocr.models.family import Check, PublishedBase
-from dsocr.models.generation import Generation
+from dsocr.models.family import Check, PublishedBase, TokenFamily
 
 if TYPE_CHECKING:
     import torch
@@ -66,20 +61,11 @@ _CACHED = ("glm_ocr", "got_ocr2", "lighton_ocr", "paddleocr_vl", "qwen2_5_vl", "
 
 
 @dataclass(frozen=True, slots=True)
-class ImageTextToText:
+class ImageTextToText(TokenFamily):
     """A checkpoint of this family; `name` is its `model_type`."""
 
-    name: str
-    serving: None = None
-    learning_rate: float = 2e-4
-    saved_names: tuple[str, str] = ("", "")
-    expert_parameters: tuple[str, ...] = ()
-    quantizations: tuple[str, ...] = ("nf4",)
-
-    @property
-    def trains(self) -> Literal["adapter"]:
-        """A LoRA adapter on frozen weights."""
-        return "adapter"
+    quantizations = ("nf4",)
+    target_modules = TARGET_MODULES
 
     @property
     def caches_features(self) -> bool:
@@ -94,15 +80,6 @@ class ImageTextToText:
 
         network_class = getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[self.name])
         return list(network_class._keys_to_ignore_on_load_unexpected or ())
-
-    @property
-    def target_modules(self) -> Mapping[str, str]:
-        """Named sets of layers that an adapter may train, as anchored patterns over module names."""
-        return TARGET_MODULES
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """No defaults of its own."""
-        return {}
 
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter belongs to the vision tower or its projector."""
@@ -139,10 +116,6 @@ class ImageTextToText:
         network.generation_config = GenerationConfig(**tokens)
         return network
 
-    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
-        """Not used: an adapter is trained."""
-        raise NotImplementedError
-
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for a resolution that no chat model has."""
         validate_resolution(resolution)
@@ -150,12 +123,6 @@ class ImageTextToText:
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
         """Return the processor for a resolution (None: the checkpoint's own) and a prompt."""
         return load_processor(self, folder, resolution, prompt)
-
-    def adapt_to(
-        self, network: "PreTrainedModel", processor: ChatProcessor, texts: Iterable[str]
-    ) -> tuple["PreTrainedModel", ChatProcessor]:
-        """Return both unchanged: the tokenizers write any text, or their checks say which they do not."""
-        return network, processor
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
@@ -189,18 +156,6 @@ class ImageTextToText:
 
         return mean_losses(model, {**batch, "use_cache": False})
 
-    def log_likelihoods(
-        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
-    ) -> list[list[float]]:
-        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
-        from dsocr.models.batch import force_texts
-
-        return force_texts(network, processor, images, texts)
-
-    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
-        """Return the loss of a guess over the whole vocabulary."""
-        return math.log(network.config.get_text_config().vocab_size)
-
     def check_inputs(
         self, model: Any, processor: ChatProcessor, samples: Sequence[ChatEncoded], texts: Sequence[str]
     ) -> list[Check]:
@@ -214,27 +169,6 @@ class ImageTextToText:
             check_vocabulary(batch, int(model.config.get_text_config().vocab_size)),
             check_image_slots(model, {name: on_device[name] for name in ("input_ids", *samples[0].images)}, processor),
         ]
-
-    def decode(
-        self, network: Any, processor: ChatProcessor, samples: Sequence[ChatEncoded], generation: Generation
-    ) -> list[Decoded]:
-        """Generate a text for each sample of a batch, token by token."""
-        from dsocr.models.causal_decoding import decode
-
-        return decode(network, processor, samples, generation)
-
-    def retry_loops(
-        self,
-        network: Any,
-        processor: ChatProcessor,
-        generation: Generation,
-        images: Sequence[Image.Image],
-        decoded: Sequence[Decoded],
-    ) -> list[Decoded]:
-        """Read the images whose text loops again, with a stricter guard."""
-        from dsocr.models.causal_decoding import retry_loops
-
-        return retry_loops(network, processor, generation, images, decoded)
 
 
 def _four_bits(dtype: "torch.dtype") -> Any:

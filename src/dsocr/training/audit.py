@@ -10,7 +10,6 @@ from dsocr.evaluation.report.audit_page import Audit, rank_lines, write_audit
 from dsocr.images import open_image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
-from dsocr.models.family import LanguageModelProcessor
 from dsocr.models.generation import batches
 from dsocr.runs import RunFolder
 from dsocr.training.folds import FoldProgress, Rows, read_folds
@@ -68,7 +67,7 @@ def audit(
 def read_fold(run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None]) -> Rows:
     """Read the lines of a fold, and score their texts, readings and planted mistakes; see `ReadSample`."""
     reader = LocalReader.of_run(run)
-    model = reader.processor.language_model if isinstance(reader.processor, LanguageModelProcessor) else None
+    model = reader.processor.language_model
     planted, done, rows = plant_mistakes(samples), 0, Rows()
     for some in batches(list(zip(samples, planted, strict=True)), 4 * reader.generation.batch_size):
         images = [open_image(sample.image) for sample, _ in some]

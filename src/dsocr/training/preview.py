@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 def text_limit(processor: "Processor", config: RunConfig) -> int:
     """Return the most tokens of a text that is trained on: as configured, and as the network can write."""
-    from dsocr.models.family import LimitedProcessor
-
     limit = config.training.max_text_tokens
-    return min(limit, processor.max_text_tokens) if isinstance(processor, LimitedProcessor) else limit
+    return limit if processor.max_text_tokens is None else min(limit, processor.max_text_tokens)
 
 
 def within_budget(

@@ -32,7 +32,6 @@ from dsocr.models.adapters import (
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import (
     Encoded,
-    LanguageModelProcessor,
     Processor,
     family_of,
     load_processor,
@@ -543,7 +542,7 @@ def finish_run(
             if config.generation.language_model not in ("auto", "none"):
                 texts += read_texts(Path(config.generation.language_model))
             files = list((dict(files) | dict(validator.fit_language_model(model, texts))).items())
-    elif isinstance(processor, LanguageModelProcessor) and processor.language_model:  # nothing tells if another helps
+    elif processor.language_model:  # nothing tells if another helps
         files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
     reading = ReadingSettings(
         base=config.base,

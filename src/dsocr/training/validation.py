@@ -19,7 +19,7 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, 
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
-from dsocr.models.family import LanguageModelFamily, Processor
+from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.trained import without_adapter
@@ -210,7 +210,7 @@ class Validator(Callback):
         Return its file and that of a calibration with it; every rank but one may leave this out.
         """
         family = self._processor.family
-        if not isinstance(family, LanguageModelFamily) or self._generation.language_model == "none":
+        if not family.has_language_model or self._generation.language_model == "none":
             return []
         inputs = [self.encoded[index].without_text() for index in range(len(self._samples))]
         references = [sample.text for sample in self._samples]
