@@ -83,8 +83,8 @@ def test_batches_are_the_same_each_time_and_never_show_validation_lines(cache: P
     assert texts == [text for batch in again for text, _ in batch]
     assert all(len(batch) * max(pixels.shape[1] for _, pixels in batch) <= 1500 for batch in first)
     assert {"text 0", "text 5", "kept away"}.isdisjoint(texts)
-    # Shares 0.40 and 0.15, whatever the numbers of lines.
-    assert 36 < texts.count("буквы ѣ") < 56
+    # Shares 0.22 and 0.15, whatever the numbers of lines.
+    assert 26 < texts.count("буквы ѣ") < 48
 
 
 def options(base: Path, cache: Path, folder: Path, steps: int) -> argparse.Namespace:
