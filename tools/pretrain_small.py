@@ -96,8 +96,8 @@ SHARES = {
 }
 """Relative shares of the drawn lines by the start of a source's name; sources of one name divide its share.
 
-More than half of the lines are drawn, nearly all of them Russian. Real hands after 1800 weigh more than their number of lines,
-because most archives that come to this software are of them.
+More than half of the lines are drawn, nearly all of them Russian. Real hands after 1800 weigh more than their number
+of lines, because most archives that come to this software are of them.
 """
 
 OTHER_SHARE = 0.04
