@@ -253,16 +253,19 @@ def test_corrections_come_back_from_a_spreadsheet(
 
 
 def test_corrections_are_applied_and_listed(small_dataset: Path, tmp_path: Path) -> None:
-    first, second, third = Dataset.open(small_dataset).samples("test")[:3]
+    first, second, third, fourth = Dataset.open(small_dataset).samples("test")[:4]
     table = tmp_path / "audit.csv"
     rows = [f'1,{first.id},"a, corrected   line"', f"2,{second.id},-", f"3,{third.id},"]
+    rows.append(f"4,{fourth.id},'=x")
     table.write_text("\n".join(["rank,id,correction", *rows]) + "\n", encoding="utf-8")
     report = fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=table)
     left = {sample.id: sample.text for sample in Dataset.open(tmp_path / "out")}
     assert (left[first.id], left.get(second.id), left[third.id]) == ("a, corrected line", None, third.text)
+    assert left[fourth.id] == "=x"
     assert [(fix.id, fix.code, fix.after) for fix in report.fixes] == [
         (first.id, "correction", "a, corrected line"),
         (second.id, "correction", None),
+        (fourth.id, "correction", "=x"),
     ]
 
 

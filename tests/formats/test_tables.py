@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.document import Item, Outline, SkipReason, Split
-from dsocr.formats.tables import find_tables, read_tables
+from dsocr.formats import tables
+from dsocr.formats.tables import escape_formula, find_tables, read_tables, unescape_formula
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
 from tests.raising import raises_code
@@ -189,3 +190,27 @@ def test_tables_written_by_the_csv_module_round_trip(tmp_path: Path, suffix: str
     items = read("table", tmp_path)
     assert texts(items) == AWKWARD
     assert {page.writer for page in pages(items)} == {"anna"}
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1,5", "@SUM(A1)", "\tа", "\rа", "'=1", "''=1"])
+def test_what_a_spreadsheet_would_calculate_is_escaped_and_comes_back(text: str) -> None:
+    cell = escape_formula(text)
+    assert (cell[0], unescape_formula(cell)) == ("'", text)
+
+
+@pytest.mark.parametrize("text", ["", "-", "'", "' quoted'", "— тире", "a=b", "а"])
+def test_other_cells_stay_as_they_are(text: str) -> None:
+    assert escape_formula(text) == unescape_formula(text) == text
+
+
+def test_an_apostrophe_in_another_programs_table_is_text(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "t.tsv", "image\ttext\na.png\t'=1\n")
+    assert texts(read("table", tmp_path)) == ["'=1"]
+
+
+def test_no_module_writes_a_table_with_formulas() -> None:
+    source = Path(tables.__file__).parents[1]
+    writing = [path for path in source.rglob("*.py") if "csv.writer(" in path.read_text(encoding="utf-8")]
+    assert len(writing) >= 6
+    assert [path.name for path in writing if "escape_formula" not in path.read_text(encoding="utf-8")] == []

@@ -35,7 +35,7 @@ from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.formats.tables import read_rows
+from dsocr.formats.tables import read_rows, unescape_formula
 from dsocr.images import read_bytes
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
@@ -186,7 +186,8 @@ def read_corrections(path: Path) -> dict[str, str]:
         if not cells:
             hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
             raise DataError("the row has more cells than columns", code="row-too-long", where=where, hint=hint)
-        id_, text = cells[columns["id"]], cells[columns["correction"]].strip()
+        id_, text = unescape_formula(cells[columns["id"]]), unescape_formula(cells[columns["correction"]].strip())
+        text = DROP if text == f"'{DROP}" else text
         if not text:
             continue
         if _FORMULA_ERROR.fullmatch(text):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.rates import ComparedRate, RateDifference
 from dsocr.evaluation.statistics import Interval
+from dsocr.formats.tables import escape_formula
 
 _COLUMNS = [
     "rate",
@@ -51,11 +52,11 @@ def comparison_csv(comparison: Comparison) -> str:
         head = (rate.name, rate.part, rate.lines, rate.writers)
         for system, value, interval in zip(comparison.systems, rate.rates, rate.intervals, strict=True):
             cell = value.rate if math.isfinite(value.rate) else ""
-            row = (*head, spreadsheet_cell(system.name), "", cell, *_interval_cells(interval), "", "", "")
+            row = (*head, escape_formula(system.name), "", cell, *_interval_cells(interval), "", "", "")
             writer.writerow((*row, rate.scope or "", interval.reason or ""))
         for difference in rate.differences:
             ps = ("" if p is None else p for p in (difference.p, difference.corrected_p))
-            names = spreadsheet_cell(difference.second), spreadsheet_cell(difference.first)
+            names = escape_formula(difference.second), escape_formula(difference.first)
             row = (*head, *names, "" if difference.difference is None else difference.difference)
             cells = (
                 *_interval_cells(difference.interval),
@@ -66,11 +67,6 @@ def comparison_csv(comparison: Comparison) -> str:
             )
             writer.writerow((*row, *cells))
     return file.getvalue()
-
-
-def spreadsheet_cell(name: str) -> str:
-    """Keep a spreadsheet from taking a name for a formula."""
-    return f"'{name}" if name.startswith(tuple("=+-@\t\r")) else name
 
 
 def _interval_cells(interval: Interval) -> tuple[object, ...]:

@@ -52,8 +52,21 @@ _NOTATIONS = {
     "baseline": re.compile(rf"{_POINT}(?: {_POINT})*"),
 }
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
+"""How a cell begins that spreadsheets take for a formula, and one that would be mistaken for its escaped form."""
+
 Row = tuple[int, dict[str, str]]
 """Line number in the file, and cells by column."""
+
+
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before a cell that a spreadsheet would take for a formula; a lone dash is none."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_formula(cell: str) -> str:
+    """Undo `escape_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def find_tables(source: Path, columns: Columns) -> list[Path]:
@@ -238,6 +251,9 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     split = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
     _require_rows(split, path)
     header = split[0][1]
+    if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `TsvWriter` wrote
+        split = [(number, list(map(unescape_formula, cells))) for number, cells in split]
+        header = split[0][1]
     if _is_header(header, columns):
         split = split[1:]
     else:
@@ -331,7 +347,7 @@ class TsvWriter:
         self.columns = columns
         self._file = (folder / "lines.tsv").open("w", encoding="utf-8", newline="")
         self._table = csv.writer(self._file, "excel-tab", quoting=csv.QUOTE_ALL, lineterminator="\n")
-        self._table.writerow([*_TSV_COLUMNS, *columns])
+        self._table.writerow([*_TSV_COLUMNS, *map(escape_formula, columns)])
 
     def add(self, page: Page, stem: str) -> Written:
         """Copy the image and write a row for each of its lines."""
@@ -344,7 +360,8 @@ class TsvWriter:
     def _row(self, line: Line, page: Page) -> list[str]:
         names = [page.writer or "", page.page or "", page.document or "", page.split or ""]
         others = [page.columns.get(column, "") for column in self.columns]
-        return [f"{IMAGES}/{page.image.name}", line.text, *names, *_format_outline(line.outline), *others]
+        cells = [f"{IMAGES}/{page.image.name}", line.text, *names, *_format_outline(line.outline), *others]
+        return list(map(escape_formula, cells))
 
     def close(self) -> None:
         """Close the table."""

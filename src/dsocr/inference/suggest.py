@@ -28,6 +28,7 @@ from dsocr.data.sources import UntranscribedSource, open_source
 from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
+from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
 from dsocr.inference.inputs import detect_lines, guess_shows
@@ -388,6 +389,7 @@ def _write_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     table.writerow(rows[0])
     for row in rows:
         # A tab or a line's end in a name or a reading would shift the columns.
-        table.writerow("" if value is None else " ".join(str(value).split()) for value in row.values())
+        cells = ("" if value is None else " ".join(str(value).split()) for value in row.values())
+        table.writerow(map(escape_formula, cells))
     (folder / TABLE).write_text(text.getvalue(), encoding="utf-8", newline="\n")
     (folder / LIST).write_text(to_json({"lines": rows}), encoding="utf-8", newline="\n")

@@ -18,7 +18,7 @@ from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError, option, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
-from dsocr.formats.tables import read_rows
+from dsocr.formats.tables import read_rows, unescape_formula
 from dsocr.formats.xml import read_xml
 from dsocr.images import (
     IMAGE_SUFFIXES,
@@ -209,7 +209,8 @@ def read_sources(path: Path) -> list[tuple[str, str]]:
     """Read place in the source and text of each line of a table such as `audit.csv`. Raises DataError without them."""
     columns, rows = read_rows(path, {})
     has_both = {"source", "text"} <= set(columns)
-    places = [(cells["source"], cells["text"]) for _, cells in rows if cells.get("source")] if has_both else []
+    pairs = ((unescape_formula(cells["source"]), unescape_formula(cells["text"])) for _, cells in rows if has_both)
+    places = [(source, text) for source, text in pairs if source]
     if not places:
         message, hint = (
             "names no places in a source",

@@ -22,9 +22,9 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.evaluation.publication import spreadsheet_cell
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
+from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import parse_xml, read_xml
 from dsocr.io.files import UniqueStems, inside
 from dsocr.io.work import explain_disk_errors, write_file, writing_folder
@@ -138,7 +138,7 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
         for number in before | after:
             page = pages[(after.get(number) or before[number]).page]
             texts = ("" if number not in side else side[number].text for side in (before, after))
-            table.writerow((change.at, spreadsheet_cell(who), change.what, page, number, *map(spreadsheet_cell, texts)))
+            table.writerow((change.at, escape_formula(who), change.what, page, number, *map(escape_formula, texts)))
     path = out / "log.csv"
     with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)

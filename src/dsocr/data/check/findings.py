@@ -12,6 +12,7 @@ from typing import Any, Literal
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
 from dsocr.errors import DataError
+from dsocr.formats.tables import escape_formula
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -242,8 +243,8 @@ class Findings:
         writer.writerow(["code", "severity", "where", "sample", "other", "detail", "message", "remedy"])
         for finding in self:
             for example in finding.examples:
-                place = [example.where, example.sample, example.other, example.detail]
-                writer.writerow([finding.code, finding.severity, *place, finding.message, finding.remedy])
+                place = [example.where, example.sample, example.other, example.detail, finding.message, finding.remedy]
+                writer.writerow([finding.code, finding.severity, *(escape_formula(cell or "") for cell in place)])
         return _write(path, table.getvalue())
 
     def to_html(self, path: str | Path | None = None, *, source: str | Path | None = None) -> str:

@@ -25,6 +25,7 @@ from dsocr.evaluation.mistakes import (
     lines_near,
 )
 from dsocr.evaluation.report.contents import differences
+from dsocr.formats.tables import escape_formula
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
 
@@ -160,7 +161,8 @@ def write_audit(audit: Audit, lines: int) -> None:
     for line in shown:
         probability = "" if line.probability is None else f"{line.probability:.2f}"
         sample = line.sample
-        writer.writerow([line.rank, sample.id, sample.source or "", line.why, probability, sample.text, line.read, ""])
+        cells = [sample.id, sample.source or "", line.why, probability, sample.text, line.read, ""]
+        writer.writerow([line.rank, *map(escape_formula, cells)])
     write_file(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
 
 
