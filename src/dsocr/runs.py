@@ -268,7 +268,6 @@ Row = dict[str, float]
 class History:
     """The recorded rows of training steps and of validations, each in the order of steps."""
 
-    name: str
     training: Sequence[Row]
     validation: Sequence[Row]
 
@@ -292,7 +291,7 @@ def read_history(folder: Path) -> History:
     training, validation = _read_rows(path)
     if not training:
         raise RunError("has no training steps", code="metrics-empty", where=path)
-    return History(folder.resolve().name, training, validation)
+    return History(training, validation)
 
 
 def read_validations(run: RunFolder) -> list[Row]:
