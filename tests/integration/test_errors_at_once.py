@@ -21,76 +21,106 @@ from tests.raising import raises_code
 from tests.workbench.fakes import make_pages
 
 ERRORS = [
-    ("check lines", "not-a-dataset", "lines"),
+    ("check data --html scans", "option-invalid", None),
+    ("check data -o new", "option-invalid", None),
     ("check lines/a.png", "not-a-dataset", "lines/a.png"),
-    ("compare nowhere", "no-such-file", "nowhere"),
+    ("check lines", "not-a-dataset", "lines"),
+    ("check data --fix", "option-missing", None),
+    ("check data --csv nowhere/a.csv", "option-invalid", None),
     ("compare a=nowhere", "no-such-file", "nowhere"),
-    ("demo -o scans", "output-occupied", "scans"),
+    ("compare nowhere", "no-such-file", "nowhere"),
     ("demo -o run", "output-occupied", "run"),
     ("demo -o there.txt", "output-occupied", "there.txt"),
-    ("evaluate empty", "not-a-run", "empty"),
-    ("evaluate lines/a.png", "run-not-found", "lines/a.png"),
-    ("evaluate run/adapter", "not-a-run", "run/adapter"),
-    ("evaluate nowhere", "run-not-found", "nowhere"),
-    ("evaluate nowhere --calibrate", "run-not-found", "nowhere"),
+    ("demo -o scans", "output-occupied", "scans"),
     ("evaluate moved", "base-not-found", None),
+    ("evaluate nowhere --calibrate", "run-not-found", "nowhere"),
+    ("evaluate run/adapter", "not-a-run", "run/adapter"),
+    ("evaluate empty", "not-a-run", "empty"),
     ("evaluate moved --calibrate", "base-not-found", None),
     ("evaluate lost", "not-a-dataset", "nowhere"),
-    ("evaluate run --dataset empty", "not-a-dataset", "empty"),
-    ("evaluate run --split validation --dataset tested", "split-missing", "tested"),
     ("evaluate run --calibrate --dataset tested", "split-missing", "tested"),
-    ("export nowhere -o out --form merged", "run-not-found", "nowhere"),
-    ("export run -o scans --form merged", "output-occupied", "scans"),
+    ("evaluate lines/a.png", "run-not-found", "lines/a.png"),
+    ("evaluate run --split validation --dataset tested", "split-missing", "tested"),
+    ("evaluate nowhere", "run-not-found", "nowhere"),
+    ("evaluate run --dataset empty", "not-a-dataset", "empty"),
+    ("export empty -o new --form merged", "not-a-run", "empty"),
+    ("export begun -o new --form merged", "run-unfinished", "begun"),
     ("export run -o run/adapter/inside", "output-overlaps-source", "run/adapter/inside"),
+    ("export run", "option-missing", None),
+    ("export nowhere -o out --form merged", "run-not-found", "nowhere"),
     ("export moved -o new --form merged", "base-not-found", None),
+    ("export run -o scans --form merged", "output-occupied", "scans"),
+    ("forecast config.yaml --set dataset=tested", "split-missing", "tested"),
     ("forecast nowhere.yaml", "config-missing", "nowhere.yaml"),
     ("forecast lost/config.yaml", "not-a-dataset", "nowhere"),
-    ("forecast config.yaml --set dataset=tested", "split-missing", "tested"),
+    ("prepare scans -o new --folds 2", "too-few-folds", None),
+    ("prepare scans -o new --text-policy no.yaml", "config-missing", "no.yaml"),
+    ("prepare scans -o new --column text", "option-invalid", None),
+    ("prepare scans -o new --encoding cp9", "unknown-encoding", None),
+    ("prepare scans -o new --fixed no.txt", "file-unreadable", "no.txt"),
+    ("prepare scans -o scans", "output-overlaps-source", "scans"),
+    ("prepare scans -o new --struck erase", "config-invalid", "the text policy"),
+    ("prepare nowhere -o new", "input-missing", "nowhere"),
+    ("prepare scans -o new --split-by font", "unknown-unit", None),
     ("prepare lines -o new", "no-format-found", "lines"),
-    ("prepare lines/a.png -o new", "source-is-image", "lines/a.png"),
     ("prepare pictures -o new", "no-format-found", "pictures"),
-    ("report nowhere", "run-not-found", "nowhere"),
-    ("report lines", "not-a-run", "lines"),
+    ("prepare scans -o new --like scans", "not-a-dataset", "scans"),
+    ("prepare lines/a.png -o new", "source-is-image", "lines/a.png"),
+    ("preview nowhere.yaml", "config-missing", "nowhere.yaml"),
+    ("preview data -o x.gif", "sheet-format", "x.gif"),
+    ("preview data --augmentation wild", "config-invalid", "the configuration"),
+    ("preview nowhere", "not-a-dataset", "nowhere"),
     ("report run -o run.pdf", "report-suffix", "run.pdf"),
-    ("serve nowhere", "run-not-found", "nowhere"),
+    ("report lines", "not-a-run", "lines"),
+    ("report nowhere", "run-not-found", "nowhere"),
     ("serve run nowhere", "run-not-found", "nowhere"),
     ("serve moved", "base-not-found", None),
+    ("serve nowhere", "run-not-found", "nowhere"),
     ("serve run --port PORT", "port-unavailable", None),
     ("suggest nowhere scans -o new", "run-not-found", "nowhere"),
     ("suggest run nowhere -o new", "input-missing", "nowhere"),
-    ("suggest run data -o there.txt", "output-occupied", "there.txt"),
-    ("suggest run data -o queue", "nothing-untranscribed", "data"),
     ("suggest moved scans -o queue", "base-not-found", None),
-    ("train nowhere.yaml", "config-missing", "nowhere.yaml"),
-    ("train nowhere.yaml --dry-run", "config-missing", "nowhere.yaml"),
+    ("suggest run data -o queue", "nothing-untranscribed", "data"),
+    ("suggest run data -o there.txt", "output-occupied", "there.txt"),
+    ("synthesize --fonts fonts --text there.txt -o new --augmentation wild", "option-invalid", None),
+    ("synthesize --fonts fonts --text there.txt -o new", "fonts-missing", "fonts"),
     ("train lines", "config-unreadable", "lines"),
-    ("train run", "config-unreadable", "run"),
-    ("train run/config.yaml", "output-exists", "run"),
-    ("train lost/config.yaml --set output=new", "not-a-dataset", "nowhere"),
-    ("train config.yaml --set base=./gone/base", "base-not-found", None),
-    ("train config.yaml --set input.resolution=gundam", "resolution-unknown", None),
     ("train config.yaml --set guard.dataset=empty", "not-a-dataset", "empty"),
-    ("train config.yaml --dry-run --set input.prompt=read", "prompt-unknown", None),
+    ("train nowhere.yaml", "config-missing", "nowhere.yaml"),
+    ("train run", "config-unreadable", "run"),
     ("train config.yaml --dry-run --set dataset=nowhere", "not-a-dataset", "nowhere"),
+    ("train config.yaml --set input.resolution=gundam", "resolution-unknown", None),
+    ("train config.yaml --dry-run --set input.prompt=read", "prompt-unknown", None),
+    ("train nowhere.yaml --dry-run", "config-missing", "nowhere.yaml"),
+    ("train lost/config.yaml --set output=new", "not-a-dataset", "nowhere"),
     ("train config.yaml --dry-run --set base=./gone/base", "base-not-found", None),
-    ("transcribe nowhere scans -o new.jsonl", "run-not-found", "nowhere"),
-    ("transcribe run nowhere -o new.jsonl", "input-missing", "nowhere"),
+    ("train config.yaml --set base=./gone/base", "base-not-found", None),
+    ("train run/config.yaml", "output-exists", "run"),
     ("transcribe run scans -o there.txt", "output-exists", "there.txt"),
-    ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
-    ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
     ("transcribe run scans -o new.txt --engine other", "engine-address", None),
     ("transcribe run scans -o new --shard 3/2", "option-invalid", None),
+    ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
+    ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
+    ("transcribe run nowhere -o new.jsonl", "input-missing", "nowhere"),
+    ("transcribe nowhere scans -o new.jsonl", "run-not-found", "nowhere"),
     ("transcribe run empty -o new.txt", "input-empty", "empty"),
-    ("transcribe run there .txt -o new.txt", "input-missing", "there"),
     ("transcribe moved scans -o new.txt", "base-not-found", None),
+    ("transcribe run there .txt -o new.txt", "input-missing", "there"),
+    ("workbench scans --run moved --no-show", "base-not-found", None),
     ("workbench nowhere", "input-missing", "nowhere"),
     ("workbench . --run nowhere", "run-not-found", "nowhere"),
     ("workbench . --config nowhere", "config-missing", "nowhere"),
-    ("workbench scans --run moved --no-show", "base-not-found", None),
 ]
 """Commands, the code of the error and its place."""
-SAY_IT_ALL = {"input-missing", "segmenter-unknown"}
-"""Errors without a hint."""
+SAY_IT_ALL = {
+    "config-invalid",
+    "file-unreadable",
+    "input-missing",
+    "option-invalid",
+    "segmenter-unknown",
+    "too-few-folds",
+}
+"""Errors that may come without a hint."""
 
 
 @pytest.fixture
@@ -103,6 +133,7 @@ def place(small_dataset: Path, tmp_path: Path) -> Path:
     write(tmp_path / "tested" / "dataset.json", json.dumps(card))
     shutil.copytree(small_dataset.parent / "source", tmp_path / "scans")
     (tmp_path / "empty").mkdir()
+    write(tmp_path / "begun" / "config.yaml", "")
     for name in ("there.txt", "there .txt"):
         (tmp_path / name).touch()
     write(tmp_path / "config.yaml", "base: nano\ndataset: data\noutput: new\n")
@@ -145,7 +176,7 @@ for command in {commands}:
     assert [row for *row, _ in found if row not in expected] == []
     assert len(found) == len(expected)
     assert {code for _, code, _, has_hint in found if not has_hint} == SAY_IT_ALL
-    assert not [name for name in ("new", "new.txt", "new.jsonl", "queue", "out") if (place / name).exists()]
+    assert not [name for name in ("new", "new.txt", "new.jsonl", "queue", "out", "x.gif") if (place / name).exists()]
 
 
 def test_what_needs_no_network_loads_no_torch(place: Path) -> None:

@@ -74,22 +74,15 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        pytest.param("RUN", "option-missing", id="neither"),
-        pytest.param("nowhere -o a --form merged", "run-not-found", id="no run"),
-        pytest.param(". -o a --form merged", "not-a-run", id="not a run"),
-        pytest.param("begun -o a --form merged", "run-unfinished", id="no adapter yet"),
-        pytest.param("RUN -o . --form merged", "output-occupied", id="not empty"),
         pytest.param("RUN -o BASE --form merged", "output-occupied", id="the base"),
         pytest.param("RUN -o BASE/merged --form merged", "output-overlaps-source", id="inside the base"),
         pytest.param("RUN -o BASE/a", "output-overlaps-source", id="adapter inside the base"),
     ],
 )
-def test_a_mistake_is_an_error_and_writes_nothing(
+def test_nothing_is_written_over_the_base(
     words: str, code: str, run: RunFolder, tmp_path: Path, fail: Fail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "config.yaml").touch()
     words = words.replace("RUN", run.path.as_posix()).replace("BASE", (run.path.parent / "base").as_posix())
     before = sorted(run.path.parent.rglob("*")), sorted(tmp_path.rglob("*"))
     assert fail("export", *words.split()).code == code
