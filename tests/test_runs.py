@@ -10,7 +10,16 @@ import pytest
 
 from dsocr.errors import FilesWarning
 from dsocr.io.work import write_file, write_folder, write_manifest
-from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, read_validations, to_json
+from dsocr.runs import (
+    ReadingSettings,
+    RunFolder,
+    append_jsonl,
+    cut_back,
+    read_history,
+    read_provenance,
+    read_validations,
+    to_json,
+)
 from dsocr.text import TextPolicy
 from tests.raising import raises_code
 
@@ -210,3 +219,29 @@ def test_rows_are_cut_back_to_a_step(tmp_path: Path, text: str, kept: str) -> No
     path.write_text(text, encoding="utf-8", newline="")
     assert cut_back(path, 2) == (not text.endswith("\n"))
     assert path.read_text(encoding="utf-8") == kept
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("[]", id="a list"),
+        pytest.param('{"begun_at": 3}', id="a number for a date"),
+        pytest.param('{"dataset": ["train"]}', id="a list for hashes"),
+        pytest.param('{"started_from": [{"run": "a"}]}', id="an ancestor without its base"),
+    ],
+)
+def test_a_damaged_provenance_is_named(content: str, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert read_provenance(run) == {}
+    run.provenance.write_text(content, encoding="utf-8")
+    with raises_code("provenance-unreadable", where="provenance.json"):
+        read_provenance(run)
+
+
+@pytest.mark.parametrize("row", ["[]", '{"kind": "train"}', '{"kind": "validation", "step": 2, "cer": {"a": 3}}'])
+def test_a_damaged_row_of_metrics_is_named(row: str, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.metrics.write_text(f'{{"kind": "train", "step": 1, "loss": null}}\n{row}\n', encoding="utf-8")
+    with raises_code("metrics-invalid", where="metrics.jsonl:2"):
+        read_history(tmp_path)

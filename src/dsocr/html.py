@@ -23,7 +23,7 @@ from PIL import Image
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.images import open_image
-from dsocr.io.files import rename
+from dsocr.io.work import write_file
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -154,15 +154,15 @@ def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.
 def plots_png(paints: "Sequence[Paint]", path: Path) -> None:
     """Draw plots in two columns into a PNG file, which appears whole or not at all."""
     columns = min(2, len(paints))
-    temporary = path.with_name(f".{path.name}.tmp")
+    picture = io.BytesIO()
     size = (6.2 * columns, 2.8 * -(-len(paints) // 2))
-    _draw(paints, temporary, size, format="png", dpi=160, facecolor="white", columns=columns)
-    rename(temporary, path)
+    _draw(paints, picture, size, format="png", dpi=160, facecolor="white", columns=columns)
+    write_file(path, picture.getvalue())
 
 
 def _draw(
     paints: "Sequence[Paint]",
-    file: "io.StringIO | Path",
+    file: "io.StringIO | io.BytesIO",
     size: tuple[float, float],
     columns: int = 1,
     **options: Any,

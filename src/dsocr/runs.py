@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, problems_in
 from dsocr.errors import FilesWarning, RunError, option, typed
@@ -206,6 +206,39 @@ def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, An
         raise RunError("; ".join(problems), code="reading-invalid", where=path) from error
 
 
+class _Ancestor(BaseModel):
+    run: str
+    base: str
+    sha256: dict[str, str]
+
+
+class _Provenance(BaseModel):
+    begun_at: str | None = None
+    dsocr_version: str | None = None
+    base: str | None = None
+    base_revision: str | None = None
+    started_from: list[_Ancestor] = []
+    dataset: dict[str, str] = {}
+    dataset_source: str | None = None
+    packages: dict[str, str] = {}
+    machine: str | None = None
+    device: str | None = None
+
+
+def read_provenance(run: RunFolder) -> dict[str, Any]:
+    """Return what is known of the making of a run; empty if it does not say. Raises RunError for a damaged file."""
+    try:
+        content: dict[str, Any] = TypeAdapter(dict[str, Any]).validate_json(run.provenance.read_bytes())
+        _Provenance.model_validate(content)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValidationError) as error:
+        problem = "; ".join(problems_in(error)) if isinstance(error, ValidationError) else str(error)
+        hint = "restore it from a backup, or delete it: the run then has no known origin"
+        raise RunError(problem, code="provenance-unreadable", where=run.provenance, hint=hint) from error
+    return content
+
+
 def adapter_digest(adapter: Path) -> str:
     """Hash the adapter; a manifest, if there is one, covers all files but settings that were edited."""
     digest = hashlib.sha256()
@@ -309,13 +342,16 @@ def elapsed_until(run: RunFolder, step: int) -> float:
 
 def _read_rows(path: Path) -> tuple[list[Row], list[Row]]:
     rows: dict[tuple[str, int], Row] = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    content = path.read_text(encoding="utf-8", errors="replace")
+    lines = content.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
+            if any(not isinstance(value, int | float | None) for name, value in row.items() if name != "kind"):
+                raise ValueError("a value is no number")
             rows[str(row["kind"]), int(row["step"])] = row
-        except (ValueError, KeyError, TypeError) as error:
-            if number < len(lines):
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if number < len(lines) or content.endswith("\n"):
                 raise RunError("not a row of metrics", code="metrics-invalid", where=f"{path}:{number}") from error
     training, validation = ([rows[key] for key in sorted(rows) if key[0] == kind] for kind in ("train", "validation"))
     return training, validation

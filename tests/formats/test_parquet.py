@@ -1,12 +1,15 @@
 """Parquet files of the Hub: images as bytes or names, columns guessed or given, shards and splits."""
 
+import errno
 import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, SkipReason, Split
 from dsocr.formats.parquet import ImageColumn, find_parquet, read_parquet
@@ -152,3 +155,29 @@ def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
     stored = sorted((tmp_path / "out" / "train" / "images").iterdir())
     assert stored[0].read_bytes() == SHADES[0]
     assert open_image(stored[0]).size == (100, 50)
+
+
+def test_a_full_disk_is_told_from_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that failed cannot be closed, and would hide why it failed."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    class FullDisk:
+        def __init__(self, path: Path, *arguments: Any, **options: Any) -> None:
+            path.touch()
+            self.is_broken = False
+
+        def write_table(self, table: Any) -> None:
+            if self.is_broken:
+                raise pa.ArrowInvalid("Operation on closed file")
+            self.is_broken = True
+            raise full
+
+        def close(self) -> None:
+            raise pa.ArrowInvalid("Operation on closed file")
+
+    monkeypatch.setattr("dsocr.formats.parquet.pq.ParquetWriter", FullDisk)
+    monkeypatch.setattr("dsocr.formats.parquet.GROUP_BYTES", 1)
+    write(tmp_path / "source" / "a.txt", "да")
+    picture(tmp_path / "source" / "a.png")
+    with raises_code("disk-full"):
+        convert(tmp_path / "source", tmp_path / "out", to="parquet")

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import select
 import shutil
 import signal
 import subprocess
@@ -345,3 +347,27 @@ def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset
         for one in (config, uninterrupted)
     ]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(small_dataset: Path, tmp_path: Path) -> None:
+    config = configured(small_dataset, tmp_path / "run", 500).model_copy(
+        update={"training": TrainingSection.model_validate({"max_steps": 1000, "batch_size": 2, "micro_batch_size": 2})}
+    )
+    run, file = RunFolder(config.output), tmp_path / "config.yaml"
+    file.write_text(config.to_yaml(), encoding="utf-8")
+    terminal, inside = os.openpty()
+    command = [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *command], stdin=inside, stdout=inside, stderr=inside, close_fds=True
+    )
+    os.close(inside)
+    deadline, shown = time.monotonic() + PATIENCE, b""
+    while not run.metrics.is_file():
+        assert time.monotonic() < deadline, shown
+        while select.select([terminal], [], [], 0.01)[0]:
+            shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert process.wait(PATIENCE) == 128 + signal.SIGHUP
+    assert latest_checkpoint(run.checkpoints, print) is not None

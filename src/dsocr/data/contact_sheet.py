@@ -13,6 +13,7 @@ from PIL import Image
 
 from dsocr.errors import DataError
 from dsocr.html import image_tag, render
+from dsocr.io.work import explain_disk_errors, write_file
 
 _MAX_SIZE = (720, 720)
 """Width and height in pixels; larger images are scaled down."""
@@ -42,10 +43,8 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[SheetRow]], None]:
     make = writers[path.suffix.lower()]
 
     def write(title: str, rows: Iterable[SheetRow]) -> None:
-        try:
-            path.write_bytes(make(title, rows))
-        except OSError as error:
-            raise DataError(f"cannot write contact sheet: {error.strerror}", where=path, code="write-failed") from error
+        with explain_disk_errors(path.parent, where=path):
+            write_file(path, make(title, rows))
 
     return write
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
@@ -49,10 +48,10 @@ from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, read_xml
 from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, read_bytes, upright_size
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import head
-from dsocr.io.files import cache_path, current_time, inside, rename, safe_stem
+from dsocr.io.files import cache_path, current_time, inside, safe_stem
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
-from dsocr.io.work import explain_disk_errors
+from dsocr.io.work import explain_disk_errors, write_file
 
 Parsed = TypeVar("Parsed")
 
@@ -185,12 +184,7 @@ def _is_whole(document: Any) -> bool:
 
 def _write_whole(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{uuid4().hex[:8]}.part")
-    try:
-        draft.write_bytes(content)
-        rename(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_file(path, content)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 The guard set is a small set that the base reads well. It is read again after training to measure forgetting.
 """
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -38,7 +37,7 @@ from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
-from dsocr.runs import ReadingSettings, RunFolder, to_json
+from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
@@ -318,11 +317,8 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
     """Yield what is unusual about the data, compared with what the run was trained on."""
     if split == Split.TRAIN:
         yield "The model was trained on these lines, so the scores do not predict those of other lines."
-    try:
-        made = json.loads(run.provenance.read_text(encoding="utf-8"))
-        trained = made["dataset"][Split.TRAIN.value]
-    except (OSError, ValueError, KeyError, TypeError):
-        made, trained = {}, None  # was not recorded
+    made = read_provenance(run)
+    trained = made.get("dataset", {}).get(Split.TRAIN.value)
     if is_own:
         yield from describe_known_lines(made.get("started_from", []), [split])
     train = dataset.card.splits.get(Split.TRAIN)

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from dsocr import __version__
+from dsocr.document import Split
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
@@ -170,7 +171,11 @@ class Scorecard:
     def load(cls, path: Path) -> "Scorecard":
         """Read a card that `save` wrote."""
         try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            card = cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            models = {name for name in ("base", "adapter") if getattr(card, name)}
+            if not (Split(card.split) and models and models <= card.averages.keys() & card.characters.keys()):
+                raise ValueError("scores of a model are missing")
+            return card
         except FileNotFoundError as error:
             hint = "run `dsocr evaluate` on the run folder first"
             raise RunError("no such file", code="scorecard-missing", where=path, hint=hint) from error

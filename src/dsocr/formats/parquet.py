@@ -275,9 +275,11 @@ class ShardWriter:
             self._writer = pq.ParquetWriter(
                 self._drafts[-1], self._schema, compression="none", use_dictionary=False, write_statistics=False
             )
-        self._writer.write_table(pa.Table.from_pylist(self._rows, self._schema))
-        self._written += self._pending
-        self._rows, self._pending = [], 0
+        # What could not be written, on a full disk, is not written again when the rest is closed.
+        rows, pending, writer = self._rows, self._pending, self._writer
+        self._rows, self._pending, self._writer = [], 0, None
+        writer.write_table(pa.Table.from_pylist(rows, self._schema))
+        self._writer, self._written = writer, self._written + pending
 
     def _end_file(self) -> None:
         if self._writer is not None:

@@ -10,11 +10,10 @@ from typing import Any, Literal, Self
 import yaml
 
 from dsocr import __version__
-from dsocr.errors import RunError
 from dsocr.models.adapters import read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.family import Family, Serving, published_serving
 from dsocr.models.trained import is_whole_network
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import ReadingSettings, RunFolder, read_provenance
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
@@ -75,7 +74,7 @@ class Export:
             name=run.path.resolve().name,
             settings=settings,
             adapter=adapter,
-            provenance=_provenance(run),
+            provenance=read_provenance(run),
             scores=scores,
             revision=settings.base_revision,
             scale=scale,
@@ -98,18 +97,6 @@ class Export:
         if self.form == "merged":
             return shlex.join(["vllm", "serve", folder.as_posix(), *serving.options])
         return serve_adapter(serving, self.settings.base, self.revision, folder, self.name, self.adapter["r"])
-
-
-def _provenance(run: RunFolder) -> Mapping[str, Any]:
-    try:
-        provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"Cannot read provenance: {error}", code="provenance-unreadable", where=run.provenance
-        ) from error
-    return provenance if isinstance(provenance, dict) else {}
 
 
 def model_card(export: Export, folder: Path) -> str:

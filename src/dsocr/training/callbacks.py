@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from dsocr.training.trainer import Trainer
     from dsocr.training.validation import ValidationResult
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-"""Ctrl-C and `kill`; on Windows also Ctrl-Break, as which closing the window and shutting down arrive."""
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+"""Ctrl-C, `kill` and the end of the terminal; on Windows Ctrl-Break, as which closing the window arrives."""
+
+_HANGUP = getattr(signal, "SIGHUP", None)
 
 _TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
@@ -277,6 +279,7 @@ class SignalHandler(Callback):
         self._on_message = on_message
         self._dist = dist
         self.signal: int | None = None
+        self._handled: list[int] = []
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -284,7 +287,9 @@ class SignalHandler(Callback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        former = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        # What is ignored stays ignored: nohup ignores the end of the terminal.
+        self._handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        former = {number: signal.signal(number, self._handle) for number in self._handled}
         try:
             yield
         finally:
@@ -300,13 +305,35 @@ class SignalHandler(Callback):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
+        if number == _HANGUP:
+            _leave_terminal()
         message = "finishing the current step, then saving a checkpoint"
         if rank_and_count()[1] == 1:
             message += "; interrupt again to stop at once, with the previous checkpoint"
-            for other in SIGNALS:  # the default handlers also end a process that is deep in a computation
-                signal.signal(other, signal.SIG_DFL)
+            for other in self._handled:
+                # The default handlers also end a process that is deep in a computation. Shells and the system both
+                # tell that a terminal was closed, which is no second request.
+                signal.signal(other, signal.SIG_IGN if number == other == _HANGUP else signal.SIG_DFL)
         # A signal may arrive while something is being printed; only another thread can wait for that to end.
         threading.Thread(target=self._on_message, args=(message,), daemon=True).start()
+
+
+def _leave_terminal() -> None:
+    """Let what is printed go nowhere: writing to a terminal that was closed is an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if os.isatty(descriptor) or not _is_writable(descriptor):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _is_writable(descriptor: int) -> bool:
+    """False for the side of a terminal that was closed."""
+    try:
+        os.write(descriptor, b"")
+    except OSError:
+        return False
+    return True
 
 
 def ignore_signals_in_worker(worker: int = 0) -> None:

@@ -26,7 +26,7 @@ from dsocr.errors import RunError, command, option
 from dsocr.io.files import rename
 from dsocr.io.work import require_free_output, write_file
 from dsocr.models.base_folder import find_base, find_base_metadata
-from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json
+from dsocr.runs import ReadingSettings, RunFolder, cut_back, read_provenance, to_json
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl)\.[0-9a-f]{8}\.tmp")
@@ -179,10 +179,7 @@ def is_trained(config: RunConfig) -> bool:
     require_same_settings(run, pin_base(config, recorded), recorded)
     if not run.provenance.is_file():  # killed before it began
         return False
-    try:
-        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
-    except (OSError, ValueError, KeyError, TypeError):
-        trained_on = None
+    trained_on = read_provenance(run).get("dataset")
     if trained_on != Dataset.open(config.dataset, fold=config.fold).card.hashes:
         message = f"was trained on an earlier state of {config.dataset}"
         raise RunError(message, code="other-dataset", where=run.path, hint=f"give {option('overwrite')}")
@@ -191,11 +188,11 @@ def is_trained(config: RunConfig) -> bool:
 
 def begun_at(run: RunFolder, *, hint: str) -> str:
     """Return when the training of a run began, by which it is known again. Raises RunError if it does not say."""
-    try:
-        return str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    begun = read_provenance(run).get("begun_at")
+    if begun is None:
         message = "does not say when the training began"
-        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=hint) from error
+        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=hint)
+    return str(begun)
 
 
 def start_run(

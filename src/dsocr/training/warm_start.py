@@ -4,7 +4,6 @@
 of a run lists what it started from, and what that started from.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from dsocr.errors import ConfigError, DsocrError, command, setting
 from dsocr.io.work import hash_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.family import recognize, trains_all_weights
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import ReadingSettings, RunFolder, read_provenance
 
 _COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora": "variant"}
 """Keys of a saved adapter's config that must be as configured, and the settings of the adapter section for them."""
@@ -124,10 +123,7 @@ def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
         settings = ReadingSettings.load(run.adapter)
     except DsocrError:  # a base that no run made
         return []
-    try:
-        made: dict[str, Any] = json.loads(run.provenance.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        made = {}
+    made = read_provenance(run)
     own = {
         "run": run.path.as_posix(),
         "sha256": _hashes(run.adapter),

@@ -33,8 +33,9 @@ from dsocr.images import (
 )
 from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.io.encodings import text_encoding
-from dsocr.io.files import inside, list_files, relative, rename
+from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
+from dsocr.io.work import write_file
 from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
 from dsocr.workbench.page_structure import read_regions
@@ -436,9 +437,7 @@ class Pictures:
             image.thumbnail(_THUMBNAIL, reducing_gap=2.0)
             content = _jpeg(image)
             path.parent.mkdir(exist_ok=True)
-            draft = path.with_suffix(".tmp")
-            draft.write_bytes(content)
-            rename(draft, path)
+            write_file(path, content)
         return content
 
     def _page(self, number: int) -> StoredPage:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
-from dsocr.errors import DataError
 from dsocr.formats.tables import escape_formula
+from dsocr.io.work import explain_disk_errors, write_file
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -264,8 +264,6 @@ class Findings:
 
 def _write(path: str | Path | None, content: str) -> str:
     if path is not None:
-        try:
-            Path(path).write_text(content, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise DataError(f"cannot write findings: {error.strerror}", where=path, code="write-failed") from error
+        with explain_disk_errors(Path(path).parent, where=Path(path)):
+            write_file(Path(path), content)
     return content

@@ -19,7 +19,7 @@ from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import Thumbnails, counted, percent
-from dsocr.runs import History, RunFolder, read_history
+from dsocr.runs import History, RunFolder, read_history, read_provenance
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _SPOKEN = {"base": "the base", "adapter": "the trained model"}
@@ -168,7 +168,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
         images,
         warnings,
         history,
-        _read_provenance(run),
+        read_provenance(run),
         extras,
         plain=[unbroken(sentence) for sentence in describe_in_words(card, confidence)],
     )
@@ -191,16 +191,6 @@ def _find_images(
     if missing := len(references) - len(images):
         warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
     return images, warnings
-
-
-def _read_provenance(run: RunFolder) -> dict[str, Any]:
-    try:
-        provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise RunError("Provenance is not valid JSON", code="provenance-invalid", where=run.provenance) from error
-    return provenance if isinstance(provenance, dict) else {}
 
 
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:

@@ -29,7 +29,7 @@ from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
-from dsocr.io.work import write_file
+from dsocr.io.work import explain_disk_errors, write_file
 from dsocr.runs import RunFolder
 
 _KINDS = {
@@ -331,11 +331,8 @@ def write_report(
     require_output_folder(path)
     contents = gather_contents(run, dataset)
     text = render_markdown(contents) if markdown else render_report(contents, progress)
-    try:
+    with explain_disk_errors(path.parent, where=path):
         write_file(path, text)
-    except OSError as error:
-        message = f"The report cannot be written: {error.strerror}"
-        raise DataError(message, code="report-not-written", where=path) from error
     return path, contents
 
 
