@@ -77,8 +77,11 @@ def test_only_one_image_of_many_is_found(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="19 of 20") as error:
         prepare(pages, tmp_path / "data")
     assert error.value.code == "too-few-groups"
-    assert "19 of 20 images not found" in prepare(pages, tmp_path / "data", split="1/0/0").card.notes
-    assert "19 of 20 images not found" in convert(pages, tmp_path / "out", to="tsv").conversion.notes
+    for notes in (
+        prepare(pages, tmp_path / "data", split="1/0/0").card.notes,
+        convert(pages, tmp_path / "out", to="tsv").conversion.notes,
+    ):
+        assert any("19 of 20" in note for note in notes)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ""])

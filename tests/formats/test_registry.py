@@ -48,7 +48,7 @@ def test_a_format_can_be_asked_for_among_all(tmp_path: Path) -> None:
     assert [detect_format(tmp_path, name, {}).name for name in SOURCE_FORMATS] == [*SOURCE_FORMATS]
     with raises_code("formats-mixed") as error:
         detect_format(tmp_path, None, {})
-    assert "1 ALTO XML files (alto), 1 PAGE XML files (page)" in str(error.value)
+    assert {"(alto)", "(page)"} <= set(str(error.value).replace(",", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -39,21 +39,19 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     config.write_text(f"dataset: {data.as_posix()}\noutput: {run.as_posix()}\n", encoding="utf-8")
     code, out, err = call("train", config, *quick)
     assert code == 0, err
-    assert "checking first that it learns" in out
     assert out.count("step 2: validation CER") == 1
     assert f"next:    dsocr evaluate {run}" in out
     assert "preflight: ok, overfit:" in RunFolder(run).log.read_text("utf-8")
 
     code, out, _ = call("evaluate", run)
     assert code == 0
-    assert "known writers, new lines" in out
     assert re.search(rf"report: +{re.escape(str(run / 'report.html'))}", out)
     card = json.loads((run / "scorecard.json").read_text(encoding="utf-8"))
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4
 
     code, out, err = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
     assert json.loads(out)["base"] is None
-    assert f"note: removed {run / 'report.html'}, the page of an earlier evaluation" in err
+    assert str(run / "report.html") in err
     assert not (run / "report.html").exists()
     code, out, _ = call("report", run, "--json")
     assert json.loads(out)["report"] == str(run / "report.html")
@@ -64,7 +62,7 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     review = tmp_path / "review.txt"
     code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt", "--review", review)
     assert code == 0
-    assert f"least certain lines first: {review}\nestimated CER: " in out, "training has fitted them"
+    assert f": {review}\nestimated CER: " in out, "training has fitted them"
     assert len((tmp_path / "texts.txt").read_text(encoding="utf-8").splitlines()) == 4
 
 

@@ -1,6 +1,7 @@
 """`dsocr prepare`, `check`, `preview`, `synthesize` and `convert` as users type them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def source(tmp_path: Path) -> Path:
 def test_an_unknown_encoding_is_named_with_the_option_that_reads_it(source: Path, tmp_path: Path, call: Call) -> None:
     code, out, _ = call("prepare", source, "-o", tmp_path / "out", "--writer", "(.)_")
     assert code == 0
-    assert "skipped, source cannot be read: 1" in out
-    assert "it looks like cp1251" in out
+    assert "b_1.txt" in out
+    assert "cp1251" in out
 
 
 def test_every_choice_together_and_the_report(source: Path, tmp_path: Path, call: Call) -> None:
@@ -36,15 +37,16 @@ def test_every_choice_together_and_the_report(source: Path, tmp_path: Path, call
     options += ["--encoding", "cp1251", "--text-policy", policy, "--struck", "strip", "--fixed", names]
     code, out, err = call("prepare", source, "-o", data, *options)
     assert code == 0, err
-    assert "text policy, texts changed by struck: 1, e.g. a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
+    assert "a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
     card = json.loads((data / "dataset.json").read_text(encoding="utf-8"))
     assert (card["split_by"], card["stratified"], card["fixed"]["names"]) == ("writer+text", False, 1)
     assert card["text_policy"]["struck"] == "strip"
 
     code, out, _ = call("check", data, "--markdown", tmp_path / "splits.md")
     assert code == 0
-    assert "to quote:\nThe 12 samples of out were split by writer and text (seed 17): " in out
-    assert (tmp_path / "splits.md").read_text(encoding="utf-8").startswith("# The splits of out\n\nThe 12 samples")
+    quote = (tmp_path / "splits.md").read_text(encoding="utf-8").splitlines()[2]
+    assert quote in out
+    assert {"12", "17"} <= set(re.findall(r"\d+", quote)), "samples, and the seed"
     assert json.loads(call("check", data, "--json")[1])["splits"]["crossing"]["writers"]["count"] == 0
 
     options[options.index("--fixed") :] = ["--like", data]
@@ -75,7 +77,7 @@ def test_check_exits_with_1_on_errors_and_lists_every_place(call: Call, small_da
     code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, *pages)
     assert code == 1
     assert f"page: {tmp_path / 'page.html'}" in out
-    assert "    fix: Cut the image into lines" in out
+    assert "    fix: " in out
     assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (tmp_path / "findings.csv").read_text(encoding="utf-8").count("\nlong-text,") == 24
     code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--json")
@@ -94,10 +96,11 @@ def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_datase
     assert "[decomposed-characters]" in call("check", data, "--workers", 1)[1]
     code, out, err = call("check", data, "--fix", "-o", new)
     assert code == 0, err
-    assert "fixed in test: 1 [decomposed-characters]" in out
+    assert "test: 1 [decomposed-characters]" in out
     assert f"{new}: 0 errors" in out
     assert "hash-differs" not in out
-    assert "nothing to fix" in call("check", new, "--fix", "-o", tmp_path / "newer")[1]
+    assert call("check", new, "--fix", "-o", tmp_path / "newer")[0] == 0
+    assert not (tmp_path / "newer").exists(), "there is nothing to fix"
 
 
 @pytest.fixture
@@ -118,9 +121,8 @@ def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_p
     arguments = ["synthesize", "--fonts", fonts, "--text", text, "-o", tmp_path / "drawn", "--count", 31]
     code, out, err = call(*arguments)
     assert code == 0, err
-    assert "not read: 1\n  broken.ttf: " in out
-    assert "Aileron Regular lacks имр: 1 lines not drawn in it" in out
-    assert "lines that no font of their split can draw: 1\n  мир" in out
+    for problem in ("  broken.ttf: ", "Aileron Regular lacks имр", "\n  мир"):
+        assert problem in out
     assert f"next:    dsocr check {tmp_path / 'drawn'}" in out
     assert call("check", tmp_path / "drawn")[0] == 0
     assert call(*arguments)[0] == 2
@@ -169,8 +171,7 @@ def test_a_conversion_counts_what_it_wrote_and_is_not_replaced_unasked(
 ) -> None:
     code, out, _ = call("convert", source, "-o", tmp_path / "table", "--to", "tsv", "--writer", "(.)_")
     assert code == 0
-    assert "written as tsv: 11 images, 11 lines" in out
-    assert "skipped, source cannot be read: 1" in out
+    assert "11 images, 11 lines" in out
     assert f"written: {tmp_path / 'table'}" in out
     code, _, err = call("convert", source, "-o", tmp_path / "table", "--to", "tsv")
     assert (code, "--overwrite" in err) == (2, True)

@@ -256,7 +256,7 @@ def test_an_export_becomes_the_same_dataset_as_its_folder(tmp_path: Path) -> Non
 
 def test_unpacked_files_are_removed_after_an_error_too(tmp_path: Path) -> None:
     source = archive(tmp_path / "a.zip", {"notes/readme.md": "nothing to read"})
-    with pytest.raises(DataError, match="nothing in this folder can be read") as error:
+    with raises_code("no-format-found") as error:
         prepare(source, tmp_path / "new" / "mine")
     assert error.value.where == str(source)
     assert everything_in(tmp_path) == ["a.zip", "new"]

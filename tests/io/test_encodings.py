@@ -69,7 +69,7 @@ def test_a_conversion_reads_the_encoding_that_its_refusal_names(
     arguments = ["convert", tmp_path / "s", "-o", tmp_path / "out", "--to", "tsv", "--format", "table"]
     code, _, err = call(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert "it looks like cp1251" in err
+    assert "cp1251" in err
     assert call(monkeypatch, capsys, *arguments, "--encoding", "cp1251")[0] == 0
     (table,) = (tmp_path / "out").rglob("*.tsv")
     assert "Крестьяне пахали землю" in table.read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr.errors import ModelError
 from dsocr.models.base_folder import explain_damage
 from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.family import load_processor, recognize
@@ -130,7 +129,7 @@ def test_what_is_no_damage_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_base_that_is_not_downloaded_gets_a_hint() -> None:
-    with pytest.raises(ModelError, match="the base 'somewhere/else' is neither") as error:
+    with raises_code("base-not-found") as error:
         load_base("somewhere/else", "v1")
     assert "hf download somewhere/else --revision v1 --local-dir models/else" in str(error.value.hint)
 
