@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from typer.main import get_command
 
 import dsocr
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.cli.parameters import IN_PYTHON_ONLY
 from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
@@ -328,3 +328,17 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for cell in cells:
         exec(compile(cell, "first_steps.ipynb", "exec"), names)
     assert names["card"]._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        pytest.param(lambda path: dsocr.prepare(path, path / "new", writer=3), "option-invalid", id="a pattern"),
+        pytest.param(lambda path: dsocr.prepare(3, path / "new"), "option-invalid", id="a source"),
+        pytest.param(lambda path: dsocr.cer([None], ["a"]), "not-a-text", id="no reference"),
+        pytest.param(lambda path: dsocr.wer(["a"], [3]), "not-a-text", id="a number for a prediction"),
+    ],
+)
+def test_what_is_no_text_is_an_error_of_ours(call: Any, code: str, tmp_path: Path) -> None:
+    with raises_code(code):
+        call(tmp_path)

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from dsocr import __version__, doctor
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.doctor import Fact
 from dsocr.models.family import published_bases
 

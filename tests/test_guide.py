@@ -12,7 +12,7 @@ import yaml
 
 import dsocr
 import write_reference
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.config import config_keys
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 import dsocr
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.config import RunConfig
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"

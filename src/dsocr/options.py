@@ -157,15 +157,17 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def checked(function: F) -> F:
-    """Let a function raise ConfigError for an option that is out of its range or not among its choices."""
-    rules = {
-        name: rule
-        for name, parameter in inspect.signature(function).parameters.items()
-        if (rule := rule_of(parameter.annotation)) is not None
-    }
+    """Let a function raise ConfigError for an option that is no text, out of its range or not among its choices."""
+    annotations = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
+    rules = {name: rule for name, kind in annotations.items() if (rule := rule_of(kind)) is not None}
+    texts = {name: kinds for name, kind in annotations.items() if (kinds := _text_kinds(kind))}
 
     @wraps(function)
     def called(*arguments: object, **options: object) -> object:
+        for name, value in [*zip(annotations, arguments, strict=False), *options.items()]:
+            if not isinstance(value, texts.get(name, object)):
+                message = f"{option(name, ...)} must be text, not {type(value).__name__} {value!r:.40}"
+                raise ConfigError(message, code="option-invalid")
         for name, value in options.items():
             if name in rules:
                 for part in value if isinstance(value, list | tuple) else [value]:
@@ -173,6 +175,13 @@ def checked(function: F) -> F:
         return function(*arguments, **options)
 
     return called  # type: ignore[return-value]
+
+
+def _text_kinds(annotation: object) -> tuple[type, ...]:
+    """Return the classes of a parameter that is a text or a path or None; none for any other parameter."""
+    kinds = [get_origin(part) or part for part in get_args(annotation) or (annotation,)]
+    is_text = str in kinds and set(kinds) <= {str, PathLike, type(None)}
+    return tuple(kind for kind in kinds if isinstance(kind, type)) if is_text else ()
 
 
 def rule_of(annotation: object) -> Range | tuple[object, ...] | None:

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, SkipReason

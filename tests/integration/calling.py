@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dsocr.cli import app, main
+from dsocr.cli import main
+from dsocr.cli.app import app
 from dsocr.errors import DsocrError
 
 Call = Callable[..., tuple[int, str, str]]

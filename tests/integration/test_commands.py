@@ -13,8 +13,7 @@ import pytest
 from typer.core import TyperCommand
 from typer.main import get_command
 
-from dsocr.cli import app
-from dsocr.cli.app import GROUPS, limit_spinning
+from dsocr.cli.app import GROUPS, app, limit_spinning
 from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.work import work_path
@@ -145,7 +144,7 @@ def python(*arguments: str, **options: Any) -> str:
 
 def test_help_needs_no_slow_library() -> None:
     script = """import sys; sys.argv = ['dsocr', '--help']
-from dsocr.cli import app
+from dsocr.cli.app import app
 try: app()
 except SystemExit: pass
 assert not {'torch', 'transformers', 'pydantic', 'numpy'} & set(sys.modules)"""

@@ -163,7 +163,7 @@ SLOW = {"torch", "transformers", "nicegui", "fastapi"}
 def test_every_mistake_is_found_before_anything_slow_is_loaded(place: Path, taken: int) -> None:
     commands = [command.replace("PORT", str(taken)) for command, *_ in ERRORS]
     script = f"""import json, sys
-from dsocr.cli import app
+from dsocr.cli.app import app
 from dsocr.errors import DsocrError
 for command in {commands}:
     sys.argv = ['dsocr', *command.split()]
@@ -183,7 +183,7 @@ def test_what_needs_no_network_loads_no_torch(place: Path) -> None:
     """Checking, previewing, reading by a server, and opening a workbench."""
     script = """import sys, dsocr.inference.transcribe, dsocr.inference.engines
 import dsocr.workbench.archive, dsocr.workbench.session
-from dsocr.cli import app
+from dsocr.cli.app import app
 for command in ['check config.yaml --workers 1', 'preview config.yaml --as-model -o sheet.html']:
     sys.argv = ['dsocr', *command.split()]
     try: app()
@@ -223,3 +223,21 @@ def test_a_workbench_does_not_take_the_folder_of_a_file_for_the_file(tmp_path: P
         free = listener.getsockname()[1]
     error = fail("workbench", page, "--port", free, "--no-show", "--work", tmp_path / "work")
     assert "single file" in error.message
+
+
+@pytest.mark.parametrize("library", ["typer", "pydantic", "numpy"])
+def test_ctrl_c_while_libraries_load_is_no_traceback(library: str) -> None:
+    script = f"""import builtins, sys
+real = builtins.__import__
+
+def interrupted(name, *arguments):
+    if name.partition(".")[0] == "{library}":
+        raise KeyboardInterrupt
+    return real(name, *arguments)
+
+builtins.__import__ = interrupted
+sys.argv = ["dsocr", "check", "nowhere"]
+from dsocr.cli import main
+main()"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8")
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr

@@ -103,6 +103,9 @@ def _pooled_rate(
     if isinstance(references, str) != isinstance(predictions, str):
         raise DataError("references and predictions must both be strings or both be lists", code="pair-mismatch")
     pairs = [[texts] if isinstance(texts, str) else list(texts) for texts in (references, predictions)]
+    strange = [text for texts in pairs for text in texts if not isinstance(text, str)]
+    if strange:
+        raise DataError(f"a text is {strange[0]!r}; give an empty string for a line without", code="not-a-text")
     if not any(pairs):
         raise DataError("there are no lines to score", code="no-lines")
     if len(pairs[0]) != len(pairs[1]):
