@@ -114,7 +114,7 @@ def test_a_mistake_is_reported_in_a_sentence(written: Written, text: str, proble
         pytest.param(b"a: 1\ndataset: [", "config-not-yaml", None, id="broken"),
         pytest.param(b"- a list", "config-not-mapping", "configs/", id="a list"),
         pytest.param(b"", "config-not-mapping", "configs/", id="an empty file"),
-        pytest.param("base: нано".encode("cp1251"), "config-encoding", "UTF-8", id="another encoding"),
+        pytest.param("base: нано".encode("cp1251"), "not-utf8", "UTF-8", id="another encoding"),
         pytest.param(b"a: !!python/object/apply:os.getcwd []", "config-not-yaml", None, id="no Python from YAML"),
         pytest.param(b'dataset: "C:\\Users\\scans"', "config-not-yaml", "paths with /", id="a path of Windows"),
         pytest.param(b"training:\n\tepochs: 3", "config-not-yaml", "indent with spaces", id="a tab"),
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_configuration(written: Written, content: bytes, code:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with raises_code("config-missing", where="nowhere.yaml"):
+    with raises_code("input-missing", where="nowhere.yaml"):
         load_config(tmp_path / "nowhere.yaml")
     with raises_code("config-unreadable", where=str(tmp_path)):
         load_config(tmp_path)

@@ -123,9 +123,41 @@ def test_design_names_a_file_for_each_of_twenty_tasks_and_more() -> None:
 
 
 def test_reference_has_every_setting_command_and_public_name() -> None:
-    config, cli, api = (page() for page in write_reference.PAGES.values())
+    config, cli, api, _ = (page() for page in write_reference.PAGES.values())
     assert [key for key in config_keys() if key not in SECTIONS and f"| `{key}` |" not in config] == []
     root = typer.main.get_command(app)
     assert [name for name in root.commands if f"\n## dsocr {name}\n" not in cli] == []  # type: ignore[attr-defined]
     public = [name for name in dsocr.__all__ if not name.startswith("_")]
     assert [name for name in public if f"\n## dsocr.{name}\n" not in api] == []
+
+
+# Families in which a fact once had several codes: the one that is left, and words of the others.
+ONE_CODE_A_FACT = {
+    "output-occupied": r"(target|output)-(foreign|occupied|not-empty|is-dataset|holds)",
+    "output-exists": r"(target|output|run)-(exists|finished|is-file)",
+    "input-missing": r"(source|input|file|config)-missing|no-such-file",
+    "output-folder-missing": r"(output-)?folder-missing",
+    "formats-mixed": r"mixed-formats|formats-mixed",
+    "format-unknown": r"unknown-format|format-unknown",
+    "unit-unknown": r"unknown-unit|unit-(un|not-)known",
+    "encoding-unknown": r"unknown-encoding|encoding-unknown",
+    "column-role-unknown": r"(unknown-)?column-role(-unknown)?",
+    "package-missing": r"(optuna|ray|kraken|package)-missing|.*-not-installed",
+    "write-failed": r"write-failed|(report-)?not-writ(ten|able)",
+    "dataset-missing": r"no-dataset|dataset-missing",
+    "not-json": r"not-json|json-invalid",
+}
+SAME_WORDS = {"config-missing"}
+"""Of a model's config.json, which is another fact."""
+
+
+def test_a_fact_has_one_code_and_the_reference_lists_all() -> None:
+    listed = set(re.findall(r"^\| `([a-z0-9-]+)` \|", write_reference.codes_page(), re.MULTILINE))
+    written = {
+        code
+        for module in (ROOT / "src" / "dsocr").rglob("*.py")
+        for code in re.findall(r'\bcode="([a-z0-9-]+)"', module.read_text(encoding="utf-8"))
+    }
+    assert written - listed == set()
+    for code, family in ONE_CODE_A_FACT.items():
+        assert {other for other in written - SAME_WORDS if re.fullmatch(family, other)} == {code}

@@ -1,8 +1,9 @@
-"""Write the reference pages of the documentation: configuration keys, commands, Python API.
+"""Write the reference pages of the documentation: configuration keys, commands, Python API, codes of errors.
 
 The pages are built from the code, so they are not committed; `make docs` writes them before it builds the site.
 """
 
+import ast
 import inspect
 import re
 import sys
@@ -156,7 +157,54 @@ def _markdown(value: object) -> str:
     return f"{text}\n{listed}" if arguments else text
 
 
-PAGES = {"config.md": config_page, "cli.md": cli_page, "api.md": api_page}
+def codes_page() -> str:
+    """Every code of an error with its class and its messages, as the source has them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for module in sorted(Path(dsocr.__file__).parent.rglob("*.py")):
+        for code, kind, message in coded_errors(ast.parse(module.read_text(encoding="utf-8"))):
+            rows.setdefault((code, kind), []).append(message)
+    intro = (
+        "Each error has a `code` that stays the same when its wording improves. One fact has one code; the place and"
+        " the message say of what it is true."
+    )
+    lines = ["| code | error | says |", "|---|---|---|"]
+    for (code, kind), messages in sorted(rows.items()):
+        says = "; ".join(dict.fromkeys(message for message in messages if message)).replace("|", "\\|")
+        lines.append(f"| `{code}` | `{kind}` | {says} |")
+    return "\n\n".join(["# Codes of errors", intro, "\n".join(lines)]) + "\n"
+
+
+def coded_errors(module: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield the code, the class and the message of each error that a module makes."""
+    assigned: dict[str, ast.expr] = {}
+    nodes = [node for node in ast.walk(module) if isinstance(node, ast.Assign | ast.Call | ast.ClassDef)]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.Assign):
+            assigned |= {ast.unparse(target): node.value for target in node.targets}
+        elif isinstance(node, ast.ClassDef):  # the code of an error that a class method makes
+            methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            for default in (default for method in methods for default in method.args.kw_defaults):
+                if node.name.endswith("Error") and isinstance(default, ast.Constant) and default.value:
+                    yield str(default.value), node.name, ""
+        else:
+            code = next((word.value for word in node.keywords if word.arg == "code"), None)
+            if isinstance(code, ast.Constant) and node.args and code.value:
+                said = node.args[0]
+                kind = ast.unparse(node.func).removesuffix(".listing")
+                yield str(code.value), kind, _worded(assigned.get(ast.unparse(said), said))
+
+
+def _worded(message: ast.expr) -> str:
+    """The text of a message, with `...` for what is filled in; empty if it is made elsewhere."""
+    if isinstance(message, ast.Constant):
+        return str(message.value)
+    if isinstance(message, ast.JoinedStr):
+        parts = [str(part.value) if isinstance(part, ast.Constant) else "..." for part in message.values]
+        return re.sub(r"\s+", " ", "".join(parts)).strip()
+    return ""
+
+
+PAGES = {"config.md": config_page, "cli.md": cli_page, "api.md": api_page, "codes.md": codes_page}
 
 
 def write_reference(folder: Path) -> None:

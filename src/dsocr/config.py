@@ -46,13 +46,13 @@ def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
         twice = list(_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
         settings = yaml.safe_load(text)
     except FileNotFoundError as error:
-        raise ConfigError("no such file", code="config-missing", where=path, hint=hint) from error
+        raise ConfigError("no such file", code="input-missing", where=path, hint=hint) from error
     except OSError as error:  # of a folder Windows says that access is denied
         why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
         raise ConfigError(why, code="config-unreadable", where=path, hint=hint) from error
     except UnicodeDecodeError as error:
         save = "save it with the encoding UTF-8"
-        raise ConfigError("is not UTF-8 text", code="config-encoding", where=path, hint=save) from error
+        raise ConfigError("is not UTF-8 text", code="not-utf8", where=path, hint=save) from error
     except yaml.YAMLError as error:
         raise _yaml_error(path, error) from error
     if twice:

@@ -206,7 +206,7 @@ def test_printed_findings_show_the_first_places(many_findings: Findings) -> None
 
 def test_file_that_cannot_be_written(many_findings: Findings, tmp_path: Path) -> None:
     for write_file in (many_findings.to_json, many_findings.to_csv, many_findings.to_html):
-        with raises_code("not-writable") as caught:
+        with raises_code("write-failed") as caught:
             write_file(tmp_path / "nowhere" / "findings")
         assert caught.value.where == str(tmp_path / "nowhere" / "findings")
 

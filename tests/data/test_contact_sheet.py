@@ -41,7 +41,7 @@ def test_a_png_lays_rows_and_columns_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("sheet.gif", "sheet-format"), ("sheet", "sheet-format"), ("nowhere/sheet.html", "folder-missing")],
+    [("sheet.gif", "sheet-format"), ("sheet", "sheet-format"), ("nowhere/sheet.html", "output-folder-missing")],
 )
 def test_wrong_path_is_an_error_before_images_are_made(name: str, code: str, tmp_path: Path) -> None:
     with raises_code(code):

@@ -292,7 +292,7 @@ def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(errno.ENOSPC, "disk-full"), pytest.param(errno.EROFS, "not-writable")]
+    ("number", "code"), [pytest.param(errno.ENOSPC, "disk-full"), pytest.param(errno.EROFS, "write-failed")]
 )
 def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(
     pages: Path, tmp_path: Path, number: int, code: str, monkeypatch: pytest.MonkeyPatch

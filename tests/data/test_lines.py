@@ -155,7 +155,7 @@ def test_text_along_the_side_is_a_sideways_line() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 0.2, 0.4], ids=["nothing", "improbable", "uncertain"])
 def test_pages_without_text(value: float) -> None:
-    with raises_code("lines-missing"):
+    with raises_code("no-lines-found"):
         find_lines(probabilities(*LEFT, value=value), (480, 320))
 
 
@@ -199,7 +199,7 @@ def test_kraken_and_its_errors(tmp_path: Path) -> None:
     command.write_text(f"#!{sys.executable}\nraise SystemExit('no model')\n", encoding="utf-8")
     with raises_code("kraken-failed"):
         choose_segmenter(str(command))(buffer.read_bytes(), "p.png")
-    with raises_code("kraken-missing"):
+    with raises_code("package-missing"):
         choose_segmenter(str(tmp_path / "elsewhere" / "kraken"))
     with raises_code("segmenter-unknown"):
         choose_segmenter("rm")

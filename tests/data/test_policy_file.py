@@ -43,7 +43,7 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
     ("content", "code"),
     [
         pytest.param("unclear_marks: ['']\n", "config-invalid", id="an empty mark"),
-        pytest.param(None, "config-missing", id="no file"),
+        pytest.param(None, "input-missing", id="no file"),
         pytest.param("", "config-not-mapping", id="empty"),
         pytest.param("struck, strip", "config-not-mapping", id="no keys"),
     ],

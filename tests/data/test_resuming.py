@@ -233,7 +233,7 @@ def test_a_killed_prepare_ends_the_same(pages: Path, tmp_path: Path, moment: str
     ("error", "code"),
     [
         pytest.param(OSError(errno.ENOSPC, "No space left on device"), "disk-full", id="full, in a worker"),
-        pytest.param(OSError(errno.EROFS, "Read-only file system"), "not-writable", id="read-only"),
+        pytest.param(OSError(errno.EROFS, "Read-only file system"), "write-failed", id="read-only"),
         pytest.param(sqlite3.OperationalError("database or disk is full"), "disk-full", id="full, in the journal"),
     ],
 )

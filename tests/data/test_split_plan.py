@@ -178,7 +178,7 @@ def test_folds_stay_when_writers_are_added() -> None:
         pytest.param({"folds": 2}, "too-few-folds", id="nothing would train"),
         pytest.param({"folds": 5, "split_by": "given"}, "folds-conflict", id="folds and given splits"),
         pytest.param({"folds": 5, "fixed": fixed(a=Split.TEST)}, "folds-conflict", id="folds and a list"),
-        pytest.param({"split_by": "font"}, "unknown-unit", id="no unit"),
+        pytest.param({"split_by": "font"}, "unit-unknown", id="no unit"),
         pytest.param({"folds": 21}, "too-few-groups", id="fewer writers than folds"),
     ],
 )

@@ -192,7 +192,7 @@ def test_joined_groups_share_nothing_and_are_no_larger_than_they_must_be(candida
 
 
 def test_a_unit_that_does_not_exist_is_an_error() -> None:
-    with raises_code("unknown-unit"):
+    with raises_code("unit-unknown"):
         parse_units("writer+line")
 
 

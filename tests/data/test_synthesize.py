@@ -242,9 +242,9 @@ def test_skipped_text_is_counted(tmp_path: Path) -> None:
     [
         pytest.param(b"", "text-empty", id="an empty file"),
         pytest.param(b" \n\t\n", "text-empty", id="white space"),
-        pytest.param("привет".encode("cp1251"), "text-encoding", id="another encoding"),
-        pytest.param(b"abc \xd0", "text-encoding", id="cut within a letter"),
-        pytest.param(None, "text-unreadable", id="no file"),
+        pytest.param("привет".encode("cp1251"), "not-utf8", id="another encoding"),
+        pytest.param(b"abc \xd0", "not-utf8", id="cut within a letter"),
+        pytest.param(None, "file-unreadable", id="no file"),
     ],
 )
 def test_text_that_cannot_be_used(content: bytes | None, code: str, tmp_path: Path) -> None:

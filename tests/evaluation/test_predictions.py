@@ -89,7 +89,7 @@ def test_tables_are_read_and_matched(name: str, head: str, row: str, how: str, t
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"line": f"p_000{n}", "best": text} for n, text in enumerate(TEXTS)))
     assert texts_of(match_file(path, id="line", text="best")) == TEXTS
-    for columns, code in (({"txt": "best"}, "unknown-column-role"), ({"id": "line", "text": "?"}, "column-missing")):
+    for columns, code in (({"txt": "best"}, "column-role-unknown"), ({"id": "line", "text": "?"}, "column-missing")):
         with raises_code(code):
             read_predictions(path, columns)
     with raises_code("not-a-table"):
@@ -195,13 +195,13 @@ def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -
         pytest.param({"a.jsonl": '{"id": 1, "text": "б"}\n{"id": 2}\n'}, "value-missing", id="no text"),
         pytest.param({"a.csv": "id,label\na,б\n"}, "column-missing", id="only a reference"),
         pytest.param({"a.csv": "line,text\na,б\n"}, "column-missing", id="no id"),
-        pytest.param({"a.xml": "<x/>"}, "unknown-format", id="other XML"),
+        pytest.param({"a.xml": "<x/>"}, "format-unknown", id="other XML"),
         pytest.param({"a.xml": page_xml("")}, "no-predictions", id="a page without lines"),
-        pytest.param({"a.docx": "?"}, "unknown-format", id="another format"),
+        pytest.param({"a.docx": "?"}, "format-unknown", id="another format"),
         pytest.param({"a.jsonl": ""}, None, id="an empty table"),
         pytest.param({"a.jsonl": '{"id": "a"\n'}, None, id="half a row"),
         pytest.param({"a.xml": '<PcGts xmlns="x"><Page><TextLine>'}, None, id="XML cut off"),
-        pytest.param({"a.xml": page_xml(""), "b.xml": alto("")}, "mixed-formats", id="PAGE and ALTO"),
+        pytest.param({"a.xml": page_xml(""), "b.xml": alto("")}, "formats-mixed", id="PAGE and ALTO"),
     ],
 )
 def test_files_that_cannot_be_read_are_rejected(files: dict[str, str], code: str | None, tmp_path: Path) -> None:
@@ -263,10 +263,10 @@ def test_systems_keep_their_order_and_names(run: RunFolder, better: RunFolder, t
 
 
 def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> None:
-    assert code_of(table, f"b={table}") == "no-dataset"
+    assert code_of(table, f"b={table}") == "dataset-missing"
     assert names(compare_paths([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
     assert code_of(table, base=True, dataset=small_dataset) == "no-run"
-    assert code_of(table.parent / "nothing") == "no-such-file"
+    assert code_of(table.parent / "nothing") == "input-missing"
 
 
 def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_runs_are_compared_without_images_when_their_dataset_is_gone(
     shutil.rmtree(copy)
     found = compare_paths([str(run.path)])
     assert (names(found), found.images) == (["base", "r"], {})
-    assert code_of(run.path, table) == "no-dataset"
+    assert code_of(run.path, table) == "dataset-missing"
 
 
 def test_a_run_needs_an_evaluation_with_its_base(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:

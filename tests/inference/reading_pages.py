@@ -76,7 +76,7 @@ def find_bars(content: bytes, where: str) -> Sequence[Line]:
         outline = Outline.of_polygon(polygon, ((left, bottom), (right, bottom)))
         lines.append(Line("", f"{where}#{number + 1}", outline, Region("r1", Outline((0, 0, 600, 800))), number))
     if not lines:
-        raise DataError("page has no lines that can be found", code="lines-missing")
+        raise DataError("page has no lines that can be found", code="no-lines-found")
     return lines
 
 

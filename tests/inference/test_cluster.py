@@ -154,7 +154,7 @@ def test_pages_that_were_read_are_not_to_blame_for_a_death() -> None:
         pytest.param("http://here/v1", 2, "option-invalid", id="actors of a server"),
         pytest.param(None, 2, "option-invalid", id="actors of nothing"),
         pytest.param("ray", 0, "cluster-actors", id="nobody"),
-        pytest.param("ray", None, "ray-missing", id="no Ray"),
+        pytest.param("ray", None, "package-missing", id="no Ray"),
     ],
 )
 def test_engines_that_cannot_be(

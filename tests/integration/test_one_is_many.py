@@ -66,9 +66,9 @@ def test_one_is_many(lines: list[tuple[str, Image.Image]], tmp_path: Path) -> No
     assert served == expected
 
     texts: dict[str, str] = {}
-    for shard in ((1, 2), (2, 2)):
-        out = tmp_path / f"shard{shard[0]}"
-        dsocr.transcribe("small", tmp_path / "lines", out, shows="line", format="jsonl", shard=shard)
+    for shard in ("1/2", "2/2"):
+        out = tmp_path / f"shard-{shard[0]}"
+        dsocr.transcribe("small", tmp_path / "lines", out, images="line", format="jsonl", shard=shard)
         for file in out.rglob("*.jsonl"):
             rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
             texts |= {Path(row["id"]).stem: row["text"] for row in rows}

@@ -84,7 +84,7 @@ def test_utf8_is_detected_even_if_another_encoding_is_named(tmp_path: Path, enco
 
 @pytest.mark.parametrize(
     ("encoding", "code"),
-    [("cp1251", "wrong-encoding"), ("cp9999", "unknown-encoding"), ("base64", "unknown-encoding")],
+    [("cp1251", "wrong-encoding"), ("cp9999", "encoding-unknown"), ("base64", "encoding-unknown")],
 )
 def test_a_file_in_a_third_encoding_and_an_unknown_one_are_errors(tmp_path: Path, encoding: str, code: str) -> None:
     (tmp_path / "a.txt").write_bytes(b"\x98\xd1\xd1")

@@ -101,8 +101,8 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path) -> None:
     [
         pytest.param(errno.ENOSPC, "disk-full", id="full"),
         pytest.param(errno.EDQUOT, "disk-full", id="quota used up"),
-        pytest.param(errno.EROFS, "not-writable", id="read-only"),
-        pytest.param(errno.EIO, "not-writable", id="failing disk"),
+        pytest.param(errno.EROFS, "write-failed", id="read-only"),
+        pytest.param(errno.EIO, "write-failed", id="failing disk"),
     ],
 )
 def test_a_failed_write_leaves_the_old_folder_and_nothing_else(
@@ -130,7 +130,7 @@ def test_a_failed_rename_puts_the_old_folder_back(folder: Path, monkeypatch: pyt
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", fail_for_drafts)
-    with raises_code("not-writable"):
+    with raises_code("write-failed"):
         write_folder(folder, [("a.json", b"new")])
     assert_unchanged(folder)
 
@@ -152,7 +152,7 @@ def test_a_folder_that_another_program_has_open_is_renamed_once_it_is_closed(
     monkeypatch.setattr(Path, "replace", in_use)
     monkeypatch.setattr("time.sleep", pauses.append)
     if attempts == 99:
-        with raises_code("not-writable"):
+        with raises_code("write-failed"):
             write_folder(folder, [("a.json", b"new")])
         assert_unchanged(folder)
     else:

@@ -486,7 +486,7 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base_name", "installed", "code"),
     [
-        pytest.param("chat", False, "quantization-unavailable", id="without bitsandbytes"),
+        pytest.param("chat", False, "package-missing", id="without bitsandbytes"),
         pytest.param("chat", True, "quantization-unavailable", id="without a GPU"),
         pytest.param("nano", True, "quantization-unsupported", id="of a family without it"),
     ],

@@ -200,5 +200,5 @@ def test_an_installed_tracker_writes_to_a_folder_beside_the_run(
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with raises_code("tracker-not-installed"):
+    with raises_code("package-missing"):
         require_trackers(["trackio"])

@@ -253,8 +253,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "code"),
     [
-        ("Adamm", {}, "unknown-optimizer"),
-        ("LBFGS", {}, "unknown-optimizer"),
+        ("Adamm", {}, "optimizer-unknown"),
+        ("LBFGS", {}, "optimizer-unknown"),
         ("SGD", {"momentom": 0.9}, "optimizer-arguments"),
         ("AdamW", {"betas": [2.0, 0.9]}, "optimizer-arguments"),
     ],

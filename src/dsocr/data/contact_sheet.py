@@ -39,7 +39,7 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[SheetRow]], None]:
         hint = f"for example {path.with_suffix('.html').name}"
         raise DataError("contact sheets are .html or .png", where=path, hint=hint, code="sheet-format")
     if not path.absolute().parent.is_dir():
-        raise DataError("folder does not exist", where=path.parent, code="folder-missing")
+        raise DataError("folder does not exist", where=path.parent, code="output-folder-missing")
     make = writers[path.suffix.lower()]
 
     def write(title: str, rows: Iterable[SheetRow]) -> None:

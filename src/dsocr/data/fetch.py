@@ -374,7 +374,7 @@ class _Fetcher:
 def _find_text(folder: Path, name: str) -> Path:
     path = inside(folder, name)
     if not path.is_file():
-        raise DataError(f"no file {name!r}", code="file-missing")
+        raise DataError(f"no file {name!r}", code="input-missing")
     return path
 
 

@@ -83,7 +83,7 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
     outlines += [_sideways_outline(box, scale, size) for box in sideways]
     if not outlines:
         hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
-        raise DataError("page has no lines that can be found", code="lines-missing", hint=hint)
+        raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
     lines = []
     for number, block in enumerate(_order(outlines), start=1):
         region = Region(f"r{number}", Outline(bounds([point for outline in block for point in outline.polygon])))

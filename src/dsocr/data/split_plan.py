@@ -260,7 +260,7 @@ def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:
     for unit in chosen.split("+"):
         if unit not in known:
             message = f"cannot split by {unit!r}, which is unknown for these samples; known are: {', '.join(known)}"
-            raise DataError(message, code="unit-not-known")
+            raise DataError(message, code="unit-unknown")
     return chosen
 
 

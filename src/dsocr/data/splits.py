@@ -94,7 +94,7 @@ def parse_units(split_by: str) -> tuple[str, ...]:
     units = tuple(dict.fromkeys(split_by.split("+")))
     if unknown := [unit for unit in units if unit not in UNITS]:
         message = f"cannot split by {unknown[0]!r}; the units are: {', '.join(UNITS)}, or several joined by +"
-        raise DataError(message, code="unknown-unit", hint="for example writer+text")
+        raise DataError(message, code="unit-unknown", hint="for example writer+text")
     return units
 
 

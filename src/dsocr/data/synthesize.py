@@ -312,10 +312,10 @@ def _read_chunks(path: Path) -> Iterator[str]:
                     line, rest = (head, tail) if space else (line, "")
                 yield line
     except UnicodeDecodeError as error:
-        raise DataError("text is not UTF-8", where=path, hint="save it in UTF-8", code="text-encoding") from error
+        raise DataError("text is not UTF-8", where=path, hint="save it in UTF-8", code="not-utf8") from error
     except OSError as error:
         hint = "name a UTF-8 text file, such as existing transcriptions"
-        raise DataError(f"cannot read text: {error.strerror}", where=path, hint=hint, code="text-unreadable") from error
+        raise DataError(f"cannot read text: {error.strerror}", where=path, hint=hint, code="file-unreadable") from error
     yield rest
 
 

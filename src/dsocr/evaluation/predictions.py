@@ -55,7 +55,7 @@ def compare_paths(
     for _, path in named:
         if not path.exists():
             hint = "give run folders, or files or folders of predictions"
-            raise DataError("no such file or folder", code="no-such-file", where=path, hint=hint)
+            raise DataError("no such file or folder", code="input-missing", where=path, hint=hint)
     runs = {path: _EvaluatedRun.open(path) for _, path in named if RunFolder(path).config.is_file()}
     first = next(iter(runs.values()), None)
     if base and first is None:
@@ -182,7 +182,7 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
         return Dataset.open(folder, fold=first.card.settings.get("fold") if first else None)
     if first is None:
         hint = f"name a dataset and a split: {option('dataset', 'FOLDER')}, {option('split', 'test')}"
-        raise DataError("there is nothing to score predictions against", code="no-dataset", hint=hint)
+        raise DataError("there is nothing to score predictions against", code="dataset-missing", hint=hint)
     try:
         return open_scored_dataset(RunFolder(first.path), first.card)
     except DsocrError as error:
@@ -190,7 +190,7 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
             return None
         message = "its dataset has moved, so predictions cannot be scored"
         raise DataError(
-            message, code="no-dataset", where=first.path, hint=f"name it: {option('dataset', 'FOLDER')}"
+            message, code="dataset-missing", where=first.path, hint=f"name it: {option('dataset', 'FOLDER')}"
         ) from error
 
 

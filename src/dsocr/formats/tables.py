@@ -333,7 +333,7 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"line {number} is not JSON: {error}", code="json-invalid", where=path) from error
+        raise DataError(f"line {number} is not JSON: {error}", code="not-json", where=path) from error
     if not isinstance(row, dict):
         raise DataError(f"line {number} is not a JSON object", code="json-not-object", where=path)
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}

@@ -422,7 +422,7 @@ def _import_ray() -> Any:
     except ImportError as error:
         hint = 'pip install "dsocr-hw[ray]", on every machine of the cluster'
         raise ConfigError(
-            f"{option('engine', 'ray')} needs Ray, which is not installed", code="ray-missing", hint=hint
+            f"{option('engine', 'ray')} needs Ray, which is not installed", code="package-missing", hint=hint
         ) from error
     return ray
 

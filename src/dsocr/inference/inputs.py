@@ -376,7 +376,7 @@ def choose_segmenter(name: str) -> FindLines:
     command = shutil.which(name)
     if command is None:
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
-        raise DataError("the command kraken is not installed", code="kraken-missing", where=name, hint=hint)
+        raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
     return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
 
 

@@ -78,14 +78,14 @@ def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Pr
     `text_encoding`. Raises DataError for an unreadable file or one without predictions.
     """
     if not path.exists():
-        raise DataError("no such file or folder", code="no-such-file", where=path)
+        raise DataError("no such file or folder", code="input-missing", where=path)
     is_table = path.suffix.lower() in _TABLE_SUFFIXES and path.is_file()
     if columns and not is_table:
         raise DataError("columns can only be named for a table", code="not-a-table", where=path)
     found = _read_table(path, columns or {}) if is_table else _read_pages(path) or _read_texts(path)
     if found is None:
         hint = "give a .jsonl, .tsv or .csv file, or a folder of PAGE, ALTO or .txt files"
-        raise DataError("cannot be read as predictions", code="unknown-format", where=path, hint=hint)
+        raise DataError("cannot be read as predictions", code="format-unknown", where=path, hint=hint)
     if not found.predictions:
         raise DataError("has no predictions", code="no-predictions", where=path)
     return found
@@ -94,7 +94,7 @@ def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Pr
 def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
     if unknown := sorted(columns.keys() - {"id", "text"}):
         message = f"unknown column role {unknown[0]!r}; the roles are: id, text"
-        raise DataError(message, code="unknown-column-role", where=path)
+        raise DataError(message, code="column-role-unknown", where=path)
     header, rows = read_rows(path, columns)
     id_, text = (_find_column(path, header, role, columns) for role in ("id", "text"))
     predictions = []
@@ -130,7 +130,7 @@ def _read_pages(path: Path) -> PredictionFile | None:
     if len(found) > 1:
         message = " and ".join(f"{len(files)} {name}" for name, files in found.items())
         hint = "give a folder with one format"
-        raise DataError(f"the folder has both {message} files", code="mixed-formats", where=path, hint=hint)
+        raise DataError(f"the folder has both {message} files", code="formats-mixed", where=path, hint=hint)
     ((name, files),) = found.items()
     parse = {"PAGE": parse_page, "ALTO": parse_alto}[name]
     predictions = []

@@ -83,7 +83,7 @@ def text_encoding(encoding: str | None) -> Iterator[None]:
             "а".encode(encoding, errors="replace")
         except LookupError:
             hint = f"common encodings are: {', '.join((*EIGHT_BIT, 'utf-16'))}"
-            raise DataError(f"unknown encoding {encoding!r}", code="unknown-encoding", hint=hint) from None
+            raise DataError(f"unknown encoding {encoding!r}", code="encoding-unknown", hint=hint) from None
     token = _encoding.set(encoding)
     try:
         yield

@@ -507,4 +507,4 @@ def _write_error(path: Path, problem: str, *, is_full: bool, is_open: bool = Fal
     hint = "make the folder writable or choose another one, then run the same command again"
     if is_open:
         hint = f"close the program that has it open, or {hint}"
-    return RunError(f"cannot write: {problem}", code="not-writable", where=path, hint=hint)
+    return RunError(f"cannot write: {problem}", code="write-failed", where=path, hint=hint)

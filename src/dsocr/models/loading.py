@@ -87,7 +87,7 @@ def require_quantization(family: Family, quantization: str | None, device: "torc
         raise ConfigError(message, code="quantization-unsupported", hint="leave it out")
     if find_spec("bitsandbytes") is None:
         message = f"adapter.quantization {quantization} needs bitsandbytes, which is not installed"
-        raise ConfigError(message, code="quantization-unavailable", hint='pip install "dsocr-hw[quant]"')
+        raise ConfigError(message, code="package-missing", hint='pip install "dsocr-hw[quant]"')
     if (device or choose_device()).type != "cuda":  # on a CPU bitsandbytes has no backward pass for its products
         message = f"adapter.quantization {quantization} needs an NVIDIA GPU, and none was found"
         raise ConfigError(message, code="quantization-unavailable", hint="leave it out, or choose a smaller base")

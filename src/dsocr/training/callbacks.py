@@ -265,7 +265,7 @@ def require_trackers(names: Sequence[str]) -> None:
         package = _TRACKER_PACKAGES.get(name)
         if package is not None and importlib.util.find_spec(package) is None:
             hint = f"pip install {package}, or leave it out of training.report_to"
-            raise ConfigError(f"training.report_to: {name} is not installed", code="tracker-not-installed", hint=hint)
+            raise ConfigError(f"training.report_to: {name} is not installed", code="package-missing", hint=hint)
 
 
 class SignalHandler(Callback):

@@ -387,7 +387,7 @@ def build_optimizer(
     known = sorted(classes.keys() - _UNSUPPORTED_OPTIMIZERS)
     if name not in known:
         hint = f"choose one of {', '.join(known)}"
-        raise ConfigError(f"training.optimizer: unknown optimizer {name!r}", code="unknown-optimizer", hint=hint)
+        raise ConfigError(f"training.optimizer: unknown optimizer {name!r}", code="optimizer-unknown", hint=hint)
     settings = {"lr": learning_rate, "weight_decay": weight_decay, **(arguments or {})}
     accepted = inspect.signature(classes[name]).parameters
     if "weight_decay" not in accepted:

@@ -184,7 +184,7 @@ def tune(
     """
     if find_spec("optuna") is None:
         message = "Searching settings needs Optuna"
-        raise ConfigError(message, code="optuna-missing", hint="pip install 'dsocr-hw[tune]'")
+        raise ConfigError(message, code="package-missing", hint="pip install 'dsocr-hw[tune]'")
     if rank_and_count()[1] > 1:
         hint = (
             f"start {command('tune')} itself, without torchrun; {option('workers', ...)} trains several trials at once"
