@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -24,7 +25,8 @@ def words_of(name: str, page: int) -> list[str]:
 
 def write_set(folder: Path, pages: int) -> Path:
     """Write pages of words as both sets are on the Hub: COCO with a polygon and a `translation` each."""
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     (folder / "images").mkdir(parents=True)
     for page in range(pages):
         name = f"{folder.name}_{page}.jpg"

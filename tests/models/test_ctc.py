@@ -21,6 +21,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.images import open_image
+from dsocr.io.work import write_manifest
 from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
 from dsocr.models.family import UNWRITABLE, load_processor, recognize
@@ -306,6 +307,7 @@ def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: 
     model = LanguageModel.fit(["trains and tests"])
     model.weight = 0.3
     (copy.adapter / FILE).write_text(model.to_json(), encoding="utf-8")
+    write_manifest(copy.adapter)
     card = dsocr.Run(copy.path).evaluate(base=False)
     assert card.settings["language_model"]["weight"] == 0.3
     assert card.settings["language_model"]["cer"] == pytest.approx(card.cer)
