@@ -1,0 +1,112 @@
+"""What runs for days must not grow: the memory of a server over requests, and of a job over pages."""
+
+import http.client
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from dsocr.inference.transcribe import transcribe
+from dsocr.runs import RunFolder
+from dsocr.server import adapter_folder
+from dsocr.server.engine import ServedModels
+from dsocr.server.routes import create_app
+from tests.conftest import PATIENCE, draw_line
+from tests.server.fakes import listening
+
+REQUESTS, PAGES = 2000, 500
+_WARM = 200
+"""Requests or pages after which everything that is kept has been loaded."""
+_SLOPE = 0.05
+"""Megabytes for each further one."""
+_TEXTS = ("a", "a short line", "a line of some words", "one line that is quite a bit longer", "№ 25")
+_PAGE = (
+    '<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">'
+    '<Page imageFilename="{name}.png" imageWidth="{width}" imageHeight="{height}"><TextRegion id="r">'
+    '<Coords points="0,0 {width},0 {width},{height} 0,{height}"/><TextLine id="l">'
+    '<Coords points="0,0 {width},0 {width},{height} 0,{height}"/></TextLine></TextRegion></Page></PcGts>'
+)
+
+pytestmark = pytest.mark.slow
+
+
+def _serve_small(results: Any, stopping: Event) -> None:
+    with listening(create_app(ServedModels({"small": adapter_folder(Path("small"))}))) as address:
+        results.put(address)
+        stopping.wait()
+
+
+def _transcribe(folder: Path, results: Any) -> None:
+    process, sizes = psutil.Process(), list[int]()
+
+    def record(done: int, total: int) -> None:
+        sizes.append(process.memory_info().rss)
+
+    transcribe(RunFolder.to_read_with(Path("small")), [folder], folder.with_name("out"), progress=record)
+    results.put(sizes)
+
+
+def slope(sizes: list[int]) -> float:
+    """Megabytes that each further piece of work adds, by least squares."""
+    return float(np.polyfit(range(len(sizes)), np.array(sizes) / 1e6, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("grow", "is_flat"),
+    [
+        pytest.param(lambda n: 50e6 + 1e6 * (n % 7), True, id="up and down"),
+        pytest.param(lambda n: 50e6 + 0.1e6 * n, False, id="a tenth of a megabyte each"),
+    ],
+)
+def test_the_slope_tells_growth_from_noise(grow: Callable[[int], float], is_flat: bool) -> None:
+    assert (slope([round(grow(number)) for number in range(300)]) < _SLOPE) is is_flat
+
+
+@pytest.mark.timeout(6 * PATIENCE)
+def test_a_server_does_not_grow_with_its_requests(tmp_path: Path) -> None:
+    bodies = []
+    for number, text in enumerate(_TEXTS):
+        draw_line(tmp_path / f"{number}.png", text)
+        bodies.append((tmp_path / f"{number}.png").read_bytes())
+    bodies.append(bodies[0][:60])  # damaged
+    spawn = multiprocessing.get_context("spawn")
+    results, stopping = spawn.Queue(), spawn.Event()
+    child = spawn.Process(target=_serve_small, args=(results, stopping))
+    child.start()
+    address, process, sizes = results.get(timeout=PATIENCE), psutil.Process(child.pid), []
+    for number in range(REQUESTS):
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE)
+        connection.request("POST", "/v1/transcriptions", bodies[number % len(bodies)])
+        assert connection.getresponse().status in {200, 422}
+        connection.close()
+        sizes.append(process.memory_info().rss)
+    stopping.set()
+    child.join()
+    assert slope(sizes[_WARM:]) < _SLOPE, f"from {sizes[_WARM] / 1e6:.0f} to {sizes[-1] / 1e6:.0f} MB"
+
+
+@pytest.mark.timeout(6 * PATIENCE)
+def test_a_job_does_not_grow_with_its_pages(tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number in range(PAGES):
+        name = f"{number:04d}"
+        draw_line(folder / f"{name}.png", _TEXTS[number % len(_TEXTS)] + name)
+        with Image.open(folder / f"{name}.png") as image:
+            width, height = image.size
+        page = _PAGE.format(name=name, width=width - 1, height=height - 1)
+        (folder / f"{name}.xml").write_text(page, encoding="utf-8")
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    child = spawn.Process(target=_transcribe, args=(folder, results))
+    child.start()
+    sizes = results.get(timeout=5 * PATIENCE)
+    child.join()
+    assert len(sizes) >= PAGES
+    assert slope(sizes[_WARM:]) < _SLOPE, f"from {sizes[_WARM] / 1e6:.0f} to {sizes[-1] / 1e6:.0f} MB"
