@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dsocr.document import Outline
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.search import Found, Query, replace_all, search
+from dsocr.workbench.search import Hit, Query, replace_all, search
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import State, StoredLine
 from tests.raising import raises_code
@@ -71,5 +71,5 @@ def test_everything_is_replaced_or_nothing(store: CorrectionStore) -> None:
 def test_replacing_is_that_of_strings(text: str, wanted: str) -> None:
     line = replace(StoredLine(1, 1, 0, Outline((0, 0, 1, 1))), text=text)
     spans = tuple(match.span() for match in Query(wanted).pattern().finditer(text))
-    assert Found(line, spans).replaced("x") == text.replace(wanted, "x")
-    assert Found(line, spans).replaced("x", only=()) == text
+    assert Hit(line, spans).replaced("x") == text.replace(wanted, "x")
+    assert Hit(line, spans).replaced("x", only=()) == text

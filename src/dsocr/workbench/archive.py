@@ -83,8 +83,8 @@ class Archive:
         for line in lines:
             grouped.setdefault(line.region if regions else None, []).append(line)
         known = {
-            number: Region(one.name or f"region_{number}", one.outline, one.kind)
-            for number, one in (regions or {}).items()
+            number: Region(region.name or f"region_{number}", region.outline, region.kind)
+            for number, region in (regions or {}).items()
         }
         source_lines = tuple(
             Line(
@@ -231,9 +231,9 @@ def find_lines(
     """
     pages = {page.image.as_posix(): page for page in store.pages()}
     keys = [(place, comparable(text)) for place, text in places]
-    wanted, found = set(keys), dict[tuple[str, str], int]()
+    searched, numbers = set(keys), dict[tuple[str, str], int]()
     for image, name, _ in _described_images(archive, format, SourceReport(strict=False)):
-        listed = [line for line in image.lines if (line.where, comparable(line.text)) in wanted]
+        listed = [line for line in image.lines if (line.where, comparable(line.text)) in searched]
         if not listed or name not in pages:
             continue
         page = pages[name]
@@ -241,13 +241,13 @@ def find_lines(
         for line in listed:
             outline = scale_outline(line.outline, image, (page.width, page.height))
             x, y = center(outline) if outline else (page.width / 2, page.height / 2)
-            nearest = min(stored, key=lambda one: _distance(one.outline, x, y), default=None)
+            nearest = min(stored, key=lambda candidate: _distance(candidate.outline, x, y), default=None)
             if nearest is not None:
-                found[line.where, comparable(line.text)] = nearest.number
-    if not found:
+                numbers[line.where, comparable(line.text)] = nearest.number
+    if not numbers:
         message = f"none of the {len(places)} listed lines is in {archive.source.name}"
         raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")
-    return list(dict.fromkeys(found[key] for key in keys if key in found))
+    return list(dict.fromkeys(numbers[key] for key in keys if key in numbers))
 
 
 def _distance(outline: Outline, x: float, y: float) -> float:
@@ -261,7 +261,7 @@ def _described_images(
     """The images with lines that the source's format describes, if it has one, and the ALTO or PAGE file of each."""
     source = archive.source
     images = [source] if source.is_file() else list_files(source, _SUFFIXES)
-    held = [name for name, one in SOURCE_FORMATS.items() if one.find(source, {})]
+    held = [name for name, source_format in SOURCE_FORMATS.items() if source_format.find(source, {})]
     if format is None and images and (not held or (source.is_file() and not _has_text_beside(source))):
         return
     chosen = detect_format(source, format, {})
@@ -345,11 +345,11 @@ def _read_regions(
     archive: Archive, image: Page, markup: str, size: tuple[int, int]
 ) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     """The regions of a page's file in pixels of the image, each with its lines."""
-    found = []
+    regions = []
     for region, lines in read_regions(read_xml(inside(archive.root, markup))):
         if outline := scale_outline(region.outline, image, size):
-            found.append((replace(region, outline=outline), lines))
-    return found
+            regions.append((replace(region, outline=outline), lines))
+    return regions
 
 
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:

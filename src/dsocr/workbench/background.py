@@ -1,4 +1,4 @@
-"""What a workbench does meanwhile: a model reads unread lines in a thread, trainings run in another process."""
+"""What a workbench does meanwhile: a model reads unread lines in a thread, runs train in another process."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ from dsocr.workbench.stored_lines import State, StoredLine, StoredPage
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
-"""Seconds for a training that is stopped to write its checkpoint."""
+"""Seconds that a run has to write its checkpoint when it is stopped."""
 _NICENESS = 10
 _NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
 
@@ -122,9 +122,9 @@ class BackgroundReader:
             cut = self._archive.cut(page, lines)
         except DataError as error:
             cut = [CropFailure(SkipReason.BAD_IMAGE, error.message)] * len(lines)
-        self.skipped += [f"{page.name}: {one.message}" for one in cut if isinstance(one, CropFailure)]
+        self.skipped += [f"{page.name}: {part.message}" for part in cut if isinstance(part, CropFailure)]
         by_id = {str(line.number): line for line in lines}
-        images = [(id_, one) for id_, one in zip(by_id, cut, strict=True) if isinstance(one, Image.Image)]
+        images = [(id_, part) for id_, part in zip(by_id, cut, strict=True) if isinstance(part, Image.Image)]
         for prediction in reader.read(images):
             line = by_id[prediction.id]
             self._store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
@@ -137,7 +137,7 @@ def _key(line: StoredLine) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
-    """Progress of a training: steps, completed share, and the best CER on its validation split.
+    """Progress of a run: steps, completed share, and the best CER on its validation split.
 
     `error` says why it ended without an adapter.
     """
@@ -150,7 +150,7 @@ class TrainingStatus:
 
 
 class BackgroundTraining:
-    """Trainings on the corrections, one at a time, in the work folder of a workbench."""
+    """Runs that train on the corrections, one at a time, in the work folder of a workbench."""
 
     def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
         self._store = store
@@ -170,13 +170,13 @@ class BackgroundTraining:
     def start(self) -> Path:
         """Make a dataset of the accepted lines and start training on it; returns the run folder.
 
-        Raises DataError if no line is accepted, RunError if a training is running.
+        Raises DataError if no line is accepted, RunError if a run is being trained.
         """
         with self._starting:
             if self._process is not None and self._process.poll() is None:
-                raise RunError("a training is already running", code="training-running", where=self.run)
-            found = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
-            number = 1 + max((int(match[1]) for match in found if match), default=0)
+                raise RunError("a run is already being trained", code="training-running", where=self.run)
+            matches = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
+            number = 1 + max((int(match[1]) for match in matches if match), default=0)
             dataset = self._work / f"dataset-{number}"
             export_dataset(self._store, self._archive, dataset)
             changes = {"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
@@ -185,7 +185,7 @@ class BackgroundTraining:
             write_file(path, config.to_yaml())
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-            # Ctrl-C in a terminal does not reach it: a training that is interrupted twice writes no checkpoint.
+            # Ctrl-C in a terminal does not reach it: a run that is interrupted twice writes no checkpoint.
             if sys.platform == "win32":
                 options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS
             else:
@@ -238,7 +238,7 @@ Load = Callable[[Path], ImageReader]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a training on accepted lines brought: the CER of both readers on the lines kept for validation.
+    """What a run on accepted lines brought: the CER of both readers on the lines kept for validation.
 
     `before` is None if there was no reader before.
     """
@@ -257,7 +257,7 @@ class Lesson:
 class Learner:
     """Trains on the accepted lines while people work, and lets a reader that became better read the rest again.
 
-    A training starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
+    A run starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
     starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
     what loads a reader that is better on these. `lesson` is the latest result, `error` why there is none.
     """
@@ -287,7 +287,7 @@ class Learner:
 
     @property
     def is_on(self) -> bool:
-        """Whether trainings start by themselves; kept in the corrections file."""
+        """Whether runs start by themselves; kept in the corrections file."""
         return self._store.setting("learn") == "yes"
 
     @is_on.setter
@@ -299,7 +299,7 @@ class Learner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching; a training is not stopped by this."""
+        """Stop watching; a run is not stopped by this."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(60)
@@ -320,7 +320,7 @@ class Learner:
                 _LOG.exception("learning ended with an error")
 
     def step(self) -> None:
-        """Start a training if there is enough to learn from, or judge one that has finished."""
+        """Start a run if there is enough to learn from, or judge one that has finished."""
         status = self._training.status()
         if status is not None and status.is_running:
             self._pending = self._training.run
@@ -335,7 +335,7 @@ class Learner:
                 if self.lesson.is_better:
                     self._adopt(lambda: self._load(run))
         elif self.is_on and accepted >= self.wanted():
-            self._learnt_from = accepted  # a training that cannot start is not tried again at once
+            self._learnt_from = accepted  # a run that cannot start is not tried again at once
             self._pending = self._training.start()
 
     def _judge(self, run: Path, accepted: int) -> Lesson:

@@ -8,7 +8,7 @@ from nicegui import run, ui
 
 from dsocr.errors import DsocrError
 from dsocr.workbench.page_export import EXPORT_FORMATS
-from dsocr.workbench.search import Found, Query, search
+from dsocr.workbench.search import Hit, Query, search
 from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.stored_lines import StoredLine
 
@@ -149,13 +149,13 @@ def open_search_dialog(
     translate: Translate,
     page: int | None,
     select: Callable[[int], None],
-    replace: Callable[[Sequence[Found], str], None],
+    replace: Callable[[Sequence[Hit], str], None],
 ) -> None:
     """Find a text on all pages, show where, and replace it."""
     with _dialog(translate("search")) as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
         _title(translate("search"))
         with ui.row().classes("w-full gap-3 items-center"):
-            wanted = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
+            sought = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
             replacement = ui.input(translate("replace_with")).classes("grow").props("outlined dense")
         with ui.row().classes("w-full gap-x-6 gap-y-2 items-center py-1"):
             case, words, here = (
@@ -167,53 +167,53 @@ def open_search_dialog(
             do = ui.button(translate("replace_all", lines=0)).props("no-caps")
             do.disable()
             ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
-        found: list[Found] = []
+        hits: list[Hit] = []
 
         def go(number: int) -> None:
             dialog.close()
             select(number)
 
         def show() -> None:
-            found.clear()
+            hits.clear()
             results.clear()
-            if wanted.value and wanted.value.strip():
+            if sought.value and sought.value.strip():
                 pages = frozenset({page} if here.value and page is not None else ())
-                query = Query(wanted.value, match_case=case.value, whole_words=words.value, pages=pages)
-                found.extend(search(session.store, query))
-            places = sum(len(one.spans) for one in found)
-            shown = "; " + translate("found_more", shown=_SHOWN) if len(found) > _SHOWN else ""
-            count.set_text(translate("found", places=places, lines=len(found)) + shown if wanted.value else "")
-            do.set_text(translate("replace_all", lines=len(found)))
-            do.set_enabled(bool(found))
+                query = Query(sought.value, match_case=case.value, whole_words=words.value, pages=pages)
+                hits.extend(search(session.store, query))
+            places = sum(len(hit.spans) for hit in hits)
+            shown = "; " + translate("found_more", shown=_SHOWN) if len(hits) > _SHOWN else ""
+            count.set_text(translate("found", places=places, lines=len(hits)) + shown if sought.value else "")
+            do.set_text(translate("replace_all", lines=len(hits)))
+            do.set_enabled(bool(hits))
             with results:
-                for one in found[:_SHOWN]:
+                for hit in hits[:_SHOWN]:
                     row = ui.row().classes(
                         "w-full sm:flex-nowrap gap-x-3 gap-y-0 px-2 py-1 cursor-pointer rounded items-baseline"
                     )
                     row.classes("hover:bg-slate-200 dark:hover:bg-slate-800").props('role="listitem" tabindex=0')
-                    row.on("click", lambda number=one.line.number: go(number))
-                    row.on("keydown.enter", lambda number=one.line.number: go(number))
+                    row.on("click", lambda number=hit.line.number: go(number))
+                    row.on("keydown.enter", lambda number=hit.line.number: go(number))
                     with row:
-                        name = session.pages[one.line.page].name
+                        name = session.pages[hit.line.page].name
                         ui.label(name).classes("text-sm text-slate-600 dark:text-slate-300 w-40 shrink-0 truncate")
-                        ui.html(found_html(one, replacement.value or ""), sanitize=False)
+                        ui.html(found_html(hit, replacement.value or ""), sanitize=False)
 
         def replace_found() -> None:
             dialog.close()
-            replace(list(found), replacement.value or "")
+            replace(list(hits), replacement.value or "")
 
         do.on_click(replace_found)
-        for field in (wanted, replacement):
+        for field in (sought, replacement):
             field.on("update:model-value", show, throttle=0.3, leading_events=False)
         for box in (case, words, here):
             box.on_value_change(show)
     dialog.open()
 
 
-def found_html(found: Found, replacement: str) -> str:
+def found_html(hit: Hit, replacement: str) -> str:
     """The text of a line with what was found struck out and its replacement behind it; only marked without one."""
-    parts, end, text = [], 0, found.line.text
-    for start, stop in found.spans:
+    parts, end, text = [], 0, hit.line.text
+    for start, stop in hit.spans:
         inner = escape(text[start:stop])
         old = f"<del class='text-red-700 dark:text-red-300'>{inner}</del>" if replacement else f"<mark>{inner}</mark>"
         new = f"<ins class='text-emerald-800 dark:text-emerald-300'>{escape(replacement)}</ins>" if replacement else ""

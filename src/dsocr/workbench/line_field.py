@@ -57,7 +57,7 @@ class Action:
     def parse(cls, message: Mapping[str, Any]) -> Self:
         """An action as the browser sends it."""
         drafts = {
-            int(number): Draft(int(one["version"]), str(one["text"])) for number, one in message["drafts"].items()
+            int(number): Draft(int(draft["version"]), str(draft["text"])) for number, draft in message["drafts"].items()
         }
         to = None if message.get("to") is None else int(message["to"])
         line, version, caret = (int(message[key]) for key in ("line", "version", "caret"))
@@ -174,9 +174,13 @@ def load_keyboard(work: Path, language: Language) -> Keyboard:
         if not path.is_file():
             continue
         held = _read(path)
-        for one in held.sets:
-            name = one.name if isinstance(one.name, str) else one.name.get(language) or next(iter(one.name.values()))
-            sets[name] = tuple(unicodedata.normalize("NFC", one.keys).split())
+        for letters in held.sets:
+            name = (
+                letters.name
+                if isinstance(letters.name, str)
+                else letters.name.get(language) or next(iter(letters.name.values()))
+            )
+            sets[name] = tuple(unicodedata.normalize("NFC", letters.keys).split())
         shorthands |= held.shorthands
     return Keyboard(sets, shorthands)
 

@@ -65,7 +65,9 @@ def export(
     require_free_conversion(out, archive.root, overwrite=overwrite)
     notes, stems, report = SourceReport(strict=False), UniqueStems(), ExportReport(out)
     step = ProcessingStep(
-        *("dsocr", __version__, "texts corrected in the workbench"),
+        "dsocr",
+        __version__,
+        "texts corrected in the workbench",
         "accepted lines" if accepted_only else "all lines",
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -267,9 +269,11 @@ class _SourceFile:
     def structure(self, lines: Sequence[StoredLine]) -> PageStructure:
         """The lines and regions that the file is to have."""
         across, down = 1 / self.scale[0], 1 / self.scale[1]
-        found = {one.element or 0: one for one, _ in read_regions(self.raw) if one.element in self.page.regions}
-        outlines = {element: one.outline.scaled(across, down) for element, one in found.items()}
-        kinds = {element: one.kind for element, one in found.items()}
+        regions = {
+            region.element or 0: region for region, _ in read_regions(self.raw) if region.element in self.page.regions
+        }
+        outlines = {element: region.outline.scaled(across, down) for element, region in regions.items()}
+        kinds = {element: region.kind for element, region in regions.items()}
         return PageStructure(self.page, lines, self.regions, self.outlines, outlines, kinds, self.scale)
 
     def fill(

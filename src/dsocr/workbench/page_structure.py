@@ -28,7 +28,7 @@ from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
 _CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
 _LINE, _REGION = "dsocr-line", "dsocr-region"
 """Attributes that say, while a file is being edited, which stored line or region an element is."""
-_GONE = "gone"
+_REMOVED = "removed"
 _LOOSE = 0
 """The region of lines that are in none."""
 _RANK = re.compile(r"\s*readingOrder\s*\{[^}]*\}")
@@ -45,7 +45,7 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     is_alto = etree.QName(root).localname == "alto"
     labels = {tag.get("ID"): tag.get("LABEL") or "" for tag in root.iterfind("{*}Tags/{*}*")}
     places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
-    found = []
+    regions = []
     for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
         id_ = container.get("ID" if is_alto else "id") or ""
         parse = parse_alto_outline if is_alto else parse_page_outline
@@ -57,8 +57,8 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
         else:
             kind = container.get("type") or custom_value(container, "structure", "type")
         lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
-        found.append((StoredRegion(0, 0, outline, kind, id_, element), lines))
-    return found
+        regions.append((StoredRegion(0, 0, outline, kind, id_, element), lines))
+    return regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class PageStructure:
         kept = {region.element: region for region in self.regions.values()}
         for place in self.page.regions:
             region = kept.get(place)
-            _add_attribute(file, containers[place], _REGION, region.number if region else _GONE)
+            _add_attribute(file, containers[place], _REGION, region.number if region else _REMOVED)
             if region and region.outline != self.region_outlines[place]:
                 _reshape(file, containers[place], region.outline.scaled(*self.scale))
             if region and region.kind != self.region_kinds[place]:
@@ -123,13 +123,13 @@ class PageStructure:
         root = parse_xml_bytes(raw)
         ids = {tag.get("LABEL") or "": tag.get("ID") or "" for tag in root.iterfind("{*}Tags/{*}*")}
         file = XmlEditor(raw, {"Tags", "Layout"})
-        wanted = {
-            one.kind
-            for one in self.regions.values()
-            if one.kind != self.region_kinds.get(-1 if one.element is None else one.element, "")
+        kinds = {
+            region.kind
+            for region in self.regions.values()
+            if region.kind != self.region_kinds.get(-1 if region.element is None else region.element, "")
         }
         (layout,), new = file.elements("Layout"), []
-        for number, kind in enumerate(sorted(wanted - ids.keys() - {""})):
+        for number, kind in enumerate(sorted(kinds - ids.keys() - {""})):
             ids[kind] = _free_id(file, "region_type", number)
             new.append(f'<{layout.prefix}OtherTag ID="{ids[kind]}" LABEL="{escape_attribute(kind)}"/>')
         if new and (tags := file.elements("Tags")):
@@ -144,7 +144,7 @@ class PageStructure:
         file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", *_CONTAINERS})
         elements, containers = file.elements("TextLine"), file.elements(*_CONTAINERS)
         homes = [_home(element, containers) for element in elements]
-        wanted: dict[int | None, list[StoredLine | int]] = {}
+        placed: dict[int | None, list[StoredLine | int]] = {}
         added: dict[int, list[StoredLine | int]] = {
             number: [] for number, region in self.regions.items() if region.element is None
         }
@@ -157,12 +157,12 @@ class PageStructure:
                 at = None
             else:
                 at = region.element if region else self._home_without_region(file, line, before, at, homes, containers)
-                (added.setdefault(_LOOSE, []) if at is None else wanted.setdefault(at, [])).append(line)
+                (added.setdefault(_LOOSE, []) if at is None else placed.setdefault(at, [])).append(line)
             before = line
         unknown = [place for place in range(len(elements)) if place not in self.page.elements]
         ranks = [_rank(file.attributes(element).get("custom", "")) for element in elements]
         for home, container in enumerate(containers):
-            items = wanted.get(home, [])
+            items = placed.get(home, [])
             slots = [place for place in range(len(elements)) if homes[place] == home]
             for place in unknown:  # it stays behind the line that it was behind
                 if homes[place] == home:
@@ -211,7 +211,7 @@ class PageStructure:
             file.replace(slots[-1].end, slots[-1].end, "".join(indent + text for text in texts[len(slots) :]))
         else:
             last = {"TextEquiv", "TextStyle"}
-            file.insert(container, [one for one in container.children if one.name not in last], "".join(texts))
+            file.insert(container, [child for child in container.children if child.name not in last], "".join(texts))
 
     def _texts(self, file: XmlEditor, items: Sequence[StoredLine | int], model: ElementSpan) -> list[str]:
         """The elements of lines that follow one another in a container; ranks only if one of them has a rank."""
@@ -277,18 +277,19 @@ class PageStructure:
         """The file with a reading order of its regions, if it reads them in another one."""
         file = XmlEditor(raw, {"Page", "ReadingOrder", "OrderedGroup", *_CONTAINERS})
         ids = {
-            _mark(file, one, _REGION): file.attributes(one).get("id", "")[1:-1] for one in file.elements("TextRegion")
+            _mark(file, region, _REGION): file.attributes(region).get("id", "")[1:-1]
+            for region in file.elements("TextRegion")
         }
         root = parse_xml_bytes(raw)
         read = list(dict.fromkeys(line.region.id for line in parse_page(root).lines if line.region))
-        wanted = [ids[mark] for mark in self._regions_in_order() if mark in ids]
+        ordered_ids = [ids[mark] for mark in self._regions_in_order() if mark in ids]
         orders = root.iterfind(".//{*}ReadingOrder//{*}*")
-        refs = [ref for one in orders if (ref := one.get("regionRef"))]
-        present = {one.get("id") for one in only_page(root).iter("{*}*")}
-        if [id_ for id_ in read if id_ in set(wanted)] == wanted and present.issuperset(refs):
+        refs = [ref for group in orders if (ref := group.get("regionRef"))]
+        present = {element.get("id") for element in only_page(root).iter("{*}*")}
+        if [id_ for id_ in read if id_ in set(ordered_ids)] == ordered_ids and present.issuperset(refs):
             return raw
-        rest = iter([*wanted, *([] if refs else [id_ for id_ in read if id_ not in set(wanted)])])
-        order = [next(rest) if ref in set(wanted) else ref for ref in refs if ref in present]
+        rest = iter([*ordered_ids, *([] if refs else [id_ for id_ in read if id_ not in set(ordered_ids)])])
+        order = [next(rest) if ref in set(ordered_ids) else ref for ref in refs if ref in present]
         (page,), former = file.elements("Page"), file.elements("ReadingOrder")
         groups = file.elements("OrderedGroup")
         group = file.attributes(groups[0]).get("id", '""')[1:-1] if groups else _free_id(file, "order", 0)
@@ -322,7 +323,11 @@ def _element(item: StoredLine | int) -> int | None:
 
 
 def _home(line: ElementSpan, containers: Sequence[ElementSpan]) -> int | None:
-    around = [place for place, one in enumerate(containers) if one.start < line.start and line.end <= one.end]
+    around = [
+        place
+        for place, container in enumerate(containers)
+        if container.start < line.start and line.end <= container.end
+    ]
     return around[-1] if around else None
 
 
@@ -373,16 +378,16 @@ def _remove_regions(raw: bytes) -> bytes:
     """The file without the regions marked as gone, unless lines that nobody knows are in them; nested ones stay."""
     while True:
         file = XmlEditor(raw, {"TextLine", *_CONTAINERS})
-        gone = [one for one in file.elements(*_CONTAINERS) if _mark(file, one, _REGION) == _GONE]
-        gone = [one for one in gone if not one.all("TextLine")]
-        if not gone:
+        empty = [container for container in file.elements(*_CONTAINERS) if _mark(file, container, _REGION) == _REMOVED]
+        empty = [container for container in empty if not container.all("TextLine")]
+        if not empty:
             return raw
-        nested = [child for child in gone[-1].children if child.name in _CONTAINERS]
+        nested = [child for child in empty[-1].children if child.name in _CONTAINERS]
         if nested:
             kept = b"".join(file.data[child.start : child.end] for child in nested).decode()
-            file.replace(gone[-1].start, gone[-1].end, kept)
+            file.replace(empty[-1].start, empty[-1].end, kept)
         else:
-            file.remove(gone[-1])
+            file.remove(empty[-1])
         raw = file.result()
 
 
@@ -425,7 +430,7 @@ def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
                 file.remove(child)
         if outline.baseline and not baselines and element.name == "TextLine":
             file.insert(
-                element, [one for one in element.children if one.name in {"AlternativeImage", "Coords"}], stated
+                element, [child for child in element.children if child.name in {"AlternativeImage", "Coords"}], stated
             )
         return
     box = _alto_box(outline)
@@ -437,7 +442,7 @@ def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
     shape = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
     shapes = element.all("Shape")
     for child in shapes:
-        if [one.name for one in child.children] == ["Polygon"]:
+        if [part.name for part in child.children] == ["Polygon"]:
             file.set_attributes(child.children[0], {"POINTS": polygon})
         else:
             file.replace(child.start, child.end, shape)

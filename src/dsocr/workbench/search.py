@@ -27,17 +27,17 @@ class Query:
 
     def pattern(self) -> re.Pattern[str]:
         """Raises DataError if there is nothing to look for."""
-        wanted = comparable(self.text)
-        if not wanted:
+        sought = comparable(self.text)
+        if not sought:
             raise DataError("there is nothing to look for", code="search-empty", hint="type a text to find")
-        forms = {unicodedata.normalize(form, wanted) for form in ("NFC", "NFD")}
+        forms = {unicodedata.normalize(form, sought) for form in ("NFC", "NFD")}
         inner = "|".join(r"\s+".join(map(re.escape, form.split(" "))) for form in sorted(forms))
         around = (r"(?<!\w)", r"(?!\w)") if self.whole_words else ("", "")
         return re.compile(f"(?:{inner})".join(around), 0 if self.match_case else re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Hit:
     """A line with the places (start, end) of what was looked for in its text."""
 
     line: StoredLine
@@ -53,22 +53,22 @@ class Found:
         return "".join([*parts, self.line.text[end:]])
 
 
-def search(store: CorrectionStore, query: Query) -> Iterator[Found]:
+def search(store: CorrectionStore, query: Query) -> Iterator[Hit]:
     """Yield the lines whose text has what is looked for, in their order. Raises DataError for an empty query."""
     pattern = query.pattern()
     for line in store.lines():
         if query.pages and line.page not in query.pages:
             continue
         if spans := tuple(match.span() for match in pattern.finditer(line.text)):
-            yield Found(line, spans)
+            yield Hit(line, spans)
 
 
-def replace_all(store: CorrectionStore, found: Sequence[Found], replacement: str, *, who: str) -> int:
+def replace_all(store: CorrectionStore, hits: Sequence[Hit], replacement: str, *, who: str) -> int:
     """Replace what was found, as one change that one undo takes back; returns the number of changed lines.
 
     Unreadable lines stay as they are. Raises StaleError, and changes nothing, if a line was changed since it was found.
     """
-    changes = [(one.line, one.replaced(replacement)) for one in found if one.line.state is not State.UNREADABLE]
+    changes = [(hit.line, hit.replaced(replacement)) for hit in hits if hit.line.state is not State.UNREADABLE]
     changes = [(line, text.strip()) for line, text in changes if text.strip() != line.text]
     if changes:
         store.replace_texts(changes, who=who)

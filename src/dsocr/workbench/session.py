@@ -97,7 +97,7 @@ class Presence:
     def _others(self, visitor: str) -> list[tuple[int, str]]:
         since = time.monotonic() - _HELD_SECONDS
         held = list(self._held.values())
-        return [(line, name) for one, line, name, at in held if one != visitor and at > since]
+        return [(line, name) for holder, line, name, at in held if holder != visitor and at > since]
 
 
 class Session:
@@ -230,11 +230,11 @@ class Session:
             return variants(word, (), words, ())[:limit]
         (read,) = reader.read([("line", image)])
         begin, stop = counterpart(text, read.text, start, end)
-        frequent = Counter("".join(one.text for one in self.store.lines(line.page)).replace(" ", ""))
+        frequent = Counter("".join(stored.text for stored in self.store.lines(line.page)).replace(" ", ""))
         letters = [letter for letter, _ in frequent.most_common()]
         others = variants(read.text[begin:stop], read.characters[begin:stop], words, letters)
-        found = dict.fromkeys([read.text[begin:stop], *variants(word, (), words, ()), *others])
-        candidates = [other for other in found if other and other != word][:_MAX_CANDIDATES]
+        readings = dict.fromkeys([read.text[begin:stop], *variants(word, (), words, ()), *others])
+        candidates = [other for other in readings if other and other != word][:_MAX_CANDIDATES]
         if candidates and isinstance(reader, JudgingReader):
             likely = reader.log_likelihoods(image, [text[:start] + other + text[end:] for other in candidates])
             candidates = [other for _, other in sorted(zip(likely, candidates, strict=True), reverse=True)]
@@ -246,7 +246,7 @@ class Session:
 
     def _first(self, waiting: Sequence[int], except_for: StoredLine | None, visitor: str) -> StoredLine | None:
         taken = self.presence.held_by_others(visitor) | ({except_for.number} if except_for else set())
-        number = next((one for one in waiting if one not in taken), None)
+        number = next((number for number in waiting if number not in taken), None)
         return None if number is None else self.store.line(number)
 
 
@@ -261,8 +261,8 @@ def estimate_outlook(
     20. Lines without a confidence, whose texts came with the source, count only once they are reviewed.
     """
     expected_errors = sum((1 - confidence) * rate.length for confidence, rate in judged if confidence is not None)
-    found = sum(rate.errors for confidence, rate in judged if confidence is not None)
-    factor = found / expected_errors if len(judged) >= _MIN_JUDGED and expected_errors > 0 else 1.0
+    counted = sum(rate.errors for confidence, rate in judged if confidence is not None)
+    factor = counted / expected_errors if len(judged) >= _MIN_JUDGED and expected_errors > 0 else 1.0
     left = [(1 - sure, length) for is_reviewed, sure, length in waiting if not is_reviewed and sure is not None]
     if not left:
         return Outlook()

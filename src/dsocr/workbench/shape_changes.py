@@ -129,8 +129,8 @@ def _add_below(store: CorrectionStore, page: StoredPage, line: StoredLine, who: 
 
 
 def _remove(store: CorrectionStore, lines: Sequence[StoredLine], who: str) -> int | None:
-    gone = {line.number for line in lines}
-    rest = [line for line in store.lines(lines[0].page) if line.number not in gone]
+    removed = {line.number for line in lines}
+    rest = [line for line in store.lines(lines[0].page) if line.number not in removed]
     remove_lines(store, lines, who=who)
     following = (line for line in rest if line.place > lines[0].place)
     return next(following, rest[-1]).number
@@ -148,15 +148,15 @@ def _cut(store: CorrectionStore, page: StoredPage, start: Point, end: Point, who
 
 
 def _move(store: CorrectionStore, line: StoredLine, step: int, who: str) -> int:
-    lines = [one for one in store.lines(line.page) if one.number != line.number]
-    at = sum((one.place, one.number) < (line.place, line.number) for one in lines) + step
+    lines = [other for other in store.lines(line.page) if other.number != line.number]
+    at = sum((other.place, other.number) < (line.place, line.number) for other in lines) + step
     before = lines[at] if 0 <= at < len(lines) else None
     return line.number if at < 0 else move_line(store, line, before, who=who).number
 
 
 def _next(store: CorrectionStore, line: StoredLine, except_for: StoredLine) -> StoredLine | None:
-    lines = [one for one in store.lines(line.page) if one.number != except_for.number]
-    at = next(place for place, one in enumerate(lines) if one.number == line.number)
+    lines = [other for other in store.lines(line.page) if other.number != except_for.number]
+    at = next(place for place, other in enumerate(lines) if other.number == line.number)
     return lines[at + 1] if at + 1 < len(lines) else None
 
 
@@ -229,8 +229,8 @@ def cut_line(
 
 def move_line(store: CorrectionStore, line: StoredLine, before: StoredLine | None, *, who: str) -> StoredLine:
     """Move a line in the reading order, before another one of its page or to the end. Raises StaleError."""
-    others = [one for one in store.lines(line.page) if one.number != line.number]
-    at = next((place for place, one in enumerate(others) if before and one.number == before.number), len(others))
+    others = [other for other in store.lines(line.page) if other.number != line.number]
+    at = next((place for place, other in enumerate(others) if before and other.number == before.number), len(others))
     low = others[at - 1].place if at else others[0].place - 2 if others else 0.0
     high = others[at].place if at < len(others) else low + 2
     place = (low + high) / 2
@@ -238,7 +238,7 @@ def move_line(store: CorrectionStore, line: StoredLine, before: StoredLine | Non
         return store.change("reordered", who, [line], lambda old, _: [replace(old[0], place=place)])[0][0]
     ordered = [*others[:at], line, *others[at:]]  # no number is left between the two
     numbered = store.change(
-        "reordered", who, ordered, lambda old, _: [replace(one, place=place) for place, one in enumerate(old)]
+        "reordered", who, ordered, lambda old, _: [replace(other, place=place) for place, other in enumerate(old)]
     )
     return numbered[0][at]
 
@@ -283,11 +283,16 @@ def remove_region(store: CorrectionStore, region: StoredRegion, *, who: str) -> 
     """Remove a region; its lines are in none then. Raises StaleError."""
     lines = [line for line in store.lines(region.page) if line.region == region.number]
     store.change(
-        *("region", who, lines, lambda old, _: [replace(line, region=None) for line in old], [region], lambda _: [])
+        "region",
+        who,
+        lines,
+        lambda old, _: [replace(line, region=None) for line in old],
+        [region],
+        lambda _: [],
     )
 
 
-def replace_unreviewed(store: CorrectionStore, page: int, found: Sequence[Outline], *, who: str) -> tuple[int, int]:
+def replace_unreviewed(store: CorrectionStore, page: int, outlines: Sequence[Outline], *, who: str) -> tuple[int, int]:
     """Replace the lines of a page that are not reviewed by found ones; returns how many were removed and added.
 
     Found lines that a reviewed one already covers are left out. The order is that of the found lines, with each
@@ -295,16 +300,16 @@ def replace_unreviewed(store: CorrectionStore, page: int, found: Sequence[Outlin
     """
     lines = store.lines(page)
     kept = [line for line in lines if line.is_reviewed]
-    new = [outline for outline in found if not any(_covers(line.outline, outline) for line in kept)]
+    new = [outline for outline in outlines if not any(_covers(line.outline, outline) for line in kept)]
     if not kept and not new:
         raise _no_line_left()
     regions = store.regions(page)
 
     def laid_out(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
         drawn = [StoredLine(0, page, 0, outline, region=region_at(regions, outline)) for outline in new]
-        for line in (one for one in old if one.is_reviewed):
+        for line in (other for other in old if other.is_reviewed):
             height = center(line.outline)[1]
-            at = next((place for place, one in enumerate(drawn) if center(one.outline)[1] > height), len(drawn))
+            at = next((place for place, other in enumerate(drawn) if center(other.outline)[1] > height), len(drawn))
             drawn.insert(at, line)
         return [replace(line, place=place) for place, line in enumerate(drawn)]
 
@@ -336,8 +341,8 @@ def _unread_if_empty(line: StoredLine) -> StoredLine:
     return line if line.text else replace(line, state=State.UNREAD)
 
 
-def _covers(line: Outline, found: Outline) -> bool:
-    (left, top, right, bottom), (x1, y1, x2, y2) = line.box, found.box
+def _covers(line: Outline, other: Outline) -> bool:
+    (left, top, right, bottom), (x1, y1, x2, y2) = line.box, other.box
     apart = abs((top + bottom) / 2 - (y1 + y2) / 2)
     return apart < _OVERLAP * min(bottom - top, y2 - y1) and min(right, x2) - max(left, x1) > 0.5 * min(
         right - left, x2 - x1

@@ -40,8 +40,8 @@ class WordList:
         """Words at most two edits away, the nearest and most frequent first."""
         most = min(_MAX_DISTANCE, max(1, len(word) // 3))
         near = process.extract(word, self._all, scorer=OSA.distance, score_cutoff=most, limit=4 * limit)
-        ranked = sorted(near, key=lambda found: (found[1], -self._words[found[0]]))
-        return [found for found, _, _ in ranked if found != word][:limit]
+        ranked = sorted(near, key=lambda match: (match[1], -self._words[match[0]]))
+        return [match for match, _, _ in ranked if match != word][:limit]
 
 
 def words_of(text: str) -> list[str]:
@@ -68,13 +68,13 @@ def variants(word: str, doubts: Sequence[float], words: WordList, letters: Seque
     core = re.fullmatch(r"(\W*)(.*?)(\W*)", word, re.DOTALL)
     assert core is not None
     before, inner, after = core.groups()
-    found = [before + other + after for other in words.similar(inner)] if inner else []
+    forms = [before + other + after for other in words.similar(inner)] if inner else []
     if len(doubts) == len(word):
         weakest = sorted(range(len(word)), key=lambda place: doubts[place])[:2]
         for place in (place for place in weakest if doubts[place] < _DOUBTFUL):
             replacements = ["", *(letter for letter in letters[:_MAX_LETTERS] if letter != word[place])]
-            found += [word[:place] + letter + word[place + 1 :] for letter in replacements]
-    return [other for other in dict.fromkeys(found) if other and other != word]
+            forms += [word[:place] + letter + word[place + 1 :] for letter in replacements]
+    return [other for other in dict.fromkeys(forms) if other and other != word]
 
 
 def counterpart(text: str, other: str, start: int, end: int) -> Span:

@@ -51,8 +51,13 @@ _MAX_NUMBER = 2**63 - 1
 _COPIES = "backups"
 _KEPT_COPIES = 3
 _NOT_WRITABLE = {
-    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED),
-    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
 }
 """Results of SQLite that are not the file's fault."""
 _CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
@@ -198,8 +203,8 @@ class CorrectionStore:
 
     def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
-        found = self.neighbour(line)
-        return found if found is not None and found.page == line.page else None
+        after = self.neighbour(line)
+        return after if after is not None and after.page == line.page else None
 
     def place_after(self, line: StoredLine) -> float:
         """A place between a line and the next one of its page."""
@@ -249,8 +254,8 @@ class CorrectionStore:
 
     def counts(self) -> Mapping[State, int]:
         """The number of lines in each state."""
-        found = dict(self._select("state, COUNT(*) FROM line GROUP BY state"))
-        return {state: found.get(state.value, 0) for state in State}
+        counts = dict(self._select("state, COUNT(*) FROM line GROUP BY state"))
+        return {state: counts.get(state.value, 0) for state in State}
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """The number of reviewed lines and of all lines of each page that has any."""
@@ -426,7 +431,7 @@ class CorrectionStore:
             stamp = _new_stamp(run)
             edited = edit_regions(regions_before)
             regions_after = [self._write_region(run, replace(region, version=stamp)) for region in edited]
-            for number in {one.number for one in regions_before} - {one.number for one in regions_after}:
+            for number in {region.number for region in regions_before} - {region.number for region in regions_after}:
                 run("DELETE FROM region WHERE number = ?", (number,))
             after = [self._write(run, replace(line, version=stamp)) for line in edit_lines(before, regions_after)]
             for number in {line.number for line in before} - {line.number for line in after}:
@@ -448,9 +453,9 @@ class CorrectionStore:
                 raise StaleError(now)
             stored.append(now)
         for region in regions:
-            if (found := self.region(region.number)) is None or found.version != region.version:
+            if (current := self.region(region.number)) is None or current.version != region.version:
                 raise StaleError(None)
-            stored_regions.append(found)
+            stored_regions.append(current)
         return stored, stored_regions
 
     def _write_region(self, run: Callable[..., sqlite3.Cursor], region: StoredRegion) -> StoredRegion:
@@ -555,7 +560,7 @@ def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
 
 
 def _dump_line(line: StoredLine) -> tuple[Any, ...]:
-    characters = json.dumps([round(one, 4) for one in line.characters])
+    characters = json.dumps([round(probability, 4) for probability in line.characters])
     texts = (line.text, line.state.value, line.machine, characters)
     numbers = (line.confidence, line.version, json.dumps(line.elements))
     people = (line.author, line.reviewed_at, line.checked_by, line.note)

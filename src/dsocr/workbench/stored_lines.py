@@ -52,13 +52,18 @@ def clip_polygon(polygon: Sequence[Point], side: Callable[[Point], float]) -> li
 
 def _clip(points: Sequence[Point], following: Sequence[Point], side: Callable[[Point], float]) -> list[Point]:
     kept: list[Point] = []
-    for one, other in zip(points, following, strict=False):
-        here, there = side(one), side(other)
+    for point, next_point in zip(points, following, strict=False):
+        here, there = side(point), side(next_point)
         if here >= 0:
-            kept.append(one)
+            kept.append(point)
         if (here >= 0) != (there >= 0):
             share = here / (here - there)
-            kept.append((round(one[0] + (other[0] - one[0]) * share), round(one[1] + (other[1] - one[1]) * share)))
+            kept.append(
+                (
+                    round(point[0] + (next_point[0] - point[0]) * share),
+                    round(point[1] + (next_point[1] - point[1]) * share),
+                )
+            )
     return kept
 
 
@@ -110,11 +115,11 @@ def cut_text(text: str, share: float) -> tuple[str, str]:
 
 def outline_around(outlines: Sequence[Outline]) -> Outline:
     """One outline around several; its baseline follows theirs from left to right, each from where the last ended."""
-    points = [point for one in outlines for point in one.border]
+    points = [point for outline in outlines for point in outline.border]
     baseline: list[Point] = []
-    for following in sorted(sorted(one.baseline) for one in outlines if one.baseline):
+    for following in sorted(sorted(outline.baseline) for outline in outlines if outline.baseline):
         baseline += [point for point in following if not baseline or point[0] > baseline[-1][0]]
-    return Outline(bounds_of_boxes(one.box for one in outlines), _hull(points), tuple(baseline))
+    return Outline(bounds_of_boxes(outline.box for outline in outlines), _hull(points), tuple(baseline))
 
 
 def within(points: Iterable[tuple[float, float]], width: int, height: int) -> tuple[Point, ...]:
@@ -303,6 +308,6 @@ def redrawn(line: StoredLine, text: str, outline: Outline, *joined: StoredLine) 
 
     `joined` are lines whose text is part of it now.
     """
-    state = State.UNREAD if all(one.is_reading for one in (line, *joined)) else State.READ
+    state = State.UNREAD if all(part.is_reading for part in (line, *joined)) else State.READ
     unread = replace(line, text=text, outline=outline, state=state, machine=None, characters=())
     return replace(unread, author="", reviewed_at="", checked_by="")

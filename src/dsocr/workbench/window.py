@@ -22,7 +22,7 @@ from dsocr.workbench.dialogs import (
 from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
-from dsocr.workbench.search import Found, replace_all
+from dsocr.workbench.search import Hit, replace_all
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
 from dsocr.workbench.shape_changes import FIND_AGAIN, carry_out, move_beside, replace_unreviewed
 from dsocr.workbench.spelling import word_at
@@ -111,7 +111,8 @@ class Window:
                 train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
             self._build_menu()
-            ui.link(*(("English", "/en") if self._language == "ru" else ("Русский", "/ru")))
+            name, address = ("English", "/en") if self._language == "ru" else ("Русский", "/ru")
+            ui.link(name, address)
         with ui.row().classes("not-reading w-full items-center gap-x-6 gap-y-1 text-sm"):
             self._counts = ui.label()
             self._cer = ui.label()
@@ -442,8 +443,8 @@ class Window:
         with self._showing_errors():
             if edit["what"] == FIND_AGAIN:
                 ui.notify(self._t("finding"))
-                found = await run.io_bound(detect_outlines, self._session.archive, page)
-                removed, added = replace_unreviewed(self._store, page.number, found or [], who=self._user)
+                outlines = await run.io_bound(detect_outlines, self._session.archive, page)
+                removed, added = replace_unreviewed(self._store, page.number, outlines or [], who=self._user)
                 ui.notify(self._t("found_lines", removed=removed, added=added), type="positive")
                 self._line = self._store.lines(page.number)[0]
             else:
@@ -484,13 +485,13 @@ class Window:
         word = action.text[start:end]
 
         async def show() -> None:
-            found = await run.io_bound(self._session.alternatives, line, action.text, start, end)
+            readings = await run.io_bound(self._session.alternatives, line, action.text, start, end)
             if self._line is None or self._line.number != line.number:
                 return  # the user has gone on
             self._alternatives.clear()
             with self._alternatives:
-                ui.label(self._t("alternatives" if found else "no_alternatives", word=word)).classes("text-sm")
-                for other in found or ():
+                ui.label(self._t("alternatives" if readings else "no_alternatives", word=word)).classes("text-sm")
+                for other in readings or ():
                     button = self._field.local_button(other, "replaceWord", start, end, other)
                     button.props('outline dense no-caps padding="xs sm"').on_click(self._alternatives.clear)
 
@@ -509,9 +510,9 @@ class Window:
         open_note_dialog(line, self._t, save)
 
     def _search(self) -> None:
-        def replace_found(found: Sequence[Found], replacement: str) -> None:
+        def replace_hits(hits: Sequence[Hit], replacement: str) -> None:
             try:
-                lines = replace_all(self._store, found, replacement, who=self._user)
+                lines = replace_all(self._store, hits, replacement, who=self._user)
             except DsocrError as error:
                 notify_error(error)
                 return
@@ -520,7 +521,7 @@ class Window:
                 self._select(self._line.number)
 
         page = self._line.page if self._line else None
-        open_search_dialog(self._session, self._t, page, self._select, replace_found)
+        open_search_dialog(self._session, self._t, page, self._select, replace_hits)
 
     def _ask_name(self) -> None:
         open_name_dialog(self._name, self._t, lambda name: self._store.name_person(self._visitor, name))
