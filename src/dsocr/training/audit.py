@@ -12,7 +12,8 @@ from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
 from dsocr.models.generation import batches
 from dsocr.runs import RunFolder
-from dsocr.training.folds import FoldProgress, Rows, read_folds
+from dsocr.training.folds import Rows, read_folds
+from dsocr.training.many_runs import ManyProgress
 
 LISTED = 100
 """Lines on the page and in the table."""
@@ -30,7 +31,7 @@ def audit(
     overrides: Sequence[str] = (),
     changes: Mapping[str, object] | None = None,
     overwrite: bool = False,
-    progress: FoldProgress | None = None,
+    progress: ManyProgress | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Audit:
     """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.

@@ -5,12 +5,10 @@ Each fold is a run in the work folder. Finished ones are not trained again, an i
 checkpoint, and what was read of a fold is kept as long as its run and the dataset stay the same.
 """
 
-import gc
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,17 +19,22 @@ from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.fix import copy_with_folds
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, DataError, RunError, option
+from dsocr.errors import DataError, RunError, option
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
-from dsocr.io.processes import rank_and_count
 from dsocr.io.work import write_file
 from dsocr.runs import ReadingSettings, RunFolder, to_json
-from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import begun_at, is_trained
-from dsocr.training.samples import total_steps
+from dsocr.training.many_runs import (
+    ManyProgress,
+    PlannedRun,
+    WorkDone,
+    keep_reading,
+    plan_run,
+    require_one_process,
+    train_runs,
+)
 from dsocr.training.train import TrainResult, train
 
 FOLDS = 5
@@ -47,8 +50,6 @@ Rows = list[dict[str, Any]]
 """What was read of the lines of a fold, as JSON values, in their order."""
 ReadFold = Callable[[RunFolder, Sequence[Sample], Callable[[int], None]], Rows]
 """Reads lines with a finished run; called with the run, the samples, and a callback for the lines done so far."""
-FoldProgress = Callable[[int, int, str], None]
-"""Called with the work done and the whole work, in lines, and a note on what is done now."""
 
 
 class FoldReading(NamedTuple):
@@ -59,23 +60,6 @@ class FoldReading(NamedTuple):
     dataset: Dataset
     samples: list[Sample]
     rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedFold:
-    """A fold to train and read; `config` is that of its run, `replaces` if its folder has another training."""
-
-    number: int
-    config: RunConfig
-    dataset: Dataset
-    samples: list[Sample]
-    steps: int
-    finished: bool
-    replaces: bool
-
-    @property
-    def training_work(self) -> int:
-        return 0 if self.finished else self.steps * self.config.training.batch_size * _STEP_COST
 
 
 def recipe_of(path: Path) -> RunConfig:
@@ -93,7 +77,7 @@ def read_folds(
     folds: int | None = None,
     readings: int = 1,
     overwrite: bool = False,
-    progress: FoldProgress | None = None,
+    progress: ManyProgress | None = None,
     on_message: Callable[[str], None] | None = None,
     train_function: Callable[..., TrainResult] = train,
 ) -> list[FoldReading]:
@@ -106,40 +90,31 @@ def read_folds(
     Raises ConfigError if several processes were launched, DataError for a number of folds that the dataset does not
     have, RunError if the folder holds other trainings.
     """
-    if rank_and_count()[1] > 1:
-        hint = "start the command itself, without torchrun"
-        raise ConfigError("folds are trained in one process", code="launch-unsupported", hint=hint)
+    require_one_process("start the command itself, without torchrun")
     dataset = _with_folds(config, folds, overwrite=overwrite)
-    planned = [_plan(config, dataset, number, overwrite) for number in range(1, (dataset.card.folds or 0) + 1)]
-    total = sum(fold.training_work + readings * len(fold.samples) for fold in planned)
-    done, found = 0, []
+    numbers = range(1, (dataset.card.folds or 0) + 1)
+    opened = [Dataset.open(dataset.folder, fold=number) for number in numbers]
+    runs = [_plan(config, fold, overwrite) for fold in opened]
+    samples = [fold.samples(Split.TEST) for fold in opened]
+    step_work = config.training.batch_size * _STEP_COST
+    total = sum(run.steps * step_work for run in runs if not run.finished)
+    done = WorkDone(total + readings * sum(map(len, samples)), progress)
+    notes = [f"fold {number} of {len(runs)}" for number in numbers]
+    trained = train_runs(
+        runs, notes, done=done, step_work=step_work, on_message=on_message, train_function=train_function
+    )
+    results = []
+    for number, run, fold, lines, note in zip(numbers, trained, opened, samples, notes, strict=True):
 
-    def report(more: float, note: str) -> None:
-        if progress is not None:
-            progress(done + round(more), total, note)
+        def read_lines(run: RunFolder = run, lines: Sequence[Sample] = lines, note: str = note) -> Rows:
+            return read(run, lines, lambda count: done.show(count, f"{note}, reading"))
 
-    for fold in planned:
-        run, note = RunFolder(fold.config.output), f"fold {fold.number} of {len(planned)}"
-        if not fold.finished:
-
-            def on_progress(at: TrainingProgress, fold: _PlannedFold = fold, note: str = note) -> None:
-                cer = "" if at.cer is None else f", validation CER {at.cer:.1%}"
-                report(fold.training_work * at.step / max(at.max_steps, 1), f"{note}, step {at.step}{cer}")
-
-            train_function(fold.config, overwrite=fold.replaces, on_progress=on_progress, on_message=on_message)
-            gc.collect()  # there may be no memory for this network and the next
-            done += fold.training_work
-        run = RunFolder.open(run.path)
-
-        def read_lines(run: RunFolder = run, samples: Sequence[Sample] = fold.samples, note: str = note) -> Rows:
-            return read(run, samples, lambda count: report(count, f"{note}, reading"))
-
-        path = config.output / f"{name}-{fold.number}.json"
-        rows = _keep(path, {"trained": begun_at(run, hint=_HINT), "dataset": dataset.card.hashes}, read_lines)
-        done += readings * len(fold.samples)
-        report(0, note)
-        found.append(FoldReading(fold.number, run, fold.dataset, fold.samples, rows))
-    return found
+        path = config.output / f"{name}-{number}.json"
+        rows = keep_reading(path, run, {"dataset": dataset.card.hashes}, read_lines, hint=_HINT)
+        done.add(readings * len(lines))
+        done.show(0, note)
+        results.append(FoldReading(number, run, fold, lines, rows))
+    return results
 
 
 def cross_validate(
@@ -147,7 +122,7 @@ def cross_validate(
     *,
     with_base: bool = True,
     overwrite: bool = False,
-    progress: FoldProgress | None = None,
+    progress: ManyProgress | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Scorecard:
     """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
@@ -157,7 +132,7 @@ def cross_validate(
     """
     folder = RunFolder(RunFolder(config.output).folds)
     models = ("base", "adapter") if with_base else ("adapter",)
-    found = read_folds(
+    folds = read_folds(
         config.model_copy(update={"output": folder.path, "fold": None}),
         partial(_score_fold, models=models),
         name="-".join(("lines", *models)),
@@ -167,17 +142,17 @@ def cross_validate(
         on_message=on_message,
     )
     lines: dict[str, list[LineScore]] = {model: [] for model in models}
-    for fold in found:
+    for fold in folds:
         for row in fold.rows:
             lines[row["model"]].append(_LINE.validate_python({k: v for k, v in row.items() if k != "model"}))
-    dataset = Dataset.open(found[0].dataset.folder)
-    settings = ReadingSettings.load(found[0].run.adapter)
+    dataset = Dataset.open(folds[0].dataset.folder)
+    settings = ReadingSettings.load(folds[0].run.adapter)
     card = make_scorecard(
         Split.TEST,
         lines.get("base"),
         lines["adapter"],
         struck_marks=settings.text_policy.struck_marks,
-        folds={row["id"]: fold.number for fold in found for row in fold.rows},
+        folds={row["id"]: fold.number for fold in folds for row in fold.rows},
         dataset=dataset.card.hashes,
         settings={
             "base": settings.base,
@@ -185,14 +160,14 @@ def cross_validate(
             "dataset": dataset.folder.as_posix(),
             "dataset_source": dataset.card.source,
             "split_by": dataset.card.split_by,
-            "folds": len(found),
+            "folds": len(folds),
             "lines": len(lines["adapter"]),
             "prompt": settings.prompt,
             "resolution": settings.resolution,
             "generation": settings.generation,
             "text_policy": settings.text_policy.as_dict(),
         },
-        notes=(_describe_folds(len(found), dataset.card.split_by),),
+        notes=(_describe_folds(len(folds), dataset.card.split_by),),
     )
     write_file(folder.config, config.to_yaml())
     write_lines(folder.lines, lines)
@@ -251,32 +226,9 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
 
 
-def _plan(config: RunConfig, dataset: Dataset, number: int, overwrite: bool) -> _PlannedFold:
+def _plan(config: RunConfig, fold: Dataset, overwrite: bool) -> PlannedRun:
     every_steps = min(config.checkpoints.every_steps, _CHECKPOINT_STEPS)
     checkpoints = config.checkpoints.model_copy(update={"every_steps": every_steps})
-    changes = {"dataset": dataset.folder, "fold": number, "output": config.output / f"fold-{number}"}
+    changes = {"dataset": fold.folder, "fold": fold.fold, "output": config.output / f"fold-{fold.fold}"}
     planned = config.model_copy(update={**changes, "checkpoints": checkpoints})
-    opened = Dataset.open(dataset.folder, fold=number)
-    finished = replaces = False
-    try:
-        finished = is_trained(planned)
-    except RunError as error:
-        if not overwrite:
-            raise RunError(error.message, code=error.code, where=error.where, hint=_HINT) from error
-        replaces = True
-    steps = total_steps(planned, len(training_samples(opened, planned)))
-    return _PlannedFold(number, planned, opened, opened.samples(Split.TEST), steps, finished, replaces)
-
-
-def _keep(path: Path, identity: Mapping[str, Any], make: Callable[[], Rows]) -> Rows:
-    """Return the rows in a file if they were made of the same, else make and write them."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if all(kept[name] == value for name, value in identity.items()):
-            rows: Rows = kept["rows"]
-            return rows
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # missing or damaged: made again
-    rows = make()
-    write_file(path, json.dumps({**identity, "rows": rows}, ensure_ascii=False, allow_nan=False) + "\n")
-    return rows
+    return plan_run(planned, len(training_samples(fold, planned)), overwrite=overwrite, hint=_HINT)

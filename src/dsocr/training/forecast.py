@@ -6,32 +6,34 @@ Each training is a run in `forecast/` of the run folder; the one on all samples 
 trained again, and interrupted ones resume.
 """
 
-import gc
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, RunError, command, option, setting
+from dsocr.errors import ConfigError, command, option, setting
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.result_pages import write_forecast
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
-from dsocr.io.processes import rank_and_count
 from dsocr.io.work import write_file
 from dsocr.runs import RunFolder, to_json
-from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import begun_at, is_trained
-from dsocr.training.samples import total_steps
+from dsocr.training.many_runs import (
+    ManyProgress,
+    PlannedRun,
+    WorkDone,
+    keep_reading,
+    plan_run,
+    require_one_process,
+    train_runs,
+)
 from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
@@ -40,9 +42,6 @@ _HINT_OVERWRITE = f"give {option('overwrite')} to train it again"
 _HINT_OTHER = (
     f"train it again with {command('train', overwrite=True)}, or name another folder with {setting('output', '...')}"
 )
-
-ForecastProgress = Callable[[int, int, str], None]
-"""Called with the steps done and the steps of all trainings, and a note on the current one."""
 
 
 def predict_texts(run: RunFolder, samples: Sequence[Sample], of_base: bool) -> dict[str, str]:
@@ -53,17 +52,6 @@ def predict_texts(run: RunFolder, samples: Sequence[Sample], of_base: bool) -> d
         return {prediction.id: prediction.text for prediction in used.read(images)}
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """One training of a forecast; `finished` if it need not be trained, `overwrite` if it replaces another."""
-
-    config: RunConfig
-    samples: int
-    steps: int
-    finished: bool
-    overwrite: bool
-
-
 def forecast(
     config: RunConfig,
     *,
@@ -72,7 +60,7 @@ def forecast(
     more: Sequence[int] = (),
     targets: Sequence[float] = (),
     overwrite: bool = False,
-    progress: ForecastProgress | None = None,
+    progress: ManyProgress | None = None,
     on_point: Callable[[CurvePoint], None] | None = None,
     on_message: Callable[[str], None] | None = None,
     train_function: Callable[..., TrainResult] = train,
@@ -88,42 +76,37 @@ def forecast(
     Raises ConfigError for invalid sizes and if several processes were launched, DataError if there is nothing to score,
     RunError if a folder holds another training.
     """
-    if rank_and_count()[1] > 1:
-        hint = "start `dsocr forecast` itself, without torchrun"
-        raise ConfigError("a forecast trains in one process", code="launch-unsupported", hint=hint)
+    require_one_process(f"start {command('forecast')} itself, without torchrun")
     dataset = Dataset.open(config.dataset, fold=config.fold)
     samples = require_samples(dataset, split)
-    runs = list(_plan_runs(config, len(training_samples(dataset, config)), sizes, overwrite=overwrite))
-    total = sum(run.steps for run in runs if not run.finished)
+    counts = _sample_counts(len(training_samples(dataset, config)), sizes)
+    runs = [_plan(config, count, len(training_samples(dataset, config)), overwrite=overwrite) for count in counts]
     folder = RunFolder(config.output).forecast
-    hashes = {"dataset": dataset.card.hashes, "fold": dataset.fold}
-    done, points = 0, []
+    data = {"dataset": dataset.card.hashes, "fold": dataset.fold}
+    points = []
 
-    def score(run: RunConfig, count: int, steps: int) -> None:
-        trained = RunFolder.open(run.output)
-        identity = {"trained": begun_at(trained, hint=_HINT_OVERWRITE), **hashes}
+    def score(run: RunFolder, count: int, steps: int) -> None:
         path = folder / f"{_name(count)}-{split}.json"
-        scored = _score(samples, path, identity, lambda: predict(trained, samples, not count))
-        points.append(CurvePoint(count, steps, scored))
+        make = partial(_score, samples, partial(predict, run, samples, not count))
+        lines = keep_reading(path, run, data, make, hint=_HINT_OVERWRITE)
+        points.append(CurvePoint(count, steps, [ScoredLine(**line) for line in lines]))
         if on_point is not None:
             on_point(points[-1])
 
-    for number, planned in enumerate(runs, 1):
-        if not planned.finished:
-            note = f"{number} of {len(runs)}: {planned.samples} samples"
-            on_progress = partial(_report, progress, done, total, note) if progress else None
-            train_function(planned.config, overwrite=planned.overwrite, on_progress=on_progress, on_message=on_message)
-            done += planned.steps
-            gc.collect()  # there may be no memory for this network and the next
-        score(planned.config, planned.samples, planned.steps)
-    score(runs[-1].config, 0, 0)  # the base of any run: it is the same
+    done = WorkDone(sum(run.steps for run in runs if not run.finished), progress)
+    notes = [f"{number} of {len(runs)}: {count} samples" for number, count in enumerate(counts, 1)]
+    trained = train_runs(runs, notes, done=done, on_message=on_message, train_function=train_function)
+    for run, planned, count in zip(trained, runs, counts, strict=True):
+        score(run, count, planned.steps)
+    score(run, 0, 0)  # the base of any run: it is the same
     result = Forecast.compute(split, points, more=more, targets=targets)
     write_file(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
     return result
 
 
-def _plan_runs(config: RunConfig, count: int, sizes: Sequence[float], *, overwrite: bool) -> Iterator[PlannedRun]:
+def _sample_counts(count: int, sizes: Sequence[float]) -> list[int]:
+    """Return the numbers of samples to train on, from the smallest. Raises ConfigError for invalid sizes."""
     if invalid := [size for size in sizes if not 0 < size <= 1]:
         message = f"sizes are shares of the training split, over 0 and up to 1, not {invalid[0]:g}"
         raise ConfigError(message, code="forecast-sizes")
@@ -134,17 +117,14 @@ def _plan_runs(config: RunConfig, count: int, sizes: Sequence[float], *, overwri
             code="forecast-sizes",
             hint=f"give {option('sizes', ...)} from {_MIN_SAMPLES / count:.2g} on",
         )
-    for samples in counts:
-        planned = config if samples == count else _with_samples(config, samples)
-        finished = replaces = False
-        try:
-            finished = is_trained(planned)
-        except RunError as error:
-            replaces = samples < count and overwrite
-            if not replaces:
-                hint = _HINT_OVERWRITE if samples < count else _HINT_OTHER
-                raise RunError(error.message, code=error.code, where=error.where, hint=hint) from error
-        yield PlannedRun(planned, samples, total_steps(planned, samples), finished, replaces)
+    return counts
+
+
+def _plan(config: RunConfig, count: int, of: int, *, overwrite: bool) -> PlannedRun:
+    """Plan the run on `count` samples; that on all of them is the run itself, which is never overwritten."""
+    if count == of:
+        return plan_run(config, count, overwrite=False, hint=_HINT_OTHER)
+    return plan_run(_with_samples(config, count), count, overwrite=overwrite, hint=_HINT_OVERWRITE)
 
 
 def _with_samples(config: RunConfig, samples: int) -> RunConfig:
@@ -157,27 +137,12 @@ def _name(samples: int) -> str:
     return f"lines-{samples}"
 
 
-def _report(progress: ForecastProgress, done: int, total: int, note: str, current: TrainingProgress) -> None:
-    cer = "" if current.cer is None else f", validation CER {current.cer:.1%}"
-    progress(done + current.step, total, note + cer)
-
-
-def _score(
-    samples: Sequence[Sample], path: Path, identity: dict[str, Any], predict: Callable[[], dict[str, str]]
-) -> Sequence[ScoredLine]:
-    """Score what is predicted; the scores are kept in a file as long as the identity, run and dataset, is the same."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if all(kept[name] == value for name, value in identity.items()):
-            return [ScoredLine(**line) for line in kept["lines"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # missing or damaged: scored again
+def _score(samples: Sequence[Sample], predict: Callable[[], dict[str, str]]) -> list[dict[str, Any]]:
+    """Return the scores of what is predicted, as JSON values."""
     texts = predict()
     lines = []
     for sample in samples:
         rate = character_errors(sample.text, texts[sample.id])
         page = page_key(sample.document, sample.page)
-        lines.append(ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
+        lines.append(asdict(ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page)))
     return lines

@@ -30,13 +30,14 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, RunError, command, option, setting
 from dsocr.evaluation.report.result_pages import write_tuning
 from dsocr.evaluation.tuning import Trial, TuneResult, Value
-from dsocr.io.processes import available_cores, rank_and_count, worker_processes
+from dsocr.io.processes import available_cores, worker_processes
 from dsocr.io.work import write_file
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import recognize, trains_all_weights
 from dsocr.runs import RunFolder, append_jsonl, cut_back, elapsed_until, read_validations, to_json
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import is_trained, pin_base
+from dsocr.training.many_runs import ManyProgress, drop_weights, require_one_process
 from dsocr.training.samples import total_steps
 from dsocr.training.train import train
 
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 Sampler = Literal["tpe", "random"]
-TuneProgress = Callable[[int, int, str], None]
-"""Called with the steps done and the steps of all trials, and a note on the current one."""
-
 BEST = "best.yaml"
 _TRIALS, _ABOUT = "trials.jsonl", "tune.json"
 _FIXED = ("base", "base_revision", "dataset", "fold", "output", "seed", "validation", "guard", "checkpoints")
@@ -167,7 +165,7 @@ def tune(
     prune: bool = True,
     workers: int = 1,
     overwrite: bool = False,
-    progress: TuneProgress | None = None,
+    progress: ManyProgress | None = None,
     on_trial: Callable[[Trial], None] | None = None,
 ) -> TuneResult:
     """Search settings by validation CER, then train the best and the configuration's with `seeds` other seeds each.
@@ -185,11 +183,7 @@ def tune(
     if find_spec("optuna") is None:
         message = "Searching settings needs Optuna"
         raise ConfigError(message, code="package-missing", hint="pip install 'dsocr-hw[tune]'")
-    if rank_and_count()[1] > 1:
-        hint = (
-            f"start {command('tune')} itself, without torchrun; {option('workers', ...)} trains several trials at once"
-        )
-        raise ConfigError("a search trains each trial in one process", code="launch-unsupported", hint=hint)
+    require_one_process(f"start {command('tune')} itself; {option('workers', ...)} trains several trials at once")
     dataset = Dataset.open(config.dataset, fold=config.fold)
     if not dataset.samples(Split.VALIDATION):
         message = "Settings are chosen on the validation split, which this dataset lacks"
@@ -415,8 +409,7 @@ def _drop_weights(folder: Path, done: Sequence[Trial]) -> None:
     best = TuneResult([one for one in done if one.repeats is None]).best
     for trial in done:
         if trial is not best:
-            for part in ("checkpoints", "adapter", "model"):
-                shutil.rmtree(folder / "trials" / _folder_of(trial) / part, ignore_errors=True)
+            drop_weights(RunFolder(folder / "trials" / _folder_of(trial)))
 
 
 def _folder_of(trial: Trial) -> str:
