@@ -34,8 +34,22 @@ from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
 
 _MODULES = (
-    *(alto, page, tables, parquet, coco, hkr, iam, rimes, messages, label_studio, pdf, text_files),
-    *(hocr, tei, iiif, mets),
+    alto,
+    page,
+    tables,
+    parquet,
+    coco,
+    hkr,
+    iam,
+    rimes,
+    messages,
+    label_studio,
+    pdf,
+    text_files,
+    hocr,
+    tei,
+    iiif,
+    mets,
 )
 
 _PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
@@ -129,11 +143,11 @@ def _require_known(name: str, formats: Mapping[str, Format], kind: str) -> None:
 def _detect_in_folder(source: Path, columns: Columns) -> Format:
     candidates = [format_ for format_ in SOURCE_FORMATS.values() if format_.takes_columns or not columns]
     counts = {format_.name: len(format_.find(source, columns)) for format_ in candidates}
-    found = [name for name, count in counts.items() if count]
-    if columns and not found:
+    names = [name for name, count in counts.items() if count]
+    if columns and not names:
         # Its error lists the columns that there are.
         return SOURCE_FORMATS["table"]
-    if not found:
+    if not names:
         known = ", ".join(format_.title for format_ in SOURCE_FORMATS.values())
         message = f"nothing in this folder can be read; looked for: {known}"
         problem = tables.explain_unknown_table(source)
@@ -145,11 +159,11 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         if list_files(source, IMAGE_SUFFIXES):
             hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
         raise DataError(message, code="no-format-found", where=source, hint=hint)
-    if len(found) > 1:
-        listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in found)
+    if len(names) > 1:
+        listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in names)
         message = f"the folder holds more than one format: {listed}"
         raise DataError(message, code="formats-mixed", where=source, hint="name one as the format")
-    return SOURCE_FORMATS[found[0]]
+    return SOURCE_FORMATS[names[0]]
 
 
 def target_format(name: str) -> Format:

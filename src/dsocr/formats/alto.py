@@ -202,12 +202,12 @@ def _change_string(file: XmlEditor, string: ElementSpan, line: Line) -> None:
 
 def _line_place(file: XmlEditor, element: ElementSpan, known: Box | None) -> tuple[str, Box | None]:
     """Return the box of a line as attributes and in whole pixels: the one in the file, else the one that is known."""
-    found = file.attributes(element)
-    if not all(name in found for name in _BOX):
+    attributes = file.attributes(element)
+    if not all(name in attributes for name in _BOX):
         return _format_box(known), known
-    written = "".join(f" {name}={found[name]}" for name in _BOX)
+    written = "".join(f" {name}={attributes[name]}" for name in _BOX)
     try:
-        left, top, width, height = (round(float(found[name][1:-1])) for name in _BOX)
+        left, top, width, height = (round(float(attributes[name][1:-1])) for name in _BOX)
     except (ValueError, OverflowError):
         return written, None
     return written, (left, top, left + width, top + height)
@@ -245,7 +245,7 @@ def _confidence_attributes(line: Line, confidence: float | None, start: int, end
     characters = line.character_confidences
     if line.text and len(characters) == len(line.text):
         # ALTO rates characters from 0, certain, to 9.
-        doubts = (min(max(int(10 * (1 - one) + 1e-9), 0), 9) for one in characters[start:end])
+        doubts = (min(max(int(10 * (1 - confidence) + 1e-9), 0), 9) for confidence in characters[start:end])
         attributes += f' CC="{" ".join(map(str, doubts))}"'
     return attributes
 

@@ -135,10 +135,10 @@ class ImageFinder:
 
     @cached_property
     def _by_stem(self) -> dict[str, list[Path]]:
-        found: dict[str, list[Path]] = defaultdict(list)
+        by_stem: dict[str, list[Path]] = defaultdict(list)
         for path in list_files(self.source, IMAGE_SUFFIXES):
-            found[_fold(path.stem)].append(path)
-        return found
+            by_stem[_fold(path.stem)].append(path)
+        return by_stem
 
     def find(self, name: str, *, near: Path, folder: str = "") -> Path:
         """Return the image called `name`, as seen from the folder `near`.
@@ -181,8 +181,8 @@ def _without_foreign_folders(name: str) -> str:
     return path.rpartition("/")[2] if is_elsewhere else name
 
 
-def _name_rank(found: str, wanted: str) -> int:
-    return 0 if _compose(found) == _compose(wanted) else 1 if _fold(found) == _fold(wanted) else 2
+def _name_rank(name: str, wanted: str) -> int:
+    return 0 if _compose(name) == _compose(wanted) else 1 if _fold(name) == _fold(wanted) else 2
 
 
 def _folder_rank(name: str, folder: str) -> int:
@@ -295,12 +295,12 @@ class LineCutter:
     def cut(self, page: Page, stem: str) -> tuple[list[LineImage], list[Skipped]]:
         """Return the line images of a page and what could not be cut."""
         try:
-            found = crop_lines(page, image_bytes(page))
+            cropped = crop_lines(page, image_bytes(page))
         except DataError as error:
             return [], [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)]
-        if not isinstance(found, tuple):
-            return [], [Skipped(found.reason, page.where, found.message)]
-        size, files = found
+        if not isinstance(cropped, tuple):
+            return [], [Skipped(cropped.reason, page.where, cropped.message)]
+        size, files = cropped
         images, skipped = [], []
         for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
             if isinstance(file, LineFile):

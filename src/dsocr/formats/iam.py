@@ -62,11 +62,11 @@ def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
             if not row.strip() or row.startswith("#"):
                 continue
             where = f"{relative(file, source)}:{number}"
-            found = _ROW.fullmatch(row.rstrip("\r"))
-            if found is None:
+            match = _ROW.fullmatch(row.rstrip("\r"))
+            if match is None:
                 yield Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60].rstrip()!r}")
                 continue
-            line, form = found["line"], found["form"]
+            line, form = match["line"], match["form"]
             split = splits.get(line) or splits.get(form)
             if description and split is None:
                 yield Skipped(SkipReason.NO_SPLIT, where, f"{line} is in none of {description}")
@@ -74,7 +74,7 @@ def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
                 yield Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
             else:
                 name = relative(paths[0].with_suffix(""), source)
-                lines = (Line(found["text"].replace("|", " "), where),)
+                lines = (Line(match["text"].replace("|", " "), where),)
                 yield Page(paths[0], name, where, lines, writer=writers.get(form), page=form, split=split)
 
 
@@ -83,16 +83,16 @@ def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
 
     Both are empty if there is none; several are an error.
     """
-    found: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
+    by_kind: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
     for path in list_files(source, _SPLIT_SUFFIXES):
         for kind, names in _SPLIT_FILES.items():
             if split := names.get(path.name.lower()):
-                found[kind].append((path, split))
-    if len(found) > 1:
-        kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in found.items())
+                by_kind[kind].append((path, split))
+    if len(by_kind) > 1:
+        kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in by_kind.items())
         message = f"the folder holds the lists of more than one split: {kinds}"
         raise DataError(message, code="splits-ambiguous", where=source, hint="leave one of them in the folder")
-    for kind, files in found.items():
+    for kind, files in by_kind.items():
         return f"{kind}: {', '.join(relative(path, source) for path, _ in files)}", _read_split_lists(files)
     return "", {}
 

@@ -57,7 +57,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in _list(value) if isinstance(one, dict)]
+    return [entry for entry in _list(value) if isinstance(entry, dict)]
 
 
 def id_of(value: object) -> str:
@@ -77,28 +77,28 @@ def join(address: str, id_: str) -> str:
 
 def _type(value: object) -> str:
     """Return the type without its prefix, such as `Image` for `dctypes:Image`."""
-    found = value.get("type") or value.get("@type") if isinstance(value, dict) else ""
-    return next((one for one in _list(found) if isinstance(one, str)), "").rpartition(":")[2]
+    types = value.get("type") or value.get("@type") if isinstance(value, dict) else ""
+    return next((name for name in _list(types) if isinstance(name, str)), "").rpartition(":")[2]
 
 
 def language_map(value: object) -> LanguageMap:
     """Return a label of any version as a language map: a text, a text with a language, a list of them, or a map."""
-    found: LanguageMap = {}
-    for one in _list(value):
-        if isinstance(one, str):
-            found.setdefault("none", []).append(one)
-        elif isinstance(one, dict) and "@value" in one:
-            found.setdefault(str(one.get("@language") or "none"), []).append(str(one["@value"]))
-        elif isinstance(one, dict):
-            for language, texts in one.items():
-                found.setdefault(str(language), []).extend(text for text in _list(texts) if isinstance(text, str))
-    return {language: texts for language, texts in found.items() if texts}
+    labels: LanguageMap = {}
+    for entry in _list(value):
+        if isinstance(entry, str):
+            labels.setdefault("none", []).append(entry)
+        elif isinstance(entry, dict) and "@value" in entry:
+            labels.setdefault(str(entry.get("@language") or "none"), []).append(str(entry["@value"]))
+        elif isinstance(entry, dict):
+            for language, texts in entry.items():
+                labels.setdefault(str(language), []).extend(text for text in _list(texts) if isinstance(text, str))
+    return {language: texts for language, texts in labels.items() if texts}
 
 
 def collection_members(document: Mapping[str, Any]) -> list[Any]:
     """Return what a collection lists: manifests, collections and further pages of itself, whole or as addresses."""
-    listed = [one for key in ("items", "manifests", "collections", "members") for one in _list(document.get(key))]
-    members = [one for one in listed if isinstance(one, str) or _type(one) in {"", "Manifest", "Collection"}]
+    listed = [entry for key in ("items", "manifests", "collections", "members") for entry in _list(document.get(key))]
+    members = [entry for entry in listed if isinstance(entry, str) or _type(entry) in {"", "Manifest", "Collection"}]
     more = [document[key] for key in ("first", "next") if document.get(key)]
     return members + more
 
@@ -114,7 +114,7 @@ def parse_manifest(document: Mapping[str, Any], address: str) -> Manifest:
     # Several sequences are orders of the same canvases.
     sequences = _dicts(document.get("sequences"))[:1]
     canvases = _dicts(sequences[0].get("canvases")) if sequences else _dicts(document.get("items"))
-    rights = next((id_of(one) for one in _list(document.get("rights") or document.get("license"))), "")
+    rights = next((id_of(entry) for entry in _list(document.get("rights") or document.get("license"))), "")
     pages = tuple(_parse_canvas(canvas, number, address) for number, canvas in enumerate(canvases, start=1))
     return Manifest(id_of(document) or address, language_map(document.get("label")), rights, statement, pages)
 
@@ -130,21 +130,21 @@ def _parse_canvas(canvas: dict[str, Any], number: int, address: str) -> Manifest
             problems.append("its image has no address")
         else:
             seen.append((image, resource, region, rotation, _target_part(target, size)))
-    annotations = [one for key in ("annotations", "otherContent") for one in _list(canvas.get(key))]
-    linked = [one for key in ("seeAlso", "rendering") for one in _dicts(canvas.get(key))]
-    texts = [one for one in linked if _TEXT_PROFILES.search(f"{one.get('profile', '')} {one.get('format', '')}")]
+    annotations = [entry for key in ("annotations", "otherContent") for entry in _list(canvas.get(key))]
+    linked = [entry for key in ("seeAlso", "rendering") for entry in _dicts(canvas.get(key))]
+    texts = [link for link in linked if _TEXT_PROFILES.search(f"{link.get('profile', '')} {link.get('format', '')}")]
     known: dict[str, Any] = {
         "id": id_of(canvas) or f"{address}#canvas-{number}",
         "label": language_map(canvas.get("label")),
         "size": size,
-        "annotations": tuple(join(address, one) if isinstance(one, str) else one for one in annotations),
-        "texts": tuple(join(address, id_of(one)) for one in texts),
+        "annotations": tuple(join(address, entry) if isinstance(entry, str) else entry for entry in annotations),
+        "texts": tuple(join(address, id_of(link)) for link in texts),
     }
     if not seen:
         return ManifestPage(**known, problem=next(iter(problems), "it has no image"))
     whole = (0.0, 0.0, *(size or (1, 1)))
     # The first of the largest ones, as others are details, fragments or overlays.
-    image, resource, region, rotation, part = max(seen, key=lambda one: _area(one[4] or whole))
+    image, resource, region, rotation, part = max(seen, key=lambda body: _area(body[4] or whole))
     omitted = len(seen) + len(problems) - 1
     return ManifestPage(
         **known,
@@ -196,8 +196,8 @@ def _image_resource(body: object) -> tuple[dict[str, Any], str, str]:
 
 def _region(fragment: str) -> str:
     """Return the Image API's region for a media fragment; empty if there is none."""
-    found = _XYWH.search(fragment)
-    return f"{'' if found[1] in (None, 'pixel') else 'pct:'}{found[2]}" if found else ""
+    match = _XYWH.search(fragment)
+    return f"{'' if match[1] in (None, 'pixel') else 'pct:'}{match[2]}" if match else ""
 
 
 def _image_service(resource: Mapping[str, Any], address: str) -> ImageService | None:
@@ -216,7 +216,7 @@ def parse_service(service: Mapping[str, Any], id_: str) -> ImageService:
     version = re.search(r"(?:/image/|ImageService)([123])", described)
     level = re.search(r"level([012])", described)
     default = 1 if "image-api" in described else 2 if "@id" in service else 3
-    sizes = [stated_size(one.get("width"), one.get("height")) for one in _dicts(service.get("sizes"))]
+    sizes = [stated_size(size.get("width"), size.get("height")) for size in _dicts(service.get("sizes"))]
     listed = tuple(sorted(size for size in sizes if size))
     return ImageService(id_, int(version[1]) if version else default, int(level[1]) if level else -1, listed)
 
@@ -231,7 +231,7 @@ def image_address(page: ManifestPage, service: ImageService, longest: int) -> tu
     known, size = _region_size(page), full
     expected: tuple[int, int] | None = None
     if service.level < 1 and page.region == "full" and service.sizes:
-        fitting = [one for one in service.sizes if longest and max(one) >= longest]
+        fitting = [size for size in service.sizes if longest and max(size) >= longest]
         expected = min(fitting, default=max(service.sizes))
         if expected != page.image_size:
             size = f"{expected[0]}," if service.version == 2 else f"{expected[0]},{expected[1]}"
@@ -254,7 +254,7 @@ def _region_size(page: ManifestPage) -> tuple[int, int] | None:
 def _numbers(text: str) -> list[float]:
     """Return comma-separated numbers that can be coordinates; empty for anything else."""
     try:
-        numbers = [float(one) for one in text.split(",")]
+        numbers = [float(number) for number in text.split(",")]
     except ValueError:
         return []
     return numbers if all(abs(number) <= LARGEST_COORDINATE for number in numbers) else []
@@ -267,11 +267,11 @@ def _target_part(target: object, size: tuple[int, int] | None) -> Part | None:
 
 
 def _fragment_part(fragment: str, size: tuple[int, int] | None) -> Part | None:
-    found = _XYWH.search(fragment)
-    numbers = _numbers(found[2]) if found else []
-    if found is None or len(numbers) != 4 or numbers[2] <= 0 or numbers[3] <= 0:
+    match = _XYWH.search(fragment)
+    numbers = _numbers(match[2]) if match else []
+    if match is None or len(numbers) != 4 or numbers[2] <= 0 or numbers[3] <= 0:
         return None
-    if found[1] in ("percent", "pct"):
+    if match[1] in ("percent", "pct"):
         if size is None:
             return None
         numbers = [number * size[place % 2] / 100 for place, number in enumerate(numbers)]
@@ -291,7 +291,7 @@ def _target(target: object) -> tuple[str, list[str]]:
     selectors = _dicts(target.get("selector"))
     for selector in list(selectors):  # version 2 chooses between a box and a drawing
         selectors += _dicts(selector.get("default")) + _dicts(selector.get("item"))
-    values = [str(one.get("value") or one.get("chars") or "") for one in selectors]
+    values = [str(selector.get("value") or selector.get("chars") or "") for selector in selectors]
     return canvas, [value for value in (fragment, *values) if value]
 
 
@@ -305,8 +305,8 @@ def read_lines(
     part = page.shown_part(size)
     lines: list[tuple[str, Line]] = []
     omitted: Counter[str] = Counter()
-    for one in annotation_pages:
-        for annotation in _dicts(one.get("items")) + _dicts(one.get("resources")):
+    for annotated in annotation_pages:
+        for annotation in _dicts(annotated.get("items")) + _dicts(annotated.get("resources")):
             motivations = " ".join(str(motivation) for motivation in _list(annotation.get("motivation")))
             is_painting = "sc:painting" in motivations and "resource" in annotation
             if not is_painting and not any(word in motivations for word in _TRANSCRIBING):
@@ -332,12 +332,12 @@ def read_lines(
 
 def _text(body: object) -> str | None:
     """Return the text in an annotation's bodies; None if it is not in them."""
-    for one in _list(body):
-        if not isinstance(one, dict):
+    for entry in _list(body):
+        if not isinstance(entry, dict):
             continue
-        text = one.get("value", one.get("chars"))
+        text = entry.get("value", entry.get("chars"))
         if isinstance(text, str):
-            if "html" in str(one.get("format", "")):
+            if "html" in str(entry.get("format", "")):
                 text = html.unescape(re.sub(r"<[^<>]*>", "", text))
             return replace_forbidden(" ".join(text.split()))
     return None
@@ -366,11 +366,11 @@ def _outline(
 
 def _svg_points(svg: str) -> list[tuple[float, float]]:
     """Return the corners of the first polygon, rectangle or path; of curves only where they end."""
-    if found := re.search(r"""\bpoints\s*=\s*["']([^"']*)["']""", svg):
-        numbers = [float(one) for one in re.findall(_NUMBER, found[1])[: 2 * _MAX_POINTS]]
+    if match := re.search(r"""\bpoints\s*=\s*["']([^"']*)["']""", svg):
+        numbers = [float(number) for number in re.findall(_NUMBER, match[1])[: 2 * _MAX_POINTS]]
         points = list(zip(numbers[::2], numbers[1::2], strict=False))
-    elif found := re.search(r"""<path\b[^>]*?\sd\s*=\s*["']([^"']*)["']""", svg):
-        points = _path_points(found[1])
+    elif match := re.search(r"""<path\b[^>]*?\sd\s*=\s*["']([^"']*)["']""", svg):
+        points = _path_points(match[1])
     else:
         sides = [re.search(rf"""<rect\b[^>]*?\s{name}\s*=\s*["']({_NUMBER})["']""", svg) for name in _RECT]
         x, y, width, height = (float(side[1]) if side else 0.0 for side in sides)
@@ -393,10 +393,10 @@ def _path_points(path: str) -> list[tuple[float, float]]:
                 break
         count = _ARGUMENTS.get(command.upper(), 0)
         numbers = tokens[place : place + count]
-        if not count or len(numbers) < count or any(one.isalpha() for one in numbers):
+        if not count or len(numbers) < count or any(number.isalpha() for number in numbers):
             break
         place += count
-        step, (from_x, from_y) = [float(one) for one in numbers], (x, y) if command.islower() else (0.0, 0.0)
+        step, (from_x, from_y) = [float(number) for number in numbers], (x, y) if command.islower() else (0.0, 0.0)
         x = x if command in "vV" else from_x + step[0 if command in "hH" else -2]
         y = y if command in "hH" else from_y + step[-1]
         points.append((x, y))
@@ -408,10 +408,10 @@ def write_annotation_page(pages: Iterable[Page], path: Path, step: ProcessingSte
     """Write the texts of a fetched canvas as an annotation page with a box, and a polygon if known, for each line."""
     for page in pages:
         folder, index = index_of_image(page.image, "iiif")
-        found = index.find(page.image.relative_to(folder).as_posix())
-        if found is None or page.size is None:
+        indexed = index.find(page.image.relative_to(folder).as_posix())
+        if indexed is None or page.size is None:
             raise DataError("is not a page of the manifest that it lies beside", code="iiif-missing", where=page.where)
-        content = {"@context": CONTEXT, **_annotation_page(page, found[1].page, page.size, step)}
+        content = {"@context": CONTEXT, **_annotation_page(page, indexed[1].page, page.size, step)}
         path.write_text(_to_json(content), encoding="utf-8", newline="\n")
 
 
@@ -424,10 +424,10 @@ def _annotation_page(page: Page, canvas: ManifestPage, size: tuple[int, int], st
     across, down = part[2] / size[0], part[3] / size[1]
 
     def place(x: float, y: float) -> tuple[float, float]:
-        found = part[0] + x * across, part[1] + y * down
+        point = part[0] + x * across, part[1] + y * down
         # Whole numbers lose nothing where the canvas is at least as fine as the image.
         digits = (None if across >= 1 else 3), (None if down >= 1 else 3)
-        return round(found[0], digits[0]), round(found[1], digits[1])
+        return round(point[0], digits[0]), round(point[1], digits[1])
 
     id_ = f"{canvas.id}/dsocr"
     items = []
@@ -470,11 +470,11 @@ def write_manifests(folder: Path, files: Sequence[tuple[Path, Path]], suffix: st
     """
     root, index = index_of_image(files[0][0], "iiif")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
-    for one in index.manifests:
-        pages = [page for page in one.pages if page.file in written]
+    for fetched in index.manifests:
+        pages = [page for page in fetched.pages if page.file in written]
         if not pages:
             continue
-        manifest = one.manifest
+        manifest = fetched.manifest
         content: dict[str, Any] = {"@context": CONTEXT, "id": f"{manifest.id}/dsocr", "type": "Manifest"}
         content["label"] = manifest.label or {"none": [manifest.id]}
         if manifest.rights.startswith("http"):

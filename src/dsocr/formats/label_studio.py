@@ -55,13 +55,13 @@ def _read_task(file: SourceFile, task: object, where: str) -> Iterator[Item]:
         yield page
         return
     try:
-        found = _read_lines(task, where)
+        items = _read_lines(task, where)
     except DataError as error:
         yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
         return
-    skipped = [item for item in found if isinstance(item, Skipped)]
+    skipped = [item for item in items if isinstance(item, Skipped)]
     yield from skipped
-    if lines := tuple(item for item in found if isinstance(item, Line)):
+    if lines := tuple(item for item in items if isinstance(item, Line)):
         unusable = tuple(Line("", item.where) for item in skipped if item.reason.is_fault)
         items = [item for annotation in _dicts(task.get("annotations")) for item in _dicts(annotation.get("result"))]
         size = next((size for item in items if (size := _size(item))), None)
@@ -141,15 +141,15 @@ def _read_regions(annotation: Mapping[str, Any], where: str) -> list[Line | Skip
     for number, item in enumerate(_dicts(annotation.get("result"))):
         groups[str(item.get("id", number))].append(item)
     read = (_read_region(items, f"{where}#{writable(id_)}") for id_, items in groups.items())
-    found = [line for line in read if line is not None]
-    if not found:
+    lines = [line for line in read if line is not None]
+    if not lines:
         return [Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
-    if len(found) == 1:
-        return found
+    if len(lines) == 1:
+        return lines
     message = "the text belongs to no region, and is not the only one"
     return [
         Skipped(SkipReason.NO_OUTLINE, line.where, message) if isinstance(line, Line) and line.outline is None else line
-        for line in found
+        for line in lines
     ]
 
 

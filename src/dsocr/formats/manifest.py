@@ -119,17 +119,19 @@ class SourceIndex:
 
     def find(self, file: str) -> tuple[FetchedManifest, FetchedPage] | None:
         """Return the page whose image is this file."""
-        for one in self.manifests:
-            for page in one.pages:
+        for fetched in self.manifests:
+            for page in fetched.pages:
                 if page.file == file:
-                    return one, page
+                    return fetched, page
         return None
 
     @property
     def rights(self) -> list[dict[str, str]]:
         """Id, label, rights and attribution of each manifest, for a card."""
-        found = [one.manifest for one in self.manifests]
-        rows = [{"id": m.id, "label": plain(m.label), "rights": m.rights, "attribution": m.attribution} for m in found]
+        manifests = [fetched.manifest for fetched in self.manifests]
+        rows = (
+            {"id": m.id, "label": plain(m.label), "rights": m.rights, "attribution": m.attribution} for m in manifests
+        )
         return [{name: value for name, value in row.items() if value} for row in rows]
 
 

@@ -119,8 +119,8 @@ def _part_text(part: object) -> str:
 
 def _image_names(images: object) -> list[str]:
     """Return the paths of one image or a list of images, each a string or an object with `path` and `bytes`."""
-    found = images if isinstance(images, list) else [] if images is None else [images]
-    names = [image.get("path") if isinstance(image, dict) else image for image in found]
+    entries = images if isinstance(images, list) else [] if images is None else [images]
+    names = [image.get("path") if isinstance(image, dict) else image for image in entries]
     if not all(isinstance(name, str) for name in names):
         raise DataError("an image is not named by its path", code="image-unnamed")
     return list(map(str, names))

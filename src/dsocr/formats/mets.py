@@ -44,18 +44,19 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
             hint = f"its groups are {', '.join(groups)}"
             raise DataError(f"METS has no file group {wanted}", code="file-group-missing", where=address, hint=hint)
     divs = list(root.iter("{*}div"))
-    found = []
+    divs = []
     for number, div in enumerate(divs):
         ids = _file_ids(div)
         if ids and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
             listed = [files[id_] for id_ in ids if id_ in files]
-            found.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
-    logical = {id(div) for one in root.iter("{*}structMap") if one.get("TYPE") == "LOGICAL" for div in one.iter()}
-    pages = [page for page, div in found if id(div) not in logical]
+            divs.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
+    logical_maps = (structure for structure in root.iter("{*}structMap") if structure.get("TYPE") == "LOGICAL")
+    logical = {id(div) for structure in logical_maps for div in structure.iter()}
+    pages = [page for page, div in divs if id(div) not in logical]
     if not pages:
         raise DataError("METS names no pages with files", code="mets-empty", where=address)
     title = _text_of(root, "title") or root.get("LABEL", "")
-    rights = next((href for one in root.iter("{*}accessCondition") if (href := one.get(_HREF))), "")
+    rights = next((href for element in root.iter("{*}accessCondition") if (href := element.get(_HREF))), "")
     rights = rights or _text_of(root, "accessCondition", "license", "rights")
     owner = _text_of(root, "owner")
     statement: dict[str, LanguageMap] = {"value": {"none": [owner]}} if owner else {}
@@ -64,8 +65,8 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
 
 
 def _file_ids(div: etree._Element) -> list[str]:
-    pointers = (one for fptr in div.iterchildren("{*}fptr") for one in fptr.iter())
-    return [id_ for one in pointers if (id_ := one.get("FILEID"))]
+    pointers = (element for fptr in div.iterchildren("{*}fptr") for element in fptr.iter())
+    return [id_ for element in pointers if (id_ := element.get("FILEID"))]
 
 
 def _div_id(id_: str | None, number: int) -> str:
@@ -73,13 +74,14 @@ def _div_id(id_: str | None, number: int) -> str:
 
 
 def _group(file: etree._Element) -> str:
-    return next((use.upper() for one in file.iterancestors("{*}fileGrp") if (use := one.get("USE"))), "")
+    return next((use.upper() for group in file.iterancestors("{*}fileGrp") if (use := group.get("USE"))), "")
 
 
 def _text_of(root: etree._Element, *names: str) -> str:
     """Return the first text in elements of these names, the first name that has one."""
-    found = (" ".join("".join(map(str, one.itertext())).split()) for name in names for one in root.iter(f"{{*}}{name}"))
-    return next(filter(None, found), "")
+    elements = (element for name in names for element in root.iter(f"{{*}}{name}"))
+    titles = (" ".join("".join(map(str, element.itertext())).split()) for element in elements)
+    return next(filter(None, titles), "")
 
 
 def _parse_page(
@@ -108,7 +110,7 @@ def _rank(group: str, names: Sequence[str]) -> int:
 
 
 def _address(file: etree._Element) -> str:
-    return next((href for one in file.iterchildren("{*}FLocat") if (href := one.get(_HREF))), "")
+    return next((href for location in file.iterchildren("{*}FLocat") if (href := location.get(_HREF))), "")
 
 
 def _suffix(file: etree._Element) -> str:
@@ -132,7 +134,7 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     """
     root, index = index_of_image(files[0][0], "mets")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
-    paths = {one.page.id: written[one.file] for one in index.manifests[0].pages if one.file in written}
+    paths = {page.page.id: written[page.file] for page in index.manifests[0].pages if page.file in written}
     file = XmlEditor((root / ORIGINAL).read_bytes(), {"fileSec", "fileGrp", "div", "fptr"})
     sections = file.elements("fileSec")
     if not sections:

@@ -42,9 +42,24 @@ _LAST = 1 << 30
 _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
 
 REGION_TYPES = (
-    *("paragraph", "heading", "marginalia", "page-number", "header", "footer", "caption", "footnote"),
-    *("footnote-continued", "endnote", "signature-mark", "catch-word", "drop-capital", "floating", "credit"),
-    *("TOC-entry", "list-label", "other"),
+    "paragraph",
+    "heading",
+    "marginalia",
+    "page-number",
+    "header",
+    "footer",
+    "caption",
+    "footnote",
+    "footnote-continued",
+    "endnote",
+    "signature-mark",
+    "catch-word",
+    "drop-capital",
+    "floating",
+    "credit",
+    "TOC-entry",
+    "list-label",
+    "other",
 )
 """The types of text regions that the schema of 2019 knows."""
 _REGIONS = ("TextRegion", "TableCell")
@@ -309,15 +324,15 @@ def _fill_line(file: XmlEditor, element: ElementSpan, line: Line) -> None:
 
 def _words(file: XmlEditor, line: ElementSpan, read: Line) -> str:
     """Return the words of a line with their boxes, where a model has said where they are."""
-    sides, found = read.word_sides, file.attributes(line)
+    sides, attributes = read.word_sides, file.attributes(line)
     coordinates = next((file.attributes(child).get("points", "")[1:-1] for child in line.all("Coords")), "")
     try:
         box = bounds(parse_points(coordinates))
     except (DataError, ValueError):  # none, or not readable
         return ""
-    if "id" not in found or not sides or " ".join(read.text.split()) != read.text:
+    if "id" not in attributes or not sides or " ".join(read.text.split()) != read.text:
         return ""
-    id_, prefix, written = found["id"][1:-1], line.prefix, []
+    id_, prefix, written = attributes["id"][1:-1], line.prefix, []
     for number, (word, start, place) in enumerate(word_boxes(read.text, box, sides), start=1):
         left, top, right, bottom = place or box
         corners = (left, top), (max(right - 1, left), top), (max(right - 1, left), bottom - 1), (left, bottom - 1)

@@ -101,17 +101,17 @@ def _read_pages(file: SourceFile, texts: list[Path]) -> Iterator[Item]:
         yield Skipped(SkipReason.NO_TRANSCRIPTION, file.where, "no text file has its name")
         return
     count = count_pages(file.path)
-    found = _page_texts(file, texts, count)
+    page_texts = _page_texts(file, texts, count)
     split = split_of_folder(file.path.parent.relative_to(file.root))
     for number in range(1, count + 1):
-        if number not in found:
+        if number not in page_texts:
             yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{file.where}#{number}", "the page has no text file")
             continue
-        text, where = found.pop(number)
+        text, where = page_texts.pop(number)
         name = f"{relative(file.path.with_suffix(''), file.root)}_{number:04d}"
         content = partial(page_image, file.path, number)
         yield Page(file.path, name, where, (Line(text, where),), page=name, split=split, content=content, number=number)
-    for _, where in found.values():
+    for _, where in page_texts.values():
         yield Skipped(SkipReason.NO_IMAGE, where, f"the PDF has {count} pages")
 
 
@@ -131,15 +131,15 @@ def _page_texts(file: SourceFile, texts: list[Path], count: int) -> dict[int, tu
             raise DataError(message, code="pdf-text-page-count")
         where = relative(whole[0], file.root)
         return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
-    found: dict[int, tuple[str, str]] = {}
+    page_texts: dict[int, tuple[str, str]] = {}
     for path in texts:
         where = relative(path, file.root)
         number = int(path.stem[len(file.path.stem) + 1 :])
-        if number in found:
-            message = f"two texts are called page {number}: {found[number][1]} and {where}"
+        if number in page_texts:
+            message = f"two texts are called page {number}: {page_texts[number][1]} and {where}"
             raise DataError(message, code="pdf-texts-ambiguous")
-        found[number] = (read_text(path), where)
-    return found
+        page_texts[number] = (read_text(path), where)
+    return page_texts
 
 
 def count_pages(path: Path) -> int:

@@ -133,9 +133,9 @@ def guess_roles(header: list[str], columns: Columns) -> dict[str, str]:
     roles = {}
     for role, usual in USUAL_NAMES.items():
         candidates = [columns[role]] if role in columns else usual
-        found = next((known[name.lower()] for name in candidates if name.lower() in known), None)
-        if found is not None:
-            roles[role] = found
+        column = next((known[name.lower()] for name in candidates if name.lower() in known), None)
+        if column is not None:
+            roles[role] = column
     return roles if header[:1] != ["1"] else {"image": "1", "text": "2"} | roles
 
 
@@ -178,18 +178,18 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
     line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
-    found: list[Item] = []
+    items: list[Item] = []
     places: dict[object, int] = {}
     for row in rows:
         item = _read_row(file, roles, row)
         if isinstance(item, Page) and item.lines[0].outline is not None:
             shared = tuple((name, cell) for name, cell in item.columns.items() if name not in line_columns)
-            place = places.setdefault((item.image, shared), len(found))
-            if place < len(found) and isinstance(page := found[place], Page):
-                found[place] = replace(page, lines=(*page.lines, *item.lines))
+            place = places.setdefault((item.image, shared), len(items))
+            if place < len(items) and isinstance(page := items[place], Page):
+                items[place] = replace(page, lines=(*page.lines, *item.lines))
                 continue
-        found.append(item)
-    yield from found
+        items.append(item)
+    yield from items
 
 
 def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Skipped:

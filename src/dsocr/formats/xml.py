@@ -159,8 +159,8 @@ def integer_attribute(element: etree._Element, name: str) -> int | None:
 
 def custom_tags(element: etree._Element) -> list[tuple[str, dict[str, str]]]:
     """Return the tags in `custom`, as Transkribus writes them: `structure {type:heading;} abbrev {offset:2;}`."""
-    found = _CUSTOM_TAG.findall(element.get("custom") or "")
-    return [(name, dict(_CUSTOM_VALUE.findall(values))) for name, values in found]
+    tags = _CUSTOM_TAG.findall(element.get("custom") or "")
+    return [(name, dict(_CUSTOM_VALUE.findall(values))) for name, values in tags]
 
 
 def custom_value(element: etree._Element, tag: str, key: str) -> str:
@@ -348,8 +348,8 @@ def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line
     """
     taken = set(_TAKEN_IDS)
 
-    def take(own: str, default: str) -> str:
-        id_, number = own if _ID.fullmatch(own) and own not in taken else default, 1
+    def take(known: str, default: str) -> str:
+        id_, number = known if _ID.fullmatch(known) and known not in taken else default, 1
         while id_ in taken:
             number += 1
             id_ = f"{default}-{number}"
@@ -358,7 +358,7 @@ def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line
 
     regions = group_by_region(lines)
     own_ids = [group[0].region.id if group[0].region else "" for group in regions]
-    region_ids = [take(own, f"r{number}") for number, own in enumerate(own_ids, start=1)]
+    region_ids = [take(known, f"r{number}") for number, known in enumerate(own_ids, start=1)]
     return [
         (id_, [(take(line.id, f"r{number}l{place}"), line) for place, line in enumerate(group, start=1)])
         for number, (id_, group) in enumerate(zip(region_ids, regions, strict=True), start=1)
@@ -374,9 +374,8 @@ def count_changed_ids(page: Page, regions: Iterable[tuple[str, list[tuple[str, L
     ids += [
         (id_, region.id) for id_, lines in regions if (region := lines[0][1].region) and not _PLACE.fullmatch(region.id)
     ]
-    return {
-        "ids that were invalid or occurred twice, and were replaced": sum(1 for id_, own in ids if own and id_ != own)
-    }
+    replaced = sum(1 for id_, known in ids if known and id_ != known)
+    return {"ids that were invalid or occurred twice, and were replaced": replaced}
 
 
 def group_by_region(lines: Iterable[Line]) -> list[list[Line]]:

@@ -193,7 +193,7 @@ class FoundPages:
         if count == 1 and not is_pdf:
             return [InputPage(where, stem, path, _stamp(path))]
         numbers = range(1, count + 1)
-        return [InputPage(f"{where}#{one}", f"{stem}_{one:04d}", path, _stamp(path), one) for one in numbers]
+        return [InputPage(f"{where}#{n}", f"{stem}_{n:04d}", path, _stamp(path), n) for n in numbers]
 
 
 @contextmanager
@@ -392,17 +392,17 @@ def detect_lines(content: bytes, where: str) -> Sequence[Line]:
 def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:
     """Return the lines of the ALTO file that kraken writes for a page; it is given the upright image."""
     with tempfile.TemporaryDirectory(prefix="dsocr-kraken-") as folder:
-        image, found = Path(folder, "page.png"), Path(folder, "page.xml")
+        image, segmented = Path(folder, "page.png"), Path(folder, "page.xml")
         decode_image(content, name=where).image.save(image)
-        arguments = [command, "-a", "-i", str(image), str(found), "segment", "-bl"]
+        arguments = [command, "-a", "-i", str(image), str(segmented), "segment", "-bl"]
         try:
             done = subprocess.run(arguments, capture_output=True, timeout=_KRAKEN_TIMEOUT, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
-        if done.returncode or not found.is_file():
+        if done.returncode or not segmented.is_file():
             last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
             raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
-        described = parse_alto(parse_xml(found))
+        described = parse_alto(parse_xml(segmented))
     lines = [line for line in described.lines if line.outline]
     if not lines:
         raise DataError("kraken finds no lines on the page", code="kraken-failed")
