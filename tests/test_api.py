@@ -5,20 +5,25 @@ import builtins
 import collections.abc
 import inspect
 import json
+import random
 import re
 import shutil
 import subprocess
 import sys
 import typing
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from pydantic import TypeAdapter
+from transformers.utils import logging
 from typer.main import get_command
 
 import dsocr
@@ -279,6 +284,19 @@ def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.Monkey
     exec(compile(loop, "train.md", "exec"), names)
     assert names["trainer"].state.step == 100
     assert names["model"].weight.detach().numpy() == pytest.approx(1, abs=0.3)
+
+
+def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, tmp_path: Path) -> None:
+    def state() -> list[object]:
+        drawn = np.random.get_state(legacy=False)["state"]["key"].tolist()  # type: ignore[index]
+        return [random.getstate(), drawn, torch.get_rng_state().tolist(), [*warnings.filters], logging.get_verbosity()]
+
+    import_module("dsocr.training.train")  # libraries have filters of their own, from when they are imported
+    import_module("accelerate.scheduler")
+    random.seed(5)
+    before = state()
+    dsocr.train(dataset=small_dataset, output=tmp_path / "run", preflight=False, **QUICK)
+    assert state() == before
 
 
 def test_a_reader_hands_out_what_reads(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Wrong uses: each has a code, a place and a hint, and none waits for torch, which takes seconds to load."""
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -177,6 +178,55 @@ for command in {commands}:
     assert len(found) == len(expected)
     assert {code for _, code, _, has_hint in found if not has_hint} == SAY_IT_ALL
     assert not [name for name in ("new", "new.txt", "new.jsonl", "queue", "out", "x.gif") if (place / name).exists()]
+
+
+BOTH_DOORS = [
+    ("check nowhere", "check('nowhere')"),
+    ("check data --fix", "check('data', fix=True)"),
+    ("check data --html scans", "check('data', html='scans')"),
+    ("compare nowhere", "compare('nowhere')"),
+    ("evaluate nowhere", "evaluate('nowhere')"),
+    ("evaluate run --folds --limit 3", "evaluate('run', folds=True, limit=3)"),
+    ("evaluate run --overwrite", "evaluate('run', overwrite=True)"),
+    ("evaluate run --limit 0", "evaluate('run', limit=0)"),
+    ("export run -o scans", "export('run', 'scans')"),
+    ("export run -o new --scale 2", "export('run', 'new', scale=2)"),
+    ("export run --push name", "push('run', 'name')"),
+    ("forecast nowhere.yaml", "forecast('nowhere.yaml')"),
+    ("prepare scans -o new --encoding cp9", "prepare('scans', 'new', encoding='cp9')"),
+    ("prepare scans -o data", "prepare('scans', 'data')"),
+    ("report run -o run.pdf", "report('run', output='run.pdf')"),
+    ("serve run --host 0.0.0.0", "serve('run', host='0.0.0.0')"),
+    ("suggest run nowhere -o new", "suggest('run', 'nowhere', 'new')"),
+    ("synthesize --fonts fonts --text t -o new --augmentation 9", "synthesize('fonts', 't', 'new', augmentation=9)"),
+    ("train run/config.yaml", "train('run/config.yaml')"),
+    ("train config.yaml --set dataset=nowhere", "train('config.yaml', dataset='nowhere')"),
+    ("train config.yaml --dry-run --set base=./gone", "dry_run('config.yaml', base='./gone')"),
+    ("transcribe run scans -o there.txt", "transcribe('run', 'scans', 'there.txt')"),
+    ("transcribe run scans -o new --shard 3/2", "transcribe('run', 'scans', 'new', shard='3/2')"),
+    ("tune nowhere.yaml", "tune('nowhere.yaml')"),
+    ("workbench nowhere", "open_workbench('nowhere')"),
+]
+"""The same mistake in a command and in a call."""
+
+
+def test_a_mistake_has_the_same_code_through_both_doors(place: Path) -> None:
+    script = f"""import json, sys
+import dsocr
+from dsocr.cli.app import app
+for command, call in {BOTH_DOORS}:
+    errors = []
+    sys.argv = ['dsocr', *command.split()]
+    for act in (app, lambda: eval('dsocr.' + call)):
+        try: act()
+        except dsocr.DsocrError as error: errors.append(error)
+    assert not {SLOW} & set(sys.modules), call
+    print(json.dumps([call, [error.code for error in errors], f'{{errors[-1]}} {{errors[-1].hint}}']))
+"""
+    rows = [json.loads(line) for line in run_python(script, place).splitlines() if line.startswith("[")]
+    assert [call for call, *_ in rows] == [call for _, call in BOTH_DOORS]
+    assert [(call, codes) for call, codes, _ in rows if len(codes) != 2 or codes[0] != codes[1]] == []
+    assert [(call, text) for call, _, text in rows if re.search(r"(?<![\w-])--[a-z]", text)] == []
 
 
 def test_what_needs_no_network_loads_no_torch(place: Path) -> None:
