@@ -131,5 +131,5 @@ def test_correct_pages_and_pages_of_a_few_lines_pass() -> None:
     pages = [item for name in range(50) for item in page(random_texts(20, seed=name), name=str(name))]
     assert run_check(check_neighbours, pages) == {}
     texts = {name: random_texts(4, seed=name) for name in range(30)}
-    short = [item for name, own in texts.items() for item in page(own[::-1], own, name=str(name))]
+    short = [item for name, text in texts.items() for item in page(text[::-1], text, name=str(name))]
     assert run_check(check_neighbours, short) == {}

@@ -93,7 +93,7 @@ def sizes(root: Path, index: SourceIndex) -> list[tuple[int, int]]:
 def test_a_manifest_is_a_source_like_any_other(archive: Archive, version: int, tmp_path: Path) -> None:
     images = [image(archive, f"scan{number}", version=version) for number in (1, 2)]
     make = (canvas2, canvas3)[version - 2]
-    canvases = [make(number, one) for number, one in enumerate(images, start=1)]
+    canvases = [make(number, image) for number, image in enumerate(images, start=1)]
     url = archive.add("/manifest.json", (manifest2, manifest3)[version - 2](*canvases))
     assert is_manifest(Path(url))
     assert web_address(Path(url)) == url
@@ -306,11 +306,16 @@ def test_collections_are_read_to_their_end_and_each_manifest_once(archive: Archi
         {"id": f"{{url}}/{name}", "type": kind} for name, kind in (("m0", "Manifest"), ("inner", "Collection"))
     ]
     root, index = fetch(archive.add("/top", top))
-    assert [one.manifest.label["en"] for one in index.manifests] == [["Box 0"], ["Box 1"], ["Box 2"], ["Box 3"]]
+    assert [manifest.manifest.label["en"] for manifest in index.manifests] == [
+        ["Box 0"],
+        ["Box 1"],
+        ["Box 2"],
+        ["Box 3"],
+    ]
     assert [where for _, where, _ in index.skipped] == [f"{archive.url}/gone"]
     assert index.manifests[2].pages[0].file == "0003_Box_2/0001_f__1.jpg"
     assert len(sizes(root, index)) == 4
-    assert [len(one.pages) for one in fetch(archive.url + "/top", pages=2, fresh=True)[1].manifests] == [1, 1]
+    assert [len(manifest.pages) for manifest in fetch(archive.url + "/top", pages=2, fresh=True)[1].manifests] == [1, 1]
 
 
 def wrong_size(handler: BaseHTTPRequestHandler) -> None:

@@ -56,8 +56,8 @@ def earlier(candidates: list[SplitCandidate], assignment: SplitAssignment) -> Ea
 
 def by_writer(candidates: list[SplitCandidate], labels: list[Any]) -> dict[str | None, set[Any]]:
     found = defaultdict(set)
-    for one, label in zip(candidates, labels, strict=True):
-        found[one.writer].add(label)
+    for candidate, label in zip(candidates, labels, strict=True):
+        found[candidate.writer].add(label)
     return dict(found)
 
 
@@ -101,21 +101,21 @@ def test_more_lines_of_a_known_writer_go_where_the_writer_is() -> None:
 
 
 def test_a_unit_that_comes_nearer_to_the_fractions_is_named() -> None:
-    three = [replace(one, page=f"page {place // 2}") for place, one in enumerate(lines({"a": 20, "b": 20, "c": 20}))]
+    three = [replace(line, page=f"page {place // 2}") for place, line in enumerate(lines({"a": 20, "b": 20, "c": 20}))]
     assert "--split-by page does" in assign(three)[1][-1]
     _, notes = assign(lines({"a": 3, "b": 3, "c": 3}))
     assert "--split-by" not in notes[-1], "nine texts come no nearer either"
 
 
 def test_a_writer_who_becomes_known_stays_where_the_page_was() -> None:
-    old = [replace(one, writer=None, page=f"page {one.writer}") for one in lines({"a": 8, "b": 4, "c": 4})]
+    old = [replace(line, writer=None, page=f"page {line.writer}") for line in lines({"a": 8, "b": 4, "c": 4})]
     before, _ = assign(old)
     now = [replace(one, writer=one.page and one.page[-1]) for one in old]
     assert assign(now, split_by="writer", earlier=earlier(old, before))[0].splits == before.splits
 
 
 def test_an_earlier_dataset_that_disagrees_with_the_unit_is_reported() -> None:
-    old = [replace(one, page=one.name) for one in lines({"a": 10})]
+    old = [replace(line, page=line.name) for line in lines({"a": 10})]
     with raises_code("earlier-split-conflict"):
         assign(old, split_by="writer", earlier=earlier(old, assign(old, split_by="page")[0]))
 
@@ -189,14 +189,14 @@ def test_impossible_plans_are_reported(options: dict[str, Any], code: str) -> No
 
 @pytest.mark.parametrize(("pages", "named"), [(2, "text"), (9, "page or --split-by text")])
 def test_units_with_enough_groups_are_named(pages: int, named: str) -> None:
-    two = [replace(one, page=f"page {place % pages}") for place, one in enumerate(lines({"a": 9, "b": 9}))]
+    two = [replace(line, page=f"page {place % pages}") for place, line in enumerate(lines({"a": 9, "b": 9}))]
     with raises_code("too-few-groups") as error:
         assign(two, split_by="writer")
     assert f"--split-by {named})" in error.value.render()
 
 
 def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:
-    candidates = [replace(one, text="one text") for one in lines({f"w{number}": 10 for number in range(9)})]
+    candidates = [replace(line, text="one text") for line in lines({f"w{number}": 10 for number in range(9)})]
     with raises_code("group-too-large") as error:
         assign(candidates, split_by="writer+text")
     assert "split by writer alone" in str(error.value.hint)
@@ -216,7 +216,7 @@ def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:
 def test_splits_of_the_source_are_kept_and_missing_ones_noted(splits: tuple[Split, ...], missing: str) -> None:
     candidates = lines({"a": 2, "b": 2}, *splits)
     assignment, notes = assign(candidates)
-    assert (assignment.unit, assignment.splits) == ("given", [one.split for one in candidates])
+    assert (assignment.unit, assignment.splits) == ("given", [candidate.split for candidate in candidates])
     assert all(part in notes[0] for part in (missing, "--split-by writer"))
 
 

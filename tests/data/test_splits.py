@@ -181,13 +181,13 @@ CANDIDATES = st.lists(
 def test_joined_groups_share_nothing_and_are_no_larger_than_they_must_be(candidates: list[SplitCandidate]) -> None:
     """Whatever is in one group is reached from its first sample by steps over a shared key."""
     groups = group_candidates(candidates, ["writer", "text"])
-    keys = [own_keys(one, "writer+text") for one in candidates]
-    by_group = {group: [one for one, its in zip(keys, groups, strict=True) if its == group] for group in groups}
+    keys = [own_keys(candidate, "writer+text") for candidate in candidates]
+    by_group = {group: [key for key, its in zip(keys, groups, strict=True) if its == group] for group in groups}
     for group, members in by_group.items():
         reached = members[0].copy()
         for _ in members:
-            reached = reached.union(*(one for one in members if one & reached))
-        assert all(one <= reached for one in members)
+            reached = reached.union(*(member for member in members if member & reached))
+        assert all(member <= reached for member in members)
         assert not any(reached & one for other, others in by_group.items() if other != group for one in others)
 
 

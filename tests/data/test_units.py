@@ -124,7 +124,7 @@ def test_alto_names_its_blocks_and_keeps_lines_without_outlines_apart(tmp_path: 
     write(tmp_path / "p.xml", alto(alto_line("раз") + named + alto_line("два") + dummy + alto_line("три") + bare))
     _, image = read_alto(tmp_path)
     assert isinstance(image, Page)
-    assert [one.region for one in image.lines] == [Region("line 6"), Region("b2", Outline((5, 6, 55, 46))), None]
+    assert [line.region for line in image.lines] == [Region("line 6"), Region("b2", Outline((5, 6, 55, 46))), None]
     assert [one.text for one in image.skipped] == ["без места"]
 
 
@@ -141,7 +141,7 @@ def test_page_names_its_regions(tmp_path: Path, points: str, outline: Outline | 
     write(tmp_path / "p.xml", page_xml(region))
     (image,) = read_page(tmp_path)
     assert isinstance(image, Page)
-    assert [one.region for one in image.lines] == [Region("r1", outline)]
+    assert [line.region for line in image.lines] == [Region("r1", outline)]
 
 
 def prepared(source: Path, unit: Unit) -> Dataset:

@@ -84,11 +84,11 @@ def test_blocks_count_occurrences_errors_and_insertions() -> None:
 def test_all_counts_add_up_to_the_errors_of_the_cer(pairs: list[tuple[str, str]]) -> None:
     lines = scored(*pairs)
     found = CharacterErrors.compute(lines)
-    errors = sum(one.cer.errors for one in lines)
+    errors = sum(line.cer.errors for line in lines)
     assert found.substitutions + found.deletions + found.insertions == errors
     assert sum(one.errors for one in found.by_character) + found.insertions == errors
-    assert sum(one.errors + one.inserted for one in found.blocks) == errors
-    assert sum(one.count for one in found.by_character) == found.count == sum(one.cer.length for one in lines)
+    assert sum(block.errors + block.inserted for block in found.blocks) == errors
+    assert sum(line.count for line in found.by_character) == found.count == sum(line.cer.length for line in lines)
 
 
 def test_unlisted_characters_are_counted() -> None:

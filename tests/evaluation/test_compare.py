@@ -176,11 +176,13 @@ def test_all_pairs_are_corrected_together() -> None:
     systems = [System(name, read([wrong] * 36 + [4] * 4, TEN)) for name, wrong in (("a", 9), ("b", 5), ("c", 4))]
     comparison = compare(systems)
     pairs = comparison.rates[0].differences
-    assert [(one.first, one.second) for one in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert all(one.corrected_p == pytest.approx(3 * one.p) for one in pairs if one.p)
-    assert [one.verdict for one in comparison.differences] == ["better", "better"]
+    assert [(pair.first, pair.second) for pair in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert all(pair.corrected_p == pytest.approx(3 * pair.p) for pair in pairs if pair.p)
+    assert [difference.verdict for difference in comparison.differences] == ["better", "better"]
     six = [System(name, read([wrong] * 6, TEN[:6])) for name, wrong in (("a", 9), ("b", 5), ("c", 1))]
-    assert {one.verdict for one in compare(six).differences} == {"too few"}, "no result of six writers passes for three"
+    assert {difference.verdict for difference in compare(six).differences} == {"too few"}, (
+        "no result of six writers passes for three"
+    )
 
 
 @pytest.mark.parametrize(("new", "has_interval"), [(1, False), (4, False), (5, True)])
@@ -194,7 +196,7 @@ def test_new_writers_have_rates_of_their_own_and_intervals_from_five_on(new: int
         for kind, errors in (("a", HARD + HARD[:20]), ("b", EASY + EASY[:20]))
     }
     rates = compare([System(name, own) for name, own in lines.items()]).rates
-    (rate,) = (one for one in rates if (one.name, one.part) == ("CER", "new"))
+    (rate,) = (rate for rate in rates if (rate.name, rate.part) == ("CER", "new"))
     assert rate.writers == new
     assert f"{new} new writer" in rate.title
     assert (rate.intervals[0].bounds is not None) == (rate.of_pair("a", "b").p is not None) == has_interval

@@ -209,7 +209,7 @@ def test_nano_reads_its_guard_set_well_without_drawing_random_numbers(nano: Base
     errors = pool(lines)
     assert errors.length > 1000
     assert errors.rate < 0.04
-    result = guard.compare_lines([ErrorRate(one.errors + 1, one.length) for one in lines], lines)
+    result = guard.compare_lines([ErrorRate(line.errors + 1, line.length) for line in lines], lines)
     assert result.interval is not None
     assert result.increase < 0
     bounds = result.interval.bounds

@@ -233,7 +233,7 @@ def better(small_dataset: Path, tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def table(small_dataset: Path, tmp_path: Path) -> Path:
     """Write another tool's predictions for the test split, without the first letter of each line."""
-    rows = ({"id": one.id, "text": one.text[1:]} for one in Dataset.open(small_dataset).samples(Split.TEST))
+    rows = ({"id": sample.id, "text": sample.text[1:]} for sample in Dataset.open(small_dataset).samples(Split.TEST))
     return jsonl(tmp_path / "kraken.jsonl", *rows)
 
 
@@ -343,14 +343,14 @@ def test_runs_that_differ_in_seed_alone_are_one_system() -> None:
     first, *seeds = system("base", 9), system("a17", 4), system("a18", 6)
     pooled = pool_trainings([first, *seeds], {"a17": "same", "a18": "same"})
     assert [one.name for one in pooled] == ["base", "a17 (2 seeds)"]
-    assert pooled[1].seeds == [one.score.cer.rate for one in seeds]
+    assert pooled[1].seeds == [seed.score.cer.rate for seed in seeds]
     assert pooled[1].score.cer.rate == pytest.approx(sum(pooled[1].seeds) / 2)
     assert pooled[0].score.cer.rate == first.score.cer.rate
     (difference,) = compare(pooled).differences
     assert (difference.verdict, difference.interval.clusters) == ("better", 8)
     with raises_code("seeds-none"):
         pool_trainings([first, *seeds], {"a17": "one", "a18": "other"})
-    without = [System(one.name, scored(*((line.reference, line.prediction) for line in one.lines))) for one in seeds]
+    without = [System(seed.name, scored(*((line.reference, line.prediction) for line in seed.lines))) for seed in seeds]
     with raises_code("seeds-without-clusters"):
         pool_trainings(without, {"a17": "same", "a18": "same"})
 
@@ -359,8 +359,8 @@ def test_whole_pages_are_compared_whatever_their_lines(tmp_path: Path) -> None:
     """A tool that found other lines, in another order, has read everything; one that read a line wrong has not."""
     dataset = prepare(write_pages(tmp_path / "scans", [f"p{n}" for n in range(12)]), tmp_path / "data").folder
     pages: dict[str, list[str]] = {}
-    for one in Dataset.open(dataset).samples(Split.TEST):
-        pages.setdefault(str(one.page), []).append(one.text)
+    for sample in Dataset.open(dataset).samples(Split.TEST):
+        pages.setdefault(str(sample.page), []).append(sample.text)
     for name, lines in pages.items():
         write(tmp_path / "tool" / f"{name}.txt", "\n".join([*lines[1:], lines[0].replace(" ", "\n")]))
         write(tmp_path / "other" / f"{name}.txt", "\n".join(["x" * 8, *lines[1:]]))

@@ -72,7 +72,7 @@ def test_a_line_is_in_every_chapter_it_belongs_to() -> None:
     base = [line(number, 10) for number in range(6)]
     adapter = [line(0, 0), line(1, 10), line(2, 30, looping=True), *base[3:]]
     chapters = chapters_of(read_lines([base, adapter]), ["base", "adapter"])
-    assert {chapter.key: [one.number for one in chapter.lines] for chapter in chapters} == {
+    assert {chapter.key: [line.number for line in chapter.lines] for chapter in chapters} == {
         "sample": [1, 2, 3, 4, 5, 6],
         "worst": [3, 2, 4, 5, 6],
         "better": [1],
@@ -86,7 +86,7 @@ def test_the_sample_is_the_same_each_time_and_independent_of_errors() -> None:
     (drawn,) = chapters_of(good, ["adapter"])
     assert len(drawn.lines) == 30
     again, worst = chapters_of(bad, ["adapter"])
-    assert [one.number for one in drawn.lines] == [one.number for one in again.lines]
+    assert [line.number for line in drawn.lines] == [line.number for line in again.lines]
     assert worst.key == "worst"
 
 

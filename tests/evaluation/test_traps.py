@@ -100,7 +100,7 @@ def test_lines_of_one_writer_do_not_make_an_interval_narrow() -> None:
     """Elsewhere every line counts for itself, though errors of one writer are correlated."""
     texts = [("абвгдежзик", "абвгдежзик" if writer % 2 else "ABCDEFзик") for writer in range(20) for _ in range(50)]
     lines = scored(*texts)
-    by_writer = [replace(one, writer=f"w{place // 50}") for place, one in enumerate(lines)]
+    by_writer = [replace(line, writer=f"w{place // 50}") for place, line in enumerate(lines)]
     narrow, wide = (make_scorecard("test", None, some).interval for some in (lines, by_writer))
     assert narrow is not None
     assert wide is not None
@@ -156,7 +156,7 @@ def test_ten_thousand_pairs_have_the_errors_that_jiwer_and_a_plain_program_count
     assert len(short) > 9_500
     assert [characters[place].errors for place in short] == [distance(*pairs[place]) for place in short]
     split = [(reference.split(), prediction.split()) for reference, prediction in pairs]
-    assert [one.errors for one in words] == [distance(*pair) for pair in split]
+    assert [rate.errors for rate in words] == [distance(*pair) for pair in split]
     for ours, process, length in (
         (characters, jiwer.process_characters, len),
         (words, jiwer.process_words, lambda text: len(text.split())),
@@ -165,7 +165,7 @@ def test_ten_thousand_pairs_have_the_errors_that_jiwer_and_a_plain_program_count
         pooled = sum(ours, ErrorRate())
         assert pooled.errors == theirs.substitutions + theirs.deletions + theirs.insertions
         assert pooled.length == theirs.hits + theirs.substitutions + theirs.deletions
-        assert [one.length for one in ours] == [length(reference) for reference, _ in pairs]
+        assert [rate.length for rate in ours] == [length(reference) for reference, _ in pairs]
 
 
 @pytest.mark.parametrize(("reference", "prediction"), [("", "да"), ("аб" * 10_000, "ба" * 9_000), ("а", "б" * 20_000)])
