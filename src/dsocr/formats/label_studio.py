@@ -63,8 +63,10 @@ def _read_task(file: SourceFile, task: object, where: str) -> Iterator[Item]:
     yield from skipped
     if lines := tuple(item for item in items if isinstance(item, Line)):
         unusable = tuple(Line("", item.where) for item in skipped if item.reason.is_fault)
-        items = [item for annotation in _dicts(task.get("annotations")) for item in _dicts(annotation.get("result"))]
-        size = next((size for item in items if (size := _size(item))), None)
+        results = (
+            result for annotation in _dicts(task.get("annotations")) for result in _dicts(annotation.get("result"))
+        )
+        size = next((size for result in results if (size := _size(result))), None)
         yield replace(page, lines=lines, size=size, page=page.name, split=file.split, skipped=unusable)
 
 

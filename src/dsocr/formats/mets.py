@@ -44,15 +44,15 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
             hint = f"its groups are {', '.join(groups)}"
             raise DataError(f"METS has no file group {wanted}", code="file-group-missing", where=address, hint=hint)
     divs = list(root.iter("{*}div"))
-    divs = []
+    parsed = []
     for number, div in enumerate(divs):
         ids = _file_ids(div)
         if ids and not any(_file_ids(other) for other in div.iterdescendants("{*}div")):
             listed = [files[id_] for id_ in ids if id_ in files]
-            divs.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
+            parsed.append(_parse_page(div, _div_id(div.get("ID"), number), listed, images.upper(), texts.upper()))
     logical_maps = (structure for structure in root.iter("{*}structMap") if structure.get("TYPE") == "LOGICAL")
     logical = {id(div) for structure in logical_maps for div in structure.iter()}
-    pages = [page for page, div in divs if id(div) not in logical]
+    pages = [page for page, div in parsed if id(div) not in logical]
     if not pages:
         raise DataError("METS names no pages with files", code="mets-empty", where=address)
     title = _text_of(root, "title") or root.get("LABEL", "")
