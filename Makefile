@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow engines test-wheel newest check format docs clean
+.PHONY: setup demo test test-slow faults engines test-wheel newest check format docs clean
 
 setup: .venv/.installed
 
@@ -22,6 +22,11 @@ test: setup
 # Other processes that are killed, parity of whole networks: what takes longest.
 test-slow: setup
 	$(PYTEST) -m slow
+
+# Kills of every job that resumes, and full disks; full disks need Linux and root.
+faults: setup
+	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/kill_training.py 40
 
 # vLLM on a CPU against what we export. Its environment takes 4 GB, the tests twenty minutes of a core.
 engines: setup

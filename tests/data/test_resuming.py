@@ -219,7 +219,7 @@ module.prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", progress=prog
 
 @pytest.mark.parametrize("moment", ["while cropping", "while writing"])
 def test_a_killed_prepare_ends_the_same(pages: Path, tmp_path: Path, moment: str) -> None:
-    """benchmarks/kills.py kills at random moments."""
+    """benchmarks/faults.py kills at random moments."""
     made(pages, tmp_path / "whole")
     out = tmp_path / "out"
     assert subprocess.run([sys.executable, "-c", KILLED, str(pages), str(out), moment], check=False).returncode == 9

@@ -115,11 +115,8 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def writing_folder(folder: Path) -> Iterator[Path]:
-    """A draft folder to write into; it replaces `folder` when the block succeeds and is deleted when it fails.
-
-    Raises RunError if the disk is full or cannot be written; an existing `folder` is then unchanged.
-    """
+def _drafting_folder(folder: Path) -> Iterator[Path]:
+    """A draft beside `folder`, which whoever has locked the place cleans up after a kill."""
     folder = folder.resolve()
     draft, former = _sibling(folder), _sibling(folder)
     with explain_disk_errors(folder.parent, where=folder):
@@ -133,13 +130,13 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write a folder with a manifest of SHA-256 hashes, verify it, and put it in place of an existing one.
+    """Write a folder of a run with a manifest of hashes, verify it, and put it in place of an existing one.
 
     Raises RunError if the disk is full, cannot be written or returns other bytes; an existing `folder` is then
     unchanged and nothing is left beside it.
     """
     manifest: dict[str, object] = {}
-    with writing_folder(folder) as draft:
+    with _drafting_folder(folder) as draft:
         for name, content in files:
             manifest[name] = _entry_of(content)  # not of the file, which may read back otherwise
             _write_synced(draft / name, content)
@@ -405,7 +402,7 @@ def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
     """
     folder, began = work_path(out), time.monotonic()
     recover_output(out)
-    with explain_disk_errors(folder.parent):
+    with explain_disk_errors(folder.parent, where=out):
         folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(folder / _JOURNAL, commit_seconds=commit_seconds)
         work, is_resumed, is_whole = Work(journal, folder), not journal.is_empty, False
@@ -425,6 +422,18 @@ def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
             journal.close()
             if is_done:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writing_folder(out: Path) -> Iterator[Path]:
+    """A draft folder to write into; it replaces `out` when the block succeeds and is deleted when it fails.
+
+    Raises RunError if the disk is full or cannot be written; an existing `out` is then unchanged. What a kill leaves is
+    cleaned up by the next attempt.
+    """
+    with resumable_work(out) as work:
+        work.draft.mkdir()
+        yield work.draft
 
 
 def recover_output(out: Path) -> None:
