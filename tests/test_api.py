@@ -288,7 +288,7 @@ def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.Monkey
 
 def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, tmp_path: Path) -> None:
     def state() -> list[object]:
-        drawn = np.random.get_state(legacy=False)["state"]["key"].tolist()  # type: ignore[index]
+        drawn = np.random.get_state(legacy=False)["state"]["key"].tolist()
         return [random.getstate(), drawn, torch.get_rng_state().tolist(), [*warnings.filters], logging.get_verbosity()]
 
     import_module("dsocr.training.train")  # libraries have filters of their own, from when they are imported

@@ -31,6 +31,7 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import (
+    Check,
     Encoded,
     Processor,
     family_of,
@@ -178,9 +179,7 @@ def train(
 
         # Checks, then the run folder. A resumed run has been checked.
         def begin() -> None:
-            progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
-            checks = [] if checkpoint else check_setup(setup, config, thorough=preflight, progress=progress)
-            require_learning(checks, run.path)
+            checks = [] if checkpoint else check(setup, config, preflight, on_stage)
             lock.acquire()
             if overwrite:
                 clear_run(run)
@@ -191,8 +190,8 @@ def train(
                     say(warning)
                 device, count = str(setup.device), dist.world_size
                 start_run(run, config, dataset, ancestors, device=device, world_size=count, samples=len(samples))
-            for check in checks:
-                log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
+            for passed in checks:
+                log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
             if guard is None and config.guard.lines:
                 log.info(NO_GUARD_SET)
                 say(NO_GUARD_SET)
@@ -204,33 +203,12 @@ def train(
         validator = None
         if validated:
             log.info("%d validation samples, %d without a loss as too long", len(validated), too_long)
-            validator = Validator(
-                validated,
-                processor,
-                Generation(**config.generation.model_dump()),
-                max_text_tokens=text_limit(processor, config),
-                every_steps=config.validation.every_steps,
-                patience=config.validation.patience,
-                folder=run.checkpoints,
-                guard=guard,
-                dist=dist,
-                text_policy=dataset.card.policy(),
-            )
+            validator = make_validator(config, validated, processor, guard, dist, dataset)
         else:
             log.warning("there is no validation split: the last weights are kept, not the best")
-        own_callbacks: list[Callback] = [validator] if validator else []
-        if dist.is_main:
-            require_trackers(config.training.report_to)
-            trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-            batch_size = config.training.batch_size
-            writer = MetricsWriter(run, log, batch_size=batch_size, trackers=trackers, on_progress=on_progress)
-            own_callbacks.append(writer)  # after the validator: progress shows the validation of the same step
-            if validator is not None:
-                validator.on_result = writer.write_validation
-        # A line recogniser that reads already can lose more by a few lines than it learns from them.
+        writer = make_writer(config, log, on_progress) if dist.is_main else None
         starts_whole = not checkpoint and trains_all_weights(processor.family, config.adapter.target)
-        if validator is not None and (ancestors or starts_whole):
-            own_callbacks.append(StartValidation(validator, math.inf if ancestors else _READS))
+        own_callbacks = order_callbacks(validator, writer, has_ancestors=bool(ancestors), starts_whole=starts_whole)
         signals = SignalHandler(say, dist)
         encoded = None if validator is None else validator.encoded
         cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)
@@ -313,6 +291,14 @@ def open_sources(
             for finding in findings:
                 on_warning(finding)
     return config, dataset, processor, GuardSet.load(config.guard, config.base)
+
+
+def check(setup: Setup, config: RunConfig, preflight: bool, on_stage: StageProgress | None) -> list[Check]:
+    """Check that the setup learns, on a few samples if `preflight`. Raises RunError if it does not."""
+    progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
+    checks = check_setup(setup, config, thorough=preflight, progress=progress)
+    require_learning(checks, config.output)
+    return checks
 
 
 def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = False) -> Setup:
@@ -482,6 +468,52 @@ def log_interval(max_steps: int) -> int:
 
 
 # Fit and finish
+
+
+def make_validator(
+    config: RunConfig,
+    samples: Sequence[Sample],
+    processor: Processor,
+    guard: GuardSet | None,
+    dist: Distributed,
+    dataset: Dataset,
+) -> Validator:
+    """Make the callback that reads the validation samples and the guard set."""
+    return Validator(
+        samples,
+        processor,
+        Generation(**config.generation.model_dump()),
+        max_text_tokens=text_limit(processor, config),
+        every_steps=config.validation.every_steps,
+        patience=config.validation.patience,
+        folder=RunFolder(config.output).checkpoints,
+        guard=guard,
+        dist=dist,
+        text_policy=dataset.card.policy(),
+    )
+
+
+def make_writer(
+    config: RunConfig, log: logging.Logger, on_progress: Callable[[TrainingProgress], None] | None
+) -> MetricsWriter:
+    """Make the callback that records steps, in the run folder and with the configured trackers."""
+    run = RunFolder(config.output)
+    require_trackers(config.training.report_to)
+    trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
+    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, on_progress=on_progress)
+
+
+def order_callbacks(
+    validator: Validator | None, writer: MetricsWriter | None, *, has_ancestors: bool, starts_whole: bool
+) -> list[Callback]:
+    """Return the callbacks in the order in which they are called: progress shows the validation of the same step."""
+    callbacks: list[Callback] = [callback for callback in (validator, writer) if callback is not None]
+    if validator is not None and writer is not None:
+        validator.on_result = writer.write_validation
+    # A line recogniser that reads already can lose more by a few lines than it learns from them.
+    if validator is not None and (has_ancestors or starts_whole):
+        callbacks.append(StartValidation(validator, math.inf if has_ancestors else _READS))
+    return callbacks
 
 
 def fit(
