@@ -79,7 +79,7 @@ def test_no_module_is_over_650_lines() -> None:
 
 
 VAGUE = {"one", "some", "own", "found", "gone"}
-NOT_YET = {"inference", "models", "training", "workbench"}
+NOT_YET = {"inference", "models"}
 """Parts whose names are not mended yet; what is no longer needed here has to be taken out."""
 
 

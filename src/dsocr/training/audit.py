@@ -48,7 +48,7 @@ def audit(
         del training["max_steps"]
     settings = {"dataset": dataset, "output": output, "training": training, "validation": _VALIDATION}
     config = load_config({**settings, "guard": {"lines": 0}}, overrides, changes=changes)
-    found = read_folds(
+    folds_read = read_folds(
         config,
         read_fold,
         name="audit",
@@ -58,7 +58,9 @@ def audit(
         on_message=on_message,
     )
     read = [
-        ReadSample.from_dict(row, sample) for fold in found for sample, row in zip(fold.samples, fold.rows, strict=True)
+        ReadSample.from_dict(row, sample)
+        for fold in folds_read
+        for sample, row in zip(fold.samples, fold.rows, strict=True)
     ]
     result = rank_lines(read, name=name, folder=output)
     write_audit(result, lines)
@@ -70,23 +72,27 @@ def read_fold(run: RunFolder, samples: Sequence[Sample], report: Callable[[int],
     reader = LocalReader.of_run(run)
     model = reader.processor.language_model
     planted, done, rows = plant_mistakes(samples), 0, Rows()
-    for some in batches(list(zip(samples, planted, strict=True)), 4 * reader.generation.batch_size):
-        images = [open_image(sample.image) for sample, _ in some]
-        read = list(reader.read((sample.id, image) for (sample, _), image in zip(some, images, strict=True)))
+    for batch in batches(list(zip(samples, planted, strict=True)), 4 * reader.generation.batch_size):
+        images = [open_image(sample.image) for sample, _ in batch]
+        read = list(reader.read((sample.id, image) for (sample, _), image in zip(batch, images, strict=True)))
         texts = [
-            texts_to_score(one.text, plain_of(one), [sample.text, *(mistake.text for mistake in mistakes)])
-            for (sample, mistakes), one in zip(some, read, strict=True)
+            texts_to_score(
+                prediction.text, plain_of(prediction), [sample.text, *(mistake.text for mistake in mistakes)]
+            )
+            for (sample, mistakes), prediction in zip(batch, read, strict=True)
         ]
         scores = []
         for part in batches(list(zip(images, texts, strict=True)), reader.generation.batch_size):
             scores += reader.processor.family.log_likelihoods(
                 reader.network, reader.processor, [image for image, _ in part], [wanted for _, wanted in part]
             )
-        for (sample, mistakes), one, wanted, found in zip(some, read, texts, scores, strict=True):
-            likelihoods = dict(zip(wanted, found, strict=True))
+        for (sample, mistakes), prediction, wanted, values in zip(batch, read, texts, scores, strict=True):
+            likelihoods = dict(zip(wanted, values, strict=True))
             language = {text: model.score(text) for text in wanted} if model else {}
-            rows.append(ReadSample(sample, one.text, plain_of(one), mistakes, likelihoods, language).to_dict())
-        done += len(some)
+            rows.append(
+                ReadSample(sample, prediction.text, plain_of(prediction), mistakes, likelihoods, language).to_dict()
+            )
+        done += len(batch)
         report(done)
     return rows
 

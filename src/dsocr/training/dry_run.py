@@ -209,10 +209,10 @@ def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) ->
     limit = text_limit(processor, config) if config.training.long_text == "error" else None
     findings = check_dataset(dataset, processor, max_text_tokens=limit)
     for severity in ("error", "warning"):
-        if found := findings.of(severity):
-            details = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in found)
-            fix = found[0].remedy if severity == "error" else f"see `dsocr check {typed(dataset.folder.as_posix())}`"
-            return Check("dataset", severity, f"{counted(len(found), severity)}: {details[0]}", fix, details)
+        if listed := findings.of(severity):
+            details = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in listed)
+            fix = listed[0].remedy if severity == "error" else f"see `dsocr check {typed(dataset.folder.as_posix())}`"
+            return Check("dataset", severity, f"{counted(len(listed), severity)}: {details[0]}", fix, details)
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples without findings")
 
 

@@ -154,12 +154,12 @@ def _fill_cache(
             wanted[-1] |= {key: (index, view) for view, key in enumerate(samples.cache_keys(index))}
     keys = [key for entries in wanted for key in entries]
     cache = parts[0][1]
-    found = cache.claim(keys)
+    cached = cache.claim(keys)
     dist.barrier()  # no rank writes before all have looked, or two would compute the same features
     if dist.is_main:
-        cache.make_room(round(size * (1 - len(found) / len(keys))), keys)
-    on_message(f"feature cache: {len(found)} of {len(keys)} views are in {cache_folder()}, {size / 1e6:.0f} MB in all")
-    missing = [[entry for entry in entries.items() if entry[0] not in found] for entries in wanted]
+        cache.make_room(round(size * (1 - len(cached) / len(keys))), keys)
+    on_message(f"feature cache: {len(cached)} of {len(keys)} views are in {cache_folder()}, {size / 1e6:.0f} MB in all")
+    missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in wanted]
     done, total = 0, sum(map(len, missing))
     for (samples, cache, _), entries in zip(parts, missing, strict=True):
         ours = dist.shard(entries)

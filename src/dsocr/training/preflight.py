@@ -75,15 +75,15 @@ def check_setup(
         ]
         if errors(checks):
             return checks
-        own = sample_losses(model, processor, encoded, batch_size=batch_size)
-        checks.append(check_first_loss(own, processor.family.uniform_loss(model, processor, encoded)))
+        paired = sample_losses(model, processor, encoded, batch_size=batch_size)
+        checks.append(check_first_loss(paired, processor.family.uniform_loss(model, processor, encoded)))
         if not thorough:
             return checks
         swapped = [
             sample.with_image_of(following)
             for sample, following in zip(encoded, [*encoded[1:], encoded[0]], strict=True)
         ]
-        losses = PairLosses(own, sample_losses(model, processor, swapped, batch_size=batch_size))
+        losses = PairLosses(paired, sample_losses(model, processor, swapped, batch_size=batch_size))
         mismatches: list[str] = []
         if losses.are_unclear:
             mismatches = find_mismatches(setup, chosen, encoded, [sample.text for sample in samples], generation)
@@ -188,13 +188,13 @@ def check_same_input(samples: Sequence[Sample], trained_on: Sequence[Encoded], p
 class PairLosses:
     """The mean loss of a token of each transcription, with its own image and with another sample's."""
 
-    own: Sequence[float]
+    paired: Sequence[float]
     other: Sequence[float]
 
     @property
     def differences(self) -> list[float]:
         """By how much the other image raises each loss."""
-        return [other - own for own, other in zip(self.own, self.other, strict=True)]
+        return [other - paired for paired, other in zip(self.paired, self.other, strict=True)]
 
     @property
     def rise(self) -> float:
@@ -204,7 +204,7 @@ class PairLosses:
     @property
     def standard_errors(self) -> float:
         """The rise in standard errors of the mean."""
-        error = statistics.stdev(self.differences) / math.sqrt(len(self.own)) if len(self.own) > 1 else math.inf
+        error = statistics.stdev(self.differences) / math.sqrt(len(self.paired)) if len(self.paired) > 1 else math.inf
         return self.rise / error if error else math.copysign(math.inf, self.rise)
 
     @property
@@ -215,7 +215,7 @@ class PairLosses:
     @property
     def are_unclear(self) -> bool:
         """True if the losses alone do not show that images and texts belong together."""
-        return self.standard_errors < SURE or self.wins < _MIN_WINS * len(self.own)
+        return self.standard_errors < SURE or self.wins < _MIN_WINS * len(self.paired)
 
 
 def sample_losses(model: Any, processor: Processor, samples: Sequence[Encoded], *, batch_size: int) -> list[float]:
@@ -246,12 +246,12 @@ def check_first_loss(losses: Sequence[float], uniform: float) -> Check:
 
 def check_image_matters(losses: PairLosses) -> Check:
     """Check that another image changes the loss at all, and that it raises it."""
-    if len(losses.own) < 2:
+    if len(losses.paired) < 2:
         return Check("image matters", "warning", "there is only one sample, so no other image to try")
     if max(map(abs, losses.differences)) < _NO_DIFFERENCE:
         fix = "the image does not reach the text: check the base's image token and its vision weights"
         return Check("image matters", "error", "another image changes the loss of no sample", fix)
-    message = f"another image changes the loss by {losses.rise:+.4g} on average of {len(losses.own)} samples"
+    message = f"another image changes the loss by {losses.rise:+.4g} on average of {len(losses.paired)} samples"
     if losses.standard_errors >= SURE:
         return Check("image matters", "ok", message)
     fix = "before training this base cannot show whether images and texts belong together"
@@ -268,20 +268,22 @@ def find_mismatches(
     """Describe the samples whose image reads as another one of `texts`, and clearly not as their own."""
     known = [comparable(text) for text in texts]
     distance = Levenshtein.normalized_distance
-    found = []
+    mismatches = []
     for sample, text in zip(samples, _read(setup, encoded, generation), strict=True):
         prediction = comparable(text)
         if len(prediction) < _MIN_LENGTH:  # short texts are too much alike
             continue
         best = process.extractOne(prediction, known, scorer=distance, score_cutoff=_NEAR)
         if best is not None and distance(prediction, comparable(sample.text)) >= best[1] + _FARTHER:
-            found.append(f"{sample.id}: its image reads {text[:50]!r}, like {best[0][:50]!r}, not {sample.text[:50]!r}")
-    return found
+            mismatches.append(
+                f"{sample.id}: its image reads {text[:50]!r}, like {best[0][:50]!r}, not {sample.text[:50]!r}"
+            )
+    return mismatches
 
 
 def check_pairs(losses: PairLosses, mismatches: Sequence[str]) -> Check:
     """Check that the images belong to the texts; `mismatches` are only looked for if the losses are unclear."""
-    count, details = len(losses.own), tuple(mismatches[:5])
+    count, details = len(losses.paired), tuple(mismatches[:5])
     message = (
         f"{losses.wins} of {count} transcriptions are likelier with their own image than with another, by"
         f" {losses.rise:.2f} on average ({losses.standard_errors:.1f} standard errors)"

@@ -157,13 +157,13 @@ def train(
             require_trainable(run, overwrite=overwrite)
             stack.enter_context(lock)
             require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
-            found = None if overwrite else latest_checkpoint(run.checkpoints, say)
-            if found is not None:
-                read_state(found)  # refuses the checkpoints of other releases
-            return str(found) if found else None
+            latest = None if overwrite else latest_checkpoint(run.checkpoints, say)
+            if latest is not None:
+                read_state(latest)  # refuses the checkpoints of other releases
+            return str(latest) if latest else None
 
-        found = dist.broadcast(find_checkpoint)
-        checkpoint = Path(found) if found else None
+        newest = dist.broadcast(find_checkpoint)
+        checkpoint = Path(newest) if newest else None
         log = stack.enter_context(run_logger(run, enabled=dist.is_main))
 
         # Setup. Settings of a run without a checkpoint may still be changed.

@@ -81,7 +81,7 @@ class SearchRange:
                     raise ValueError("the first number must be lower than the second")
                 return cls(key, low=low, high=high)
             choices = tuple(yaml.safe_load(f"[{values}]"))
-            if len(choices) < 2 or any(isinstance(one, list | dict) for one in choices):
+            if len(choices) < 2 or any(isinstance(choice, list | dict) for choice in choices):
                 raise ValueError("two values or more are needed")
             return cls(key, choices)
         except (ValueError, yaml.YAMLError) as error:
@@ -191,14 +191,14 @@ def tune(
         raise ConfigError(message, code="tune-without-validation", where=config.dataset, hint=hint)
     config = pin_base(config, None)
     ranges = tuple(SearchRange.parse(text) for text in search) or tuple(default_ranges(config))
-    if len({one.key for one in ranges}) < len(ranges):
+    if len({setting.key for setting in ranges}) < len(ranges):
         raise ConfigError(
             "A setting is searched twice", code="tune-range", hint=f"give {option('search', ...)} once for each"
         )
     folder = RunFolder(config.output).tune
     about = {
         "config": config.model_dump(mode="json"),
-        "search": [asdict(one) for one in ranges],
+        "search": [asdict(setting) for setting in ranges],
         "sampler": sampler,
         "prune": prune,
         "workers": workers,
@@ -231,19 +231,19 @@ def tune(
                 progress(steps * len(done), total, f"{len(done)} trainings done")
 
     def watch(current: TrainingProgress) -> None:
-        best = TuneResult([one for one in done if one.repeats is None]).best
+        best = TuneResult([trial for trial in done if trial.repeats is None]).best
         note = f"training {len(done) + 1}" + ("" if best is None else f", best CER {best.cer:.2%}")
         if progress is not None:
             progress(steps * len(done) + current.step, total, note)
 
     run_all([replace(first, number=n, output=first.output.with_name(_folder_name(n))) for n in range(trials)])
-    searched = [one for one in done if one.repeats is None][:trials]
+    searched = [trial for trial in done if trial.repeats is None][:trials]
     best = TuneResult(searched).best
     wanted = range(config.seed + 1, config.seed + seeds + 1)
     if best is not None and best.number:
         pairs = [(trial, seed) for seed in wanted for trial in (searched[0], best)]
         run_all([_repeat(first, trial, seed, len(searched) + place) for place, (trial, seed) in enumerate(pairs)])
-    repeats = [one for one in done if one.repeats is not None and one.seed in wanted]
+    repeats = [trial for trial in done if trial.repeats is not None and trial.seed in wanted]
     result = TuneResult(searched, repeats)
     if best is not None:
         chosen = load_config(config.model_dump(), changes=best.settings)
@@ -296,10 +296,10 @@ def _results(
                 continue
             if len(pending) == workers:
                 yield crew.result(pending.popleft())
-            if minutes is not None and job.repeats is None and sum(one.seconds for one in done) >= 60 * minutes:
+            if minutes is not None and job.repeats is None and sum(trial.seconds for trial in done) >= 60 * minutes:
                 break
             if job.repeats is None:
-                searched = [one for one in done if one.repeats is None]
+                searched = [trial for trial in done if trial.repeats is None]
                 job = replace(job, earlier=tuple(searched[: max(0, job.number - workers + 1)]))
             pending.append(crew.submit(_run, job, watch if workers == 1 else None))
         while pending:
@@ -317,8 +317,10 @@ def _run(job: _Job, watch: Callable[[TrainingProgress], None] | None) -> Trial:
         torch.set_num_threads(job.threads)
     study = _study(job)
     dumped = job.config.model_dump()
-    settings: dict[str, Value] = {one.key: _value_of(dumped, one.key) for one in job.ranges}
-    live = study.ask({one.key: one.distribution() for one in job.ranges} if job.number and not job.repeats else {})
+    settings: dict[str, Value] = {setting.key: _value_of(dumped, setting.key) for setting in job.ranges}
+    live = study.ask(
+        {setting.key: setting.distribution() for setting in job.ranges} if job.number and not job.repeats else {}
+    )
     if job.number:
         settings = dict(job.repeats.settings if job.repeats else live.params)
     run = RunFolder(job.output)
@@ -382,16 +384,16 @@ def _study(job: _Job) -> "Study":
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=rung, reduction_factor=_REDUCTION)
     study = optuna.create_study(sampler=sampler, pruner=pruner)
     states = {"complete": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-    for one in job.earlier:
-        inside = all(each.contains(one.settings[each.key]) for each in job.ranges)
+    for trial in job.earlier:
+        inside = all(each.contains(trial.settings[each.key]) for each in job.ranges)
         study.add_trial(
             create_trial(
-                state=states[one.state],
-                value=one.cer if one.state == "complete" else None,
-                params=dict(one.settings) if inside else {},
+                state=states[trial.state],
+                value=trial.cer if trial.state == "complete" else None,
+                params=dict(trial.settings) if inside else {},
                 distributions={each.key: each.distribution() for each in job.ranges} if inside else {},
-                intermediate_values=dict(enumerate(one.reports.values(), 1)),
-                system_attrs=dict(one.rungs),
+                intermediate_values=dict(enumerate(trial.reports.values(), 1)),
+                system_attrs=dict(trial.rungs),
             )
         )
     return study
@@ -406,7 +408,7 @@ def _value_of(settings: dict[str, Any], key: str) -> Value:
 
 def _drop_weights(folder: Path, done: Sequence[Trial]) -> None:
     """Remove the weights of every finished trial but the best; its records stay."""
-    best = TuneResult([one for one in done if one.repeats is None]).best
+    best = TuneResult([trial for trial in done if trial.repeats is None]).best
     for trial in done:
         if trial is not best:
             drop_weights(RunFolder(folder / "trials" / _folder_of(trial)))

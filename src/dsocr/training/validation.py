@@ -218,11 +218,11 @@ class Validator(Callback):
         if processor.language_model is None:
             return []
         read = (
-            one
-            for some in batches(inputs, self._generation.batch_size)
-            for one in processor.family.decode(model, processor, some, self._generation)
+            reading
+            for batch in batches(inputs, self._generation.batch_size)
+            for reading in processor.family.decode(model, processor, batch, self._generation)
         )
-        scored = [(reference, *final_scores(one)) for reference, one in zip(references, read, strict=True)]
+        scored = [(reference, *final_scores(reading)) for reference, reading in zip(references, read, strict=True)]
         calibration = calibrate_predictions(scored, self._text_policy)
         files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
         return [(name, content.encode()) for name, content in files.items()]

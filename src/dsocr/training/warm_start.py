@@ -124,14 +124,14 @@ def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
     except DsocrError:  # a base that no run made
         return []
     made = read_provenance(run)
-    own = {
+    parent = {
         "run": run.path.as_posix(),
         "sha256": _hashes(run.adapter),
         "base": settings.base,
         "base_revision": settings.base_revision,
         **{name: made.get(name) for name in ("dataset", "dataset_source", "begun_at", "dsocr_version")},
     }
-    ancestors = [own, *made.get("started_from", [])]
+    ancestors = [parent, *made.get("started_from", [])]
     ours = {split: list(map(image_hash, dataset.samples(split))) for split in (Split.VALIDATION, Split.TEST)}
     return [{**ancestor, "known_lines": _count_known(ancestor["run"], ours)} for ancestor in ancestors]
 

@@ -114,10 +114,10 @@ class Archive:
 
         Raises DataError if the page image cannot be read.
         """
-        found = crop_lines(self.source_image(page, lines), self.image_bytes(page))
-        if isinstance(found, CropFailure):
-            raise DataError(found.message, code="page-not-cut", where=page.name)
-        return [_decode_line(file, page) for file in found[1]]
+        crops = crop_lines(self.source_image(page, lines), self.image_bytes(page))
+        if isinstance(crops, CropFailure):
+            raise DataError(crops.message, code="page-not-cut", where=page.name)
+        return [_decode_line(file, page) for file in crops[1]]
 
 
 @contextmanager

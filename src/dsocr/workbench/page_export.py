@@ -291,8 +291,8 @@ class _SourceFile:
             text = texts[line.number]
             if len(line.elements) == 1 and text == self.texts[line.elements[0]]:
                 continue
-            if found := target.forbidden.search(text):
-                message = f"the text contains {found[0]!a}, which {target.name} cannot hold"
+            if match := target.forbidden.search(text):
+                message = f"the text contains {match[0]!a}, which {target.name} cannot hold"
                 notes.skip(Skipped(SkipReason.UNWRITABLE, f"{self.page.name}:{line.number}", message))
                 continue
             is_machine_text = text == line.machine

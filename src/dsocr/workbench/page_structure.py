@@ -355,8 +355,8 @@ def _free_id(file: XmlEditor, stem: str, number: int) -> str:
 
 
 def _rank(custom: str) -> int:
-    found = re.search(r"readingOrder\s*\{\s*index\s*:\s*(\d{1,11})", custom)
-    return int(found[1]) if found else _NO_RANK
+    match = re.search(r"readingOrder\s*\{\s*index\s*:\s*(\d{1,11})", custom)
+    return int(match[1]) if match else _NO_RANK
 
 
 def _set_rank(line: str, rank: int) -> str:
