@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from os import PathLike
-from typing import Annotated, Literal, TypedDict, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Literal, TypedDict, TypeVar, Union, get_args, get_origin
 
 from dsocr.errors import ConfigError, option
 
@@ -179,7 +180,8 @@ def checked(function: F) -> F:
 
 def _text_kinds(annotation: object) -> tuple[type, ...]:
     """Return the classes of a parameter that is a text or a path or None; none for any other parameter."""
-    kinds = [get_origin(part) or part for part in get_args(annotation) or (annotation,)]
+    is_union = get_origin(annotation) in {Union, UnionType}
+    kinds = [get_origin(part) or part for part in (get_args(annotation) if is_union else (annotation,))]
     is_text = str in kinds and set(kinds) <= {str, PathLike, type(None)}
     return tuple(kind for kind in kinds if isinstance(kind, type)) if is_text else ()
 
