@@ -46,7 +46,8 @@ validation: {every_steps: 100, max_samples: 200, patience: 5}
 guard: {dataset: null, split: null, lines: 32, margin: 2.0}
 checkpoints: {every_steps: 200, keep: 2}
 generation: {max_new_tokens: 256, no_repeat_ngram_size: 20, no_repeat_ngram_window: 90,
-  no_repeat_ngram_whitelist: [<td>, </td>], num_beams: 1, language_model: auto, batch_size: 16,
+  no_repeat_ngram_whitelist: [<td>, </td>], num_beams: 1, script: auto, language_model: auto,
+  batch_size: 16,
   prefetch_batches: 8}
 """
 

@@ -393,6 +393,8 @@ class GenerationSection(Section):
     """Tokens that may always repeat, by their text; those that the base does not have are ignored."""
     num_beams: PositiveInt = 1
     """Beams in beam search; 1 is greedy decoding, the fastest."""
+    script: Literal["auto", "latin", "cyrillic", "any"] = "auto"
+    """Of line recognisers: leave letters of the other script out; auto takes it from the training texts or the page."""
     language_model: Text = "auto"
     """Of line recognisers: auto learns it from the training texts, the path of a text file adds its text; or none."""
     batch_size: PositiveInt = 16

@@ -18,6 +18,8 @@ from dsocr.errors import ConfigError, option
 
 StrPath = str | PathLike[str]
 """A path: text, a `Path`, or a `Run`."""
+ScriptName = Literal["auto", "latin", "cyrillic", "any"]
+"""Script of a collection; `auto` decides it."""
 SplitName = Literal["train", "validation", "test"]
 """Name of a split of a dataset."""
 ExportForm = Literal["peft", "vllm", "merged"]
@@ -117,6 +119,7 @@ class GenerationKeys(TypedDict, total=False):
     no_repeat_ngram_window: int
     no_repeat_ngram_whitelist: Sequence[str]
     num_beams: int
+    script: ScriptName
     language_model: str
     batch_size: int
     prefetch_batches: int
@@ -144,6 +147,7 @@ class RecipeKeys(InputKeys, AdapterKeys, TrainingKeys, total=False):
     no_repeat_ngram_window: int
     no_repeat_ngram_whitelist: Sequence[str]
     num_beams: int
+    script: ScriptName
     language_model: str
     prefetch_batches: int
 

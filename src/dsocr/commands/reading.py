@@ -16,7 +16,7 @@ from dsocr.images import open_image
 from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
-from dsocr.options import Count, StrPath, checked
+from dsocr.options import Count, ScriptName, StrPath, checked
 from dsocr.runs import READING, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def transcribe(
     engine_model: str | None = None,
     actors: int | None = None,
     replace: bool = False,
+    script: ScriptName | None = None,
     shard: str = "1/1",
     second: StrPath | Sequence[StrPath] = (),
     review: StrPath | None = None,
@@ -86,6 +87,7 @@ def transcribe(
         engine_model: Name of the model on the server; the run's name if not given.
         actors: Number of Ray actors; one per GPU or machine if not given.
         replace: Also transcribe lines that have a text already.
+        script: Script of the lines, for line recognisers; auto decides it by page; as trained if not given.
         shard: Transcribe one share of the pages, as 2/5: the second of five.
         second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
         review: Also write all lines to this file, least certain first.
@@ -118,12 +120,13 @@ def transcribe(
             shows=images,
             segmenter=segmenter,
             replace_texts=replace,
+            script=script,
             shard=share,
             review=None if review is None else Path(review),
             engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
             strict=strict,
             overwrite=overwrite,
-            reader=None if reader is None else reader._local,
+            reader=None if reader is None else reader._local.for_pages(script),
             second=places_of(second),
             fetch=fetch,
             progress=done,

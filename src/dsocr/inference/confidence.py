@@ -214,7 +214,8 @@ class Prediction:
     `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
     forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
     `lines` hold the confidences of these parts, `scores` what they are computed from; None and empty if unknown.
-    `plain` is what was read without the language model, None if there is none; `others` are the readings of other
+    `script` is the script that was decided for its page. `plain` is what was read without the language model, None if
+    there is none; `others` are the readings of other
     readers that differ from the text.
     """
 
@@ -231,6 +232,7 @@ class Prediction:
     characters: tuple[float, ...] = field(default=(), repr=False)
     lines: tuple[float | None, ...] = field(default=(), repr=False)
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
+    script: str | None = None
     plain: str | None = field(default=None, repr=False)
     others: tuple[str, ...] = field(default=(), repr=False)
 
@@ -293,6 +295,7 @@ class Prediction:
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
+        values |= {"script": self.script} if self.script else {}
         values |= {"others": list(self.others)} if self.others else {}
         return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
 

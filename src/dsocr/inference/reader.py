@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +12,10 @@ from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.models.adapters import load_adapter
 from dsocr.models.base_folder import find_base
 from dsocr.models.decoded import Decoded
-from dsocr.models.family import Processor, recognize
+from dsocr.models.family import Processor, recognize, require_script
 from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
+from dsocr.models.scripts import MIN_LINES
 from dsocr.models.trained import is_whole_network, without_adapter
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -38,11 +39,22 @@ class LocalReader:
     calibration: Calibration = UNCALIBRATED
     base_name: tuple[str, str | None] | None = None
     """Name and revision of the base of a network all of whose weights were trained."""
+    by_page: bool = False
+    """Whether lines come from pages, whose script is decided if `generation.script` is auto."""
 
     @classmethod
-    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
-        """Load a finished run's adapter on its base; see `of_adapter`."""
-        return cls.of_adapter(run.adapter, precision=precision, merged=merged)
+    def of_run(
+        cls,
+        run: RunFolder,
+        *,
+        precision: str = "auto",
+        merged: bool = False,
+        by_page: bool = False,
+        script: str | None = None,
+    ) -> "LocalReader":
+        """Load a finished run's adapter on its base; see `of_adapter`, and `for_pages` for a reader `by_page`."""
+        reader = cls.of_adapter(run.adapter, precision=precision, merged=merged)
+        return reader.for_pages(script) if by_page else reader
 
     @classmethod
     def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
@@ -102,18 +114,43 @@ class LocalReader:
         for (name, _), decoded in decoded_lines:
             yield self._prediction(name, decoded)
 
+    def for_pages(self, script: str | None = None) -> "LocalReader":
+        """Return the reader for lines of pages, with ids as `PAGE#LINE`, in a script; None as it is set.
+
+        Raises ConfigError if the network cannot keep to a script.
+        """
+        script = script or self.generation.script
+        require_script(self.processor.family, script)
+        return replace(self, by_page=True, generation=replace(self.generation, script=script))
+
     def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
         """Return the natural log probability of each text of one image."""
         family = self.processor.family
         return family.log_likelihoods(self.network, self.processor, [image], [texts])[0]
 
     def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
+        if self.by_page and self.generation.script == "auto" and self.processor.family.reads_by_character:
+            return self._read_pages(lines)
         images = [image for _, image in lines]
         decoded = []
         for batch in batches(images, self.generation.batch_size):
             encoded = [self.processor.encode(image) for image in batch]
             decoded += self.processor.family.decode(self.network, self.processor, encoded, self.generation)
         return self.processor.family.retry_loops(self.network, self.processor, self.generation, images, decoded)
+
+    def _read_pages(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
+        """Decide the script of each page; pages of few lines, such as images of lines, share the decision."""
+        pages: dict[str, list[int]] = {}
+        for place, (name, _) in enumerate(lines):
+            pages.setdefault(name.rpartition("#")[0], []).append(place)
+        groups = [places for places in pages.values() if len(places) >= MIN_LINES]
+        groups.append([place for places in pages.values() if len(places) < MIN_LINES for place in places])
+        decoded: dict[int, Decoded] = {}
+        for places in filter(None, groups):
+            encoded = [self.processor.encode(lines[place][1]) for place in places]
+            read = self.processor.family.decode_page(self.network, self.processor, encoded, self.generation)
+            decoded |= zip(places, read, strict=True)
+        return [decoded[place] for place in range(len(lines))]
 
     def _prediction(self, name: str, decoded: Decoded) -> Prediction:
         scored = decoded.scored.rewrite(self.text_policy.apply(decoded.text))
@@ -126,6 +163,7 @@ class LocalReader:
             other_resolution=decoded.other_resolution,
             looping=decoded.looping,
             overruled=decoded.overruled,
+            script=decoded.script,
             plain=None if decoded.plain is None else self.text_policy.apply(decoded.plain),
         )
         return read.rescore(scored, self.calibration)

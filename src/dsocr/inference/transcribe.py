@@ -140,9 +140,10 @@ class TranscribeReport:
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
-    they have, `disputed` lines differently by another reader. `estimated_cer` is set if a review list was written and
-    the run's confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences
-    are from those of the calibration, and `unlike_calibration` says that they are too far for an estimate.
+    they have, `disputed` lines differently by another reader. `scripts` counts lines by the script decided for their
+    page. `estimated_cer` is set if a review list was written and the run's confidences are calibrated on lines like
+    these: `confidence_distance` is how far the lines' confidences are from those of the calibration, and
+    `unlike_calibration` says that they are too far for an estimate.
     """
 
     out: Path
@@ -156,6 +157,7 @@ class TranscribeReport:
     looping: int = 0
     unmatched: int = 0
     disputed: int = 0
+    scripts: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
@@ -174,6 +176,8 @@ class TranscribeReport:
             self.looping += "looping" in (line.prediction or {}).get("flags", ())
             self.disputed += bool((line.prediction or {}).get("others"))
             self.empty += not line.text
+            if script := (line.prediction or {}).get("script"):
+                self.scripts[script] = self.scripts.get(script, 0) + 1
 
     def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
         """Estimate the CER, unless confidences are not calibrated or the lines unlike those of the calibration."""
@@ -184,10 +188,11 @@ class TranscribeReport:
         if calibration.lines and curve[0].rest and not self.unlike_calibration:
             self.estimated_cer = EstimatedCer.of(curve)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """Return all numbers except `resumed`, which does not change what is written."""
         names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "disputed")
-        return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed)}
+        decided = {"scripts": self.scripts} if self.scripts else {}
+        return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed), **decided}
 
 
 def transcribe(
@@ -200,6 +205,7 @@ def transcribe(
     shows: Shows | None = None,
     segmenter: str = DETECTOR,
     replace_texts: bool = False,
+    script: str | None = None,
     shard: tuple[int, int] = (1, 1),
     strict: bool = False,
     overwrite: bool = False,
@@ -214,13 +220,16 @@ def transcribe(
 
     `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
     default judged by their shape. `segmenter` finds the lines of pages without any. Existing texts in ALTO and PAGE
-    files are kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
-    read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
-    `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `second` are
-    other readers as `SecondReader.open` takes them; where they differ is kept. `fetch` says how manifests are fetched.
+    files are kept unless `replace_texts`. `script` replaces the run's `generation.script`. `shard` (2, 5) reads the
+    second of five shares of the pages. What cannot be read is counted and listed; `strict` makes it an error. Pages
+    that an interrupted run has read are not read again. `review` is a file for all lines, the least certain first.
+    `engine` is a server or a cluster that reads, `reader` replaces the run's own network. `second` are other readers as
+    `SecondReader.open` takes them; where they differ is kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
+    if script is not None and isinstance(engine, RemoteEngine):
+        message = f"{option('script', script)} is for readers in this process or on a cluster"
+        raise ConfigError(message, code="option-invalid", hint="leave it out, or train with generation.script")
     if second and engine is not None:
         raise ConfigError(
             "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
@@ -257,6 +266,7 @@ def transcribe(
             "shows": shows,
             "segmenter": segmenter,
             "replace": replace_texts,
+            "script": script,
             "shard": share,
             **(engine.job_settings() if engine else {}),
             **({"second": {one.name: one.digest for one in seconds}} if seconds else {}),
@@ -267,7 +277,7 @@ def transcribe(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, seconds=seconds),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
-                open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
+                open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader, script),
                 strict=strict,
             )
             resumed = read_into(work.journal, pages, read, progress=progress)
@@ -300,7 +310,11 @@ def transcribe(
 
 
 def _open_reader(
-    run: RunFolder, settings: ReadingSettings, engine: RemoteEngine | Cluster | None, reader: ImageReader | None
+    run: RunFolder,
+    settings: ReadingSettings,
+    engine: RemoteEngine | Cluster | None,
+    reader: ImageReader | None,
+    script: str | None,
 ) -> ImageReader:
     """Return the given reader, the server, or the run's own network, here or on a cluster."""
     if reader is not None:
@@ -309,7 +323,7 @@ def _open_reader(
         return RemoteReader(engine, settings, Calibration.load(run.adapter))
     from dsocr.inference.reader import LocalReader
 
-    return LocalReader.of_run(run, merged=True)
+    return LocalReader.of_run(run, merged=True, by_page=True, script=script)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processo
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import LanguageModel, align, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps, prepare_line
+from dsocr.models.scripts import best_path, decide_script, restrict, text_of
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +171,7 @@ class LineRecognizer(Family):
     name: str = "ctc"
     trains = "all"
     learning_rate = 4e-4
-    has_language_model = True
+    reads_by_character = True
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
@@ -283,25 +284,49 @@ class LineRecognizer(Family):
     def decode(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
     ) -> list[Decoded]:
-        """Read lines by the likeliest class of each step, or by beam search with several beams or a language model.
+        """Read lines by the likeliest class of each step, or by beam search with several beams or a language model."""
+        decode_line = self._line_decoder(processor, generation, generation.script)
+        return self._map_lines(decode_line, network, processor, samples)
 
-        Scores are the network's own, also of characters that the language model preferred.
+    def decode_page(
+        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
+    ) -> list[Decoded]:
+        """Read the lines of a page in the script in which they are likelier."""
+
+        def keep(line: "CtcText", probabilities: NDArray[np.float32]) -> "tuple[CtcText, NDArray[np.float32]]":
+            return line, probabilities
+
+        lines = self._map_lines(keep, network, processor, samples)
+        model = self._language_model(processor, generation)
+        script = decide_script([probabilities for _, probabilities in lines], processor.characters, model)
+        decode_line = self._line_decoder(processor, generation, script)
+        return [replace(decode_line(line, probabilities), script=script) for line, probabilities in lines]
+
+    def _language_model(self, processor: LineProcessor, generation: Generation) -> LanguageModel | None:
+        return None if generation.language_model == "none" else processor.language_model
+
+    def _line_decoder(
+        self, processor: LineProcessor, generation: Generation, script: str
+    ) -> "Callable[[CtcText, NDArray[np.float32]], Decoded]":
+        """Return what decodes a line in a script.
+
+        Scores are the network's own, also of characters that the language model or the script preferred.
         """
-        model = None if generation.language_model == "none" else processor.language_model
+        model, characters = self._language_model(processor, generation), processor.characters
         num_beams = max(generation.num_beams, _NUM_BEAMS if model else 1)
 
         def decode_line(line: "CtcText", probabilities: NDArray[np.float32]) -> Decoded:
-            plain = line.text if model else None
-            if num_beams > 1:
-                text = search(probabilities, processor.characters, num_beams, model)
-                if text != line.text:
-                    line = line._replace(text=text, **align(probabilities, processor.text_ids(text))._asdict())
+            allowed = restrict(probabilities, characters, script)
+            greedy = line.text if allowed is probabilities else text_of(best_path(allowed), characters)
+            text = search(allowed, characters, num_beams, model) if num_beams > 1 else greedy
+            if text != line.text:
+                line = line._replace(text=text, **align(probabilities, processor.text_ids(text))._asdict())
             logs = [math.log(max(probability, 1e-12)) for probability in line.probabilities]
             scores = tuple(TokenScore(place, place + 1, log) for place, log in enumerate(logs))
-            positions = tuple(line.positions)
+            positions, plain = tuple(line.positions), greedy if model else None
             return Decoded(line.text, len(line.text), False, scores=scores, positions=positions, plain=plain)
 
-        return self._map_lines(decode_line, network, processor, samples)
+        return decode_line
 
     def _map_lines(
         self,
@@ -382,8 +407,9 @@ class LineRecognizer(Family):
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
 
         def read_line(line: "CtcText", probabilities: NDArray[np.float32]) -> list[str]:
-            found = [search(probabilities, characters, num_beams, models[n], weight) for n, weight in choices]
-            return [line.text, *found]
+            allowed = restrict(probabilities, characters, generation.script)
+            greedy = line.text if allowed is probabilities else text_of(best_path(allowed), characters)
+            return [greedy, *(search(allowed, characters, num_beams, models[n], weight) for n, weight in choices)]
 
         greedy: list[int] = []
         errors: dict[tuple[int, float], list[int]] = {choice: [] for choice in choices}

@@ -91,7 +91,8 @@ class Decoded:
     `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
     it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line
     looped and was read again with a stricter guard; `other_resolution` says that its text comes from a third attempt.
-    `positions` has the middle of each character along the line, `plain` the text that a language model changed.
+    `positions` has the middle of each character along the line, `plain` the text that a language model changed,
+    `script` the script that was decided for its page.
     """
 
     text: str
@@ -103,6 +104,7 @@ class Decoded:
     other_resolution: bool = False
     positions: tuple[float, ...] = field(default=(), repr=False)
     plain: str | None = None
+    script: str | None = None
 
     @property
     def scored(self) -> ScoredText:

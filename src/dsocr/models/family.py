@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import explain_damage, find_base, read_config_json
 from dsocr.models.decoded import Decoded
 from dsocr.models.generation import Generation
@@ -202,8 +202,8 @@ class Family(ABC):
         return ()
 
     @property
-    def has_language_model(self) -> bool:
-        """Whether it can read with a language model of characters."""
+    def reads_by_character(self) -> bool:
+        """Whether a language model of characters and a script can guide it."""
         return False
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
@@ -271,6 +271,12 @@ class Family(ABC):
     @abstractmethod
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Read a batch of samples. Leaves the network in evaluation mode."""
+
+    def decode_page(
+        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
+    ) -> list[Decoded]:
+        """Read the lines of one page together, in the script that is decided for them; of `reads_by_character`."""
+        raise NotImplementedError
 
     @abstractmethod
     def log_likelihoods(
@@ -407,6 +413,13 @@ def default_learning_rate(family: Family, target_modules: str) -> float:
     """Return the peak learning rate if the configuration gives none."""
     either = family.trains == "either" and trains_all_weights(family, target_modules)
     return _WHOLE_LEARNING_RATE if either else family.learning_rate
+
+
+def require_script(family: Family, script: str) -> None:
+    """Raise ConfigError if a family cannot keep to a script."""
+    if script not in ("auto", "any") and not family.reads_by_character:
+        message = f"{option('script', script)}: models of the family {family.name} choose letters by themselves"
+        raise ConfigError(message, code="script-unsupported", hint="leave it out; only line recognisers take a script")
 
 
 RANDOM_NETWORKS = "tested here with small random networks of its class, not with its weights"

@@ -13,7 +13,9 @@ class Generation:
     The loop guard forbids repeating an n-gram of `no_repeat_ngram_size` tokens within the last `no_repeat_ngram_window`
     ones; 0 switches it off. It spares the tokens of `no_repeat_ngram_whitelist`, given by their text. `num_beams` over
     1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read. With
-    `language_model` "none" the language model that a run may have is not used.
+    `language_model` "none" the language model that a run may have is not used. With `script` "latin" or "cyrillic"
+    line recognisers leave the other script's letters out; "auto" is "any" but where the lines of a page are decoded
+    together.
     """
 
     max_new_tokens: int = 256
@@ -24,6 +26,7 @@ class Generation:
     num_beams: int = 1
     prefetch_batches: int = 8
     language_model: str = "auto"
+    script: str = "auto"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

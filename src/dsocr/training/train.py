@@ -37,12 +37,14 @@ from dsocr.models.family import (
     family_of,
     load_processor,
     recognize,
+    require_script,
     trains_all_weights,
 )
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
+from dsocr.models.scripts import script_of_texts
 from dsocr.models.trained import restore_trained, trained_files
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.training.callbacks import (
@@ -301,6 +303,14 @@ def check(setup: Setup, config: RunConfig, preflight: bool, on_stage: StageProgr
     return checks
 
 
+def decided_generation(config: RunConfig, processor: Processor, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return the settings of generation, with the script of the training texts if it is to be decided."""
+    settings = config.generation.model_dump()
+    if settings["script"] == "auto" and processor.family.reads_by_character:
+        settings["script"] = script_of_texts(sample.text for sample in samples)
+    return settings
+
+
 def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = False) -> Setup:
     """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
 
@@ -312,7 +322,9 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
         read_texts(Path(config.generation.language_model))  # before hours of training
     set_seed(config.seed)
     folder, _ = find_base(config.base, config.base_revision)
-    has_adapter = not trains_all_weights(recognize(folder), config.adapter.target)
+    family = recognize(folder)
+    require_script(family, config.generation.script)
+    has_adapter = not trains_all_weights(family, config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
     start = None if resumed else find_initial_adapter(config)
     base = load_base(
@@ -482,7 +494,7 @@ def make_validator(
     return Validator(
         samples,
         processor,
-        Generation(**config.generation.model_dump()),
+        Generation(**decided_generation(config, processor, training_samples(dataset, config))),
         max_text_tokens=text_limit(processor, config),
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
@@ -582,7 +594,7 @@ def finish_run(
         prompt=processor.prompt,
         resolution=processor.resolution_name,
         text_policy=dataset.card.policy(),
-        generation=config.generation.model_dump(),
+        generation=decided_generation(config, processor, training_samples(dataset, config)),
         unit=dataset.card.unit,
     )
     write_folder(folder, [*files, (READING, reading.to_json().encode())])

@@ -210,7 +210,7 @@ class Validator(Callback):
         Return its file and that of a calibration with it; every rank but one may leave this out.
         """
         family = self._processor.family
-        if not family.has_language_model or self._generation.language_model == "none":
+        if not family.reads_by_character or self._generation.language_model == "none":
             return []
         inputs = [self.encoded[index].without_text() for index in range(len(self._samples))]
         references = [sample.text for sample in self._samples]

@@ -1,0 +1,143 @@
+"""The script that is decided for texts and pages, and what decoding leaves out then."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsocr.config import RunConfig
+from dsocr.document import Sample, Split
+from dsocr.inference.reader import LocalReader
+from dsocr.models.ctc_network import save_network
+from dsocr.models.family import load_processor
+from dsocr.models.generation import Generation
+from dsocr.models.language_model import LanguageModel
+from dsocr.models.loading import load_base
+from dsocr.models.scripts import MIN_LINES, best_path, decide_script, restrict, script_of_texts, text_of
+from dsocr.text import TextPolicy
+from dsocr.training.train import decided_generation
+from tests.models.test_ctc_network import small_network
+from tests.raising import raises_code
+
+CHARACTERS = (*"aeopn", *"аеорп", " ", ".")
+
+
+@pytest.mark.parametrize(
+    ("texts", "script"),
+    [
+        (["отлучке на", "в 1858 г."], "cyrillic"),
+        (["l'été 1858", "naïve"], "latin"),
+        (["отлучке", "letter"], "any"),
+        (["и" * 97 + "abc"], "cyrillic"),
+        (["1858."], "any"),
+    ],
+)
+def test_texts_nearly_all_in_one_script_decide_it(texts: list[str], script: str) -> None:
+    assert script_of_texts(texts) == script
+
+
+def line(*steps: tuple[str, float, str]) -> NDArray[np.float32]:
+    """Probabilities of a line: each step has a likely character with its probability, and another one for the rest."""
+    rows = np.zeros((2 * len(steps), len(CHARACTERS) + 1), dtype=np.float32)
+    rows[1::2, 0] = 1
+    for row, (likely, probability, other) in zip(rows[::2], steps, strict=True):
+        row[1 + CHARACTERS.index(likely)] = probability
+        row[1 + CHARACTERS.index(other)] = 1 - probability
+    return rows
+
+
+UNSURE = line(*((latin, 0.6, cyrillic) for latin, cyrillic in zip("aeopn", "аеорп", strict=True)))
+CLEAR = line(*((latin, 0.97, cyrillic) for latin, cyrillic in zip("aeopn", "аеорп", strict=True)))
+CLEAR_CYRILLIC = line(*((cyrillic, 0.97, latin) for latin, cyrillic in zip("aeopn", "аеорп", strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "script", "text"),
+    [
+        (UNSURE, "any", "aeopn"),
+        (UNSURE, "latin", "aeopn"),
+        (UNSURE, "cyrillic", "аеорп"),
+        (CLEAR, "cyrillic", "aeopn"),  # a word that is clearly Latin
+        (np.concatenate([UNSURE, line((" ", 0.9, ".")), CLEAR]), "cyrillic", "аеорп aeopn"),
+        (line(("a", 0.97, "а")), "cyrillic", "а"),  # a single letter is no word
+        (line(("a", 0.97, "а"), ("п", 0.97, "n")), "cyrillic", "ап"),
+    ],
+)
+def test_letters_of_the_other_script_are_left_out(probabilities: Any, script: str, text: str) -> None:
+    allowed = restrict(probabilities, CHARACTERS, script)
+    assert text_of(best_path(allowed), CHARACTERS) == text
+    assert allowed.sum(1) == pytest.approx(np.ones(len(allowed)), abs=1e-6)
+
+
+def test_a_step_with_nothing_left_is_blank() -> None:
+    allowed = restrict(line(("a", 0.97, "e")), CHARACTERS, "cyrillic")
+    assert allowed[0, 0] == 1
+
+
+@pytest.mark.parametrize(("learned", "script"), [("аеорп п роп.", "cyrillic"), ("aeopn n pon.", "latin")])
+def test_the_script_of_a_page_is_the_likelier_one_with_its_language_model(learned: str, script: str) -> None:
+    doubtful = line(*((latin, 0.5, cyrillic) for latin, cyrillic in zip("aeopn", "аеорп", strict=True)))
+    model = LanguageModel.fit([learned] * 9)
+    assert decide_script([doubtful] * MIN_LINES, CHARACTERS, model) == script
+    assert decide_script([doubtful] * (MIN_LINES - 1), CHARACTERS, model) == "any"
+    both = [CLEAR, CLEAR, CLEAR_CYRILLIC, CLEAR_CYRILLIC]
+    assert decide_script([doubtful] * MIN_LINES + both, CHARACTERS, model) == "any", "a mixed page"
+    assert decide_script([doubtful] * MIN_LINES, ("a", "e", *CHARACTERS[10:]), model) == "any"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> LocalReader:
+    network = small_network(list(CHARACTERS))
+    with torch.no_grad():  # letters rather than blanks and signs
+        network.head.head.bias[[0, *(1 + CHARACTERS.index(sign) for sign in " .")]] -= 20
+    save_network(network, list(CHARACTERS), tmp_path / "base")
+    base = load_base(str(tmp_path / "base"))
+    return LocalReader(base.network, base.processor(None, ""), Generation(), TextPolicy())
+
+
+def images(page: str, count: int) -> list[tuple[str, Image.Image]]:
+    drawn = np.random.default_rng(count)
+    sizes = drawn.integers(100, 400, count).tolist()
+    pixels = [drawn.integers(0, 255, (40, width, 3), dtype=np.uint8) for width in sizes]
+    return [(f"{page}#{number}", Image.fromarray(array)) for number, array in enumerate(pixels)]
+
+
+def test_each_page_has_its_script_whatever_is_read_with_it(reader: LocalReader) -> None:
+    first, second, short = images("a.xml", 8), images("b.xml", 7), images("c.xml", 3)
+    by_page = reader.for_pages()
+    alone = {page[0][0]: [p.text for p in by_page.read(page)] for page in (first, second, short)}
+    together = list(by_page.read([*first, *second, *short]))
+    assert [p.text for p in together] == [text for texts in alone.values() for text in texts]
+    assert {p.script for p in together[:15]} <= {"latin", "cyrillic"}
+    assert {p.script for p in together[15:]} == {"any"}
+    assert {p.script for p in reader.read(first)} == {None}, "only lines of pages"
+
+
+def test_a_given_script_is_kept(reader: LocalReader) -> None:
+    def letters(script: str) -> set[str]:
+        return set("".join(p.text for p in reader.for_pages(script).read(images("a", 20)))) - set(" .")
+
+    assert letters("any") <= set("aeopn"), "the script of every likeliest letter"
+    assert letters("latin") == letters("any")
+    assert letters("cyrillic")
+    assert letters("cyrillic") <= set("аеорп")
+
+
+def test_other_families_take_no_script() -> None:
+    base = load_base("nano")
+    nano = LocalReader(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
+    assert nano.for_pages("any").for_pages().by_page
+    with raises_code("script-unsupported"):
+        nano.for_pages("cyrillic")
+
+
+@pytest.mark.parametrize(("given", "texts", "kept"), [("auto", "été 1858", "latin"), ("any", "été", "any")])
+def test_a_run_keeps_the_script_of_its_training_texts(given: str, texts: str, kept: str, tmp_path: Path) -> None:
+    config = RunConfig.model_validate({"dataset": tmp_path, "output": tmp_path, "generation": {"script": given}})
+    samples = [Sample("1", Path("1.png"), texts, Split.TRAIN)]
+    for base, expected in (("small", kept), ("nano", given)):
+        assert decided_generation(config, load_processor(base, None, "free_ocr"), samples)["script"] == expected
