@@ -65,7 +65,7 @@ def draw_text(text: str, face: Face) -> Written:
     for font, run in runs:
         drawing.text((x, baseline), run, fill=255, font=font, anchor="ls")
         x += font.getlength(run)
-    ink = np.asarray(image, dtype=np.float32) / 255
+    ink = np.asarray(image, dtype=np.float32) / np.float32(255)
     columns = np.flatnonzero(ink.max(0) > 0.2)
     if not len(columns):
         raise ValueError(f"{face.name} draws nothing for {text!r}")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ def clean_sheet(image: Image.Image, rng: np.random.Generator) -> Sheet | None:
 def write_sheets(folders: Sequence[Path], out: Path, most: int, keep: Callable[[str], bool]) -> int:
     """Write sheets of at most `most` lines of each dataset, those whose source `keep` admits; return their number."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[dict[str, Any]] = []
     with out.with_suffix(".pixels").open("wb") as pixels:
         for folder in folders:
             samples = [sample for sample in Dataset.open(folder).samples("train") if keep(sample.source or "")]
@@ -144,7 +145,8 @@ def put_on_paper(ink: Mask, sheets: Sheets, rng: np.random.Generator) -> NDArray
         grey = (grey - middle) * rng.uniform(0.6, 1.3) + middle
     if rng.random() < 0.4:
         grey = grey + rng.normal(0, rng.uniform(1, 7), grey.shape)
-    return np.clip(grey, 0, 255).astype(np.uint8)
+    finished: NDArray[np.uint8] = np.clip(grey, 0, 255).astype(np.uint8)
+    return finished
 
 
 def crop(written: Written, rng: np.random.Generator) -> Mask:

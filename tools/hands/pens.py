@@ -134,7 +134,8 @@ def draw_strokes(strokes: Sequence[Floats], style: Style, rng: np.random.Generat
             _dot(pen, corners[0], corners[1], float(radii[place]))
         _dot(pen, float(x[-1]), float(y[-1]), float(radii[-1]))
     image = image.resize((width // _SMOOTHING, height // _SMOOTHING), Image.Resampling.BOX)
-    return Written(np.asarray(image, dtype=np.float32) / 255, int(high[1] * scale / _SMOOTHING), style.x_height)
+    ink = np.asarray(image, dtype=np.float32) / np.float32(255)
+    return Written(ink, int(high[1] * scale / _SMOOTHING), style.x_height)
 
 
 def _dot(pen: ImageDraw.ImageDraw, x: float, y: float, radius: float) -> None:
@@ -149,7 +150,8 @@ def _widths(stroke: Floats, style: Style, rng: np.random.Generator) -> Floats:
     down = np.clip(-direction[:, 1] / (np.hypot(*direction.T) + 1e-6), 0, 1)
     width = style.pen * (1 + style.pressure * (ndimage.gaussian_filter1d(down**1.5, 2) - 0.25))
     width = width * (1 + 0.45 * ndimage.gaussian_filter1d(rng.normal(size=len(stroke)), 6, mode="nearest"))
-    return np.clip(width, 0.25 * style.pen, 3 * style.pen)
+    clipped: Floats = np.clip(width, 0.25 * style.pen, 3 * style.pen)
+    return clipped
 
 
 def warp(written: Written, style: Style, rng: np.random.Generator) -> Written:
