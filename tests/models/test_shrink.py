@@ -28,11 +28,11 @@ def strokes(width: int, height: int) -> Image.Image:
 @pytest.mark.parametrize(
     ("family", "resolution", "size", "expected"),
     [
-        pytest.param("nano", "fold", (800, 64), (800, 64), id="a line about as large as it is shown"),
-        pytest.param("nano", "fold", (3200, 200), (1232, 77), id="folded into rows of 51 pixels"),
-        pytest.param("deepseek_ocr", "fold", (3200, 200), (3200, 200), id="rows of 128 pixels, not worth it"),
+        pytest.param("nano", "wrap", (800, 64), (800, 64), id="a line about as large as it is shown"),
+        pytest.param("nano", "wrap", (3200, 200), (1232, 77), id="wrapped into rows of 51 pixels"),
+        pytest.param("deepseek_ocr", "wrap", (3200, 200), (3200, 200), id="rows of 128 pixels, not worth it"),
         pytest.param("deepseek_ocr", "base", (4000, 160), (1550, 62), id="padded to a square of 1024"),
-        pytest.param("nano", "fold", (2, 5000), (1, 97), id="a strip"),
+        pytest.param("nano", "wrap", (2, 5000), (1, 97), id="a strip"),
         pytest.param("deepseek_ocr", "small", (3200, 200), (3200, 200), id="squashed, so its height is stretched"),
         pytest.param("deepseek_ocr", "gundam", (3200, 200), (3200, 200), id="shown in nine tiles"),
     ],
