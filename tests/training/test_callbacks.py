@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -62,6 +63,16 @@ def test_a_hook_of_ones_own_may_end_a_training(small_config: RunConfig, tmp_path
     assert RunFolder(run.path).adapter.is_dir(), "the run is finished with its best weights"
 
 
+@pytest.fixture
+def _heeded_signals() -> Iterator[None]:
+    """Heed every signal, also where the tests were started with nohup or in the background of a shell."""
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_heeded_signals")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.Signals) -> None:
     heard = threading.Event()

@@ -360,7 +360,12 @@ def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(small_dataset: Pa
     terminal, inside = os.openpty()
     command = [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *command], stdin=inside, stdout=inside, stderr=inside, close_fds=True
+        ["setsid", "--ctty", "--wait", *command],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        # Whoever started the tests may ignore it, and a process inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     os.close(inside)
     deadline, shown = time.monotonic() + PATIENCE, b""

@@ -287,8 +287,10 @@ class SignalHandler(Callback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # What is ignored stays ignored: nohup ignores the end of the terminal.
-        self._handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        # nohup ignores the end of the terminal, and it stays ignored.
+        self._handled = [
+            number for number in SIGNALS if number != _HANGUP or signal.getsignal(number) != signal.SIG_IGN
+        ]
         former = {number: signal.signal(number, self._handle) for number in self._handled}
         try:
             yield
