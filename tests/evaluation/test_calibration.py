@@ -1,6 +1,7 @@
 """Which characters and words count as right, and confidences that are fitted until they are reliable."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from dsocr.document import Split
 from dsocr.errors import RunError
@@ -71,6 +73,7 @@ def test_a_fitted_scale_makes_confidences_reliable(scale: Scale) -> None:
     confidence = draw.beta(4, 1, 4000)
     outcomes = Outcomes(confidence, np.array([draw.random() < scale(one) for one in confidence], dtype=float))
     fitted = fit_scale(outcomes)
+    assert fitted is not None
     assert fitted.slope == pytest.approx(scale.slope, abs=0.15)
     assert fitted.offset == pytest.approx(scale.offset, abs=0.2)
     scaled = Outcomes(np.array([fitted(one) for one in confidence]), outcomes.accuracy)
@@ -89,9 +92,31 @@ def test_a_fitted_scale_makes_confidences_reliable(scale: Scale) -> None:
 )
 def test_little_data_gives_a_reasonable_scale(pairs: list[tuple[float, float]]) -> None:
     scale = fit_scale(Outcomes.from_pairs(pairs))
+    assert scale is not None
     assert 0 <= scale.slope < 20
     assert 0 < scale(0.5) < 1
     assert scale(0.2) <= scale(0.9)
+
+
+def test_a_fit_reaches_the_optimum_where_confidences_say_nothing() -> None:
+    """Letters that a language model chose have odds from nearly none on, and are right all the same."""
+    outcomes = Outcomes(expit(np.linspace(-14, 4, 100)), np.tile([1.0, 1.0, 0.0], 100)[:100])
+    scale = fit_scale(outcomes)
+    assert scale is not None
+    assert scale.slope == pytest.approx(0, abs=0.01)
+    assert scale(0.5) == pytest.approx(0.64, abs=0.03), "two of three are right"
+    scaled = np.array([scale(confidence) for confidence in outcomes.confidence])
+    right = outcomes.accuracy == 1
+    assert -np.log(np.where(right, scaled, 1 - scaled)).sum() < 66.5, "an unrestricted optimum has 65.9"
+
+
+def test_confidences_that_cannot_be_fitted_stay_and_are_named() -> None:
+    assert fit_scale(Outcomes.from_pairs([(math.nan, 1.0), (0.5, 0.0)])) is None
+    calibration = fit_calibration([replace(line, accuracy=math.nan) for line in judged()])
+    assert calibration.unfitted == ("line",)
+    assert calibration.line == PLAIN != calibration.word
+    assert "lines" in (calibration.problem or "")
+    assert fit_calibration(judged()).problem is None
 
 
 @given(st.floats(0, 5), st.floats(-5, 5), st.floats(0, 1), st.floats(0, 1))
@@ -102,11 +127,17 @@ def test_a_scale_keeps_the_order(slope: float, offset: float, one: float, other:
 
 def test_few_words_move_a_scale_less_than_many() -> None:
     """A free fit on a dozen words is worse than none; see docs/lab/experiments.md."""
-    few, some, many = (0.9 - fit_scale(Outcomes.from_pairs([(0.9, 0.0)] * count))(0.9) for count in (3, 12, 400))
+
+    def fitted(count: int, **options: float) -> float:
+        scale = fit_scale(Outcomes.from_pairs([(0.9, 0.0)] * count), **options)
+        assert scale is not None
+        return scale(0.9)
+
+    few, some, many = (0.9 - fitted(count) for count in (3, 12, 400))
     assert few < some < many
     assert few < 0.5
     assert many > 0.85
-    assert fit_scale(Outcomes.from_pairs([(0.9, 0.0)] * 3), precision=1e-2)(0.9) < 0.1
+    assert fitted(3, precision=1e-2) < 0.1
 
 
 @pytest.mark.parametrize("scale", [PLAIN, Scale(0.8, -0.2)], ids=["perfect", "overconfident"])

@@ -8,6 +8,8 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from dsocr.document import Split
 from dsocr.evaluation.metrics import percentage
@@ -35,8 +37,6 @@ Fitted freely on few words, a scale is worse than the identity; many words outwe
 """
 _LINE_PRIOR_PRECISION = 1e-2
 """The same for lines, each of which has the evidence of some thirty characters."""
-
-_MAX_NEWTON_STEPS = 100
 
 _CHANCE_DRAWS = 400
 _CHANCE_QUANTILE = 0.975
@@ -174,42 +174,45 @@ def _folded_normal_mean(mean: float, sd: float) -> float:
 
 
 def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
-    """Fit a scale for each kind of confidence by maximum a posteriori, and keep the quantiles of line confidences."""
-    character, word = (fit_scale(Outcomes.of(kind, lines)) for kind in ("character", "word"))
-    line = fit_scale(Outcomes.of("line", lines), _LINE_PRIOR_PRECISION)
+    """Fit a scale for each kind of confidence, and keep the quantiles of line confidences.
+
+    A kind that cannot be fitted keeps its confidences and is `unfitted`.
+    """
+    precisions = {"character": _PRIOR_PRECISION, "word": _PRIOR_PRECISION, "line": _LINE_PRIOR_PRECISION}
+    scales = {kind: fit_scale(Outcomes.of(kind, lines), precisions[kind]) for kind in get_args(Kind)}
+    unfitted = tuple(kind for kind, scale in scales.items() if scale is None)
     rated = (line_confidence(part) for judged in lines for part in judged.scored.lines())
     confidences = [confidence for confidence in rated if confidence is not None]
     quantiles = np.quantile(confidences, np.linspace(0, 1, QUANTILES + 1)).tolist() if confidences else []
-    return Calibration(character, word, line, lines=len(lines), line_quantiles=tuple(quantiles))
+    return Calibration(
+        **{kind: scale or PLAIN for kind, scale in scales.items()},
+        lines=len(lines),
+        line_quantiles=tuple(quantiles),
+        unfitted=unfitted,
+    )
 
 
-def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale:
-    """Fit slope and offset by Newton's method on the logistic likelihood.
+def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale | None:
+    """Fit slope and offset to the logistic likelihood by maximum a posteriori; None if that fails.
 
     Accuracies can be fractions between 0 and 1. The prior is normal around the identity scale with this `precision`, so
     the scale stays finite if all or none are right. The slope is never negative: scaling keeps the order.
     """
     odds = np.array([log_odds(confidence) for confidence in outcomes.confidence])
-    ones = np.ones_like(odds)
-    slope, offset = logistic_map(np.stack([odds, ones], 1), outcomes.accuracy, np.array([1.0, 0.0]), precision)
-    if slope < 0:
-        (offset,) = logistic_map(ones[:, None], outcomes.accuracy, np.array([0.0]), precision)
-    return Scale(max(slope, 0.0), offset)
+    identity = np.array([1.0, 0.0])
+    if not np.isfinite([odds, outcomes.accuracy]).all():
+        return None
 
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        scaled = weights[0] * odds + weights[1]
+        distance = weights - identity
+        value = (np.logaddexp(0, scaled) - outcomes.accuracy * scaled).sum() + precision / 2 * distance @ distance
+        excess = expit(scaled) - outcomes.accuracy
+        return float(value), np.array([excess @ odds, excess.sum()]) + precision * distance
 
-def logistic_map(inputs: Floats, targets: Floats, prior_mean: Floats, precision: float) -> list[float]:
-    """Return the maximum a posteriori weights of a logistic regression."""
-    weights = prior_mean.copy()
-    for _ in range(_MAX_NEWTON_STEPS):
-        expected = 1 / (1 + np.exp(-np.clip(inputs @ weights, -500, 500)))
-        gradient = inputs.T @ (targets - expected) - precision * (weights - prior_mean)
-        hessian = (inputs * (expected * (1 - expected))[:, None]).T @ inputs + precision * np.eye(len(prior_mean))
-        step = np.linalg.solve(hessian, gradient)
-        weights = weights + step * min(1.0, 2 / max(float(np.abs(step).max()), 1e-12))
-        if np.abs(step).max() < 1e-9:
-            break
-    fitted: list[float] = weights.tolist()
-    return fitted
+    # The loss is convex; Newton's steps, however short, went astray where confidences say little of what is right.
+    fitted = minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], tol=1e-12)
+    return Scale(*fitted.x.tolist()) if fitted.fun <= loss(identity)[0] else None
 
 
 @dataclass(frozen=True, slots=True)

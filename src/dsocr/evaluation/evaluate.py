@@ -251,6 +251,9 @@ def evaluate(
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
         notes.append(f"The language model brings the CER from {without} to {with_model}.")
+    calibration = Calibration.load(run.adapter)
+    if calibration.problem:
+        notes.append(calibration.problem)
     card = make_scorecard(
         split,
         lines.get("base"),
@@ -275,7 +278,7 @@ def evaluate(
         from dsocr.evaluation.report.result_pages import render_calibration
 
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
-        report = CalibrationReport.compute(Calibration.load(run.adapter), judged, dataset=name, split=split)
+        report = CalibrationReport.compute(calibration, judged, dataset=name, split=split)
         write_file(run.confidence, to_json(report.to_dict()))
         write_file(run.confidence_page, render_calibration(report, run.path.resolve().name))
     return card

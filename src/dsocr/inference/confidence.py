@@ -61,7 +61,8 @@ _CHANCE_DISTANCE = 1.36
 class Calibration:
     """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not.
 
-    `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty if it was not.
+    `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty if it was not. `unfitted`
+    names the kinds whose fit failed; they keep the network's own confidences.
     """
 
     character: Scale = PLAIN
@@ -69,6 +70,7 @@ class Calibration:
     line: Scale = PLAIN
     lines: int = 0
     line_quantiles: tuple[float, ...] = ()
+    unfitted: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, adapter: Path) -> Self:
@@ -92,6 +94,14 @@ class Calibration:
     def to_json(self) -> str:
         """Return the calibration as indented JSON."""
         return to_json(asdict(self))
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it, in a sentence; None if nothing is."""
+        if not self.unfitted:
+            return None
+        kinds = " and ".join(f"{kind}s" for kind in self.unfitted)
+        return f"Confidences of {kinds} could not be fitted and are the network's own."
 
     def distance(self, confidences: Sequence[float]) -> float | None:
         """Return the Kolmogorov-Smirnov distance of scaled line confidences from those it was fitted on.
