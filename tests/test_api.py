@@ -191,14 +191,6 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
         dsocr.train(dataset=dataset, output=tmp_path / "run", **QUICK)
 
 
-def test_a_base_reads_lines_but_transcribes_no_documents(small_dataset: Path, tmp_path: Path) -> None:
-    reader = dsocr.load("nano")
-    assert isinstance(reader.read(small_dataset.parent / "source" / "test-0.png").text, str)
-    with pytest.raises(dsocr.ModelError) as caught:
-        reader.transcribe(small_dataset, tmp_path / "out")
-    assert caught.value.code == "adapter-missing"
-
-
 def test_a_page_that_is_read_as_a_line_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="transcribe"):
         dsocr.load("small").read(Image.new("L", (900, 1200), 255))
@@ -235,14 +227,6 @@ def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dat
 def test_a_training_without_a_dataset_is_refused(function: Any) -> None:
     with raises_code("dataset-missing"):
         function(base="nano")
-
-
-def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:
-    report = dsocr.transcribe("small", [small_dataset.parent / "source" / "test-0.png"], tmp_path / "texts.txt")
-    assert (report.images, report.failed) == (1, [])
-    assert (tmp_path / "texts.txt").read_text(encoding="utf-8").strip()
-    with raises_code("run-not-found"):
-        dsocr.transcribe("nano", [small_dataset], tmp_path / "other.txt")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, problems_in
-from dsocr.errors import FilesWarning, RunError, option, typed
-from dsocr.io.work import MANIFEST, list_damage, write_file
+from dsocr.errors import FilesWarning, RunError, command, option, typed
+from dsocr.io.hub import fetch_model, is_hub_id, snapshot_name
+from dsocr.io.work import MANIFEST, hash_file, list_damage, write_file
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
@@ -27,6 +28,9 @@ _WHICH = "give the folder that `output:` names in the config"
 
 SHIPPED_BASES = Path(__file__).parent / "models" / "bases"
 """A folder for each base that ships with the package, by its name."""
+
+_NETWORK = "config.json"
+"""The file that describes the network of a checkpoint."""
 
 
 class _Entry:
@@ -80,12 +84,25 @@ class RunFolder:
     def adapter(self) -> Path:
         """Folder of the best weights with reading.json: `adapter/`, or `model/` if all weights were trained.
 
-        Of such a folder, the folder itself.
+        Of such a folder, and of a base, the folder itself.
         """
-        if (self.path / READING).is_file():
+        if (self.path / READING).is_file() or self.is_base:
             return self.path
         whole = self.path / "model"
         return whole if whole.is_dir() else self.path / "adapter"
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is a checkpoint on which nothing was trained, and which says nothing of how to read with it."""
+        return (self.path / _NETWORK).is_file() and not any(
+            (self.path / name).exists() for name in (READING, MANIFEST, "config.yaml")
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the folder; of a base from the Hub, that of its repository."""
+        cached = snapshot_name(self.path)
+        return cached[0].rpartition("/")[2] if cached else self.path.resolve().name
 
     @property
     def resume_command(self) -> str:
@@ -96,6 +113,8 @@ class RunFolder:
     def named(cls, path: Path) -> Self:
         """Return a run folder that exists, finished or not."""
         if not path.is_dir():
+            if _shipped(path):
+                raise _untrained(path)
             why = "is a file, not a run folder" if path.exists() else "no such run folder"
             raise RunError(why, code="run-not-found", where=path, hint=_WHICH)
         return cls(path)
@@ -105,6 +124,8 @@ class RunFolder:
         """Return a run folder in which a training was started."""
         run = cls.named(path)
         if not run.config.is_file():
+            if run.is_base:
+                raise _untrained(path)
             alone = (path / READING).is_file()
             hint = "it holds only an adapter; give the run folder around it" if alone else _WHICH
             raise RunError("is not a run folder: it has no config.yaml", code="not-a-run", where=path, hint=hint)
@@ -123,14 +144,19 @@ class RunFolder:
         return run
 
     @classmethod
-    def to_read_with(cls, path: Path) -> Self:
-        """Return a finished run, an adapter folder such as an export's, or by its name a base that reads as it is.
+    def to_read_with(cls, path: Path, revision: str | None = None) -> Self:
+        """Return what reads: a finished run, an adapter folder such as an export's, or a base.
 
-        Of the bases that ship with the package, those read as they are that have a `reading.json`.
+        A base is given by its name, folder or Hub id; `revision` is the commit, tag or branch of a Hub id. Raises
+        RunError, or ModelError for what the Hub does not have.
         """
-        shipped = SHIPPED_BASES / path.name
-        if len(path.parts) == 1 and not path.exists() and (shipped / READING).is_file():
-            return cls(shipped)
+        if not path.exists():
+            if _shipped(path):
+                return cls(SHIPPED_BASES / path.name)
+            if is_hub_id(path.as_posix()) and not _is_among_runs(path):
+                path = fetch_model(path.as_posix(), revision)[0]
+        if cls(path).is_base:
+            return cls(path)
         if not (path / READING).is_file():
             return cls.open(path)
         if (path / MANIFEST).exists():
@@ -140,6 +166,22 @@ class RunFolder:
                 f"{path} has no {MANIFEST}, so damage to its files would not be noticed", FilesWarning, stacklevel=2
             )
         return cls(path)
+
+
+def _shipped(path: Path) -> bool:
+    """Whether a path is the name of a base that ships with the package."""
+    return len(path.parts) == 1 and (SHIPPED_BASES / path.name / _NETWORK).is_file()
+
+
+def _is_among_runs(path: Path) -> bool:
+    """Whether `owner/name` is a run that is missing rather than a Hub id: others are beside it, or would be."""
+    return path.parent.name == "runs" or any(path.parent.glob("*/config.yaml"))
+
+
+def _untrained(path: Path) -> RunError:
+    score = command("evaluate", path.as_posix(), dataset="DATASET")
+    hint = f"give a run folder; {score} scores the base, into a folder that can be reported and compared"
+    return RunError("is a base, on which nothing was trained", code="run-is-base", where=path, hint=hint)
 
 
 def require_intact(adapter: Path) -> None:
@@ -158,7 +200,7 @@ class ReadingSettings:
     """The settings to read with, kept beside an adapter's weights in `reading.json`.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    `unit` is what training images showed.
+    `resolution` None is the base's own, and `unit` what training images showed.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -166,14 +208,18 @@ class ReadingSettings:
     base: str
     base_revision: str | None
     prompt: str
-    resolution: str
+    resolution: str | None
     text_policy: TextPolicy
     generation: dict[str, Any]
     unit: Literal["line", "region", "page"] = "line"
 
     @classmethod
     def load(cls, adapter: Path) -> Self:
-        """Read the settings in an adapter folder. Raises RunError for missing or unknown keys."""
+        """Read the settings in an adapter folder, or the defaults of a base. RunError for missing or unknown keys."""
+        if RunFolder(adapter).is_base:
+            name = adapter.name if adapter.parent == SHIPPED_BASES else adapter.as_posix()
+            base, revision = snapshot_name(adapter) or (name, None)
+            return cls(base, revision, "free_ocr", None, TextPolicy(), {})
         path = adapter / READING
         try:
             loaded = TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
@@ -242,11 +288,11 @@ def read_provenance(run: RunFolder) -> dict[str, Any]:
 def adapter_digest(adapter: Path) -> str:
     """Hash the adapter; a manifest, if there is one, covers all files but settings that were edited."""
     digest = hashlib.sha256()
-    files = sorted(adapter.iterdir())
+    files = sorted(path for path in adapter.iterdir() if path.is_file())
     if (adapter / MANIFEST).exists():
         files = [path for path in files if path.name in (READING, MANIFEST)]
     for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(bytes.fromhex(hash_file(path)))
     return digest.hexdigest()[:16]
 
 

@@ -35,7 +35,7 @@ ERRORS = [
     ("demo -o scans", "output-occupied", "scans"),
     ("evaluate moved", "base-not-found", None),
     ("evaluate nowhere --calibrate", "run-not-found", "nowhere"),
-    ("evaluate run/adapter", "not-a-run", "run/adapter"),
+    ("evaluate run/adapter", "dataset-missing", "run/adapter"),
     ("evaluate empty", "not-a-run", "empty"),
     ("evaluate moved --calibrate", "base-not-found", None),
     ("evaluate lost", "not-a-dataset", "nowhere"),

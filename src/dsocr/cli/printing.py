@@ -325,7 +325,9 @@ def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
         folder = RunFolder(RunFolder(recipe_of(given["run"]).output).folds)
         printer.message(f"scorecard:  {folder.scorecard}")
     else:
-        folder = RunFolder(given["run"])
+        from dsocr.evaluation.evaluate import results_folder
+
+        folder = results_folder(RunFolder.to_read_with(given["run"]), *(given[name] for name in ("dataset", "output")))
         describe_evaluation(printer, card, folder)
     if given["report"]:
         printer.message(f"report:     {folder.report}")

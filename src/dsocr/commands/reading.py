@@ -11,13 +11,12 @@ from PIL import Image
 
 from dsocr.console import progress_bar
 from dsocr.document import Unit
-from dsocr.errors import ConfigError, DataError, ModelError, option
+from dsocr.errors import ConfigError, DataError, option
 from dsocr.images import open_image
-from dsocr.io.hub import fetch_model, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.options import Count, ScriptName, StrPath, checked
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,19 +34,10 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
 
     `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
     """
+    run = RunFolder.to_read_with(Path(source), revision)
     from dsocr.inference.reader import LocalReader
-    from dsocr.models.base_folder import embedded_bases
 
-    folder = Path(source)
-    if not folder.exists():
-        folder = embedded_bases().get(str(source), folder)
-    if not folder.exists() and is_hub_id(str(source)):
-        fetched, _ = fetch_model(str(source), revision)
-        folder = fetched if (fetched / READING).is_file() else folder  # a reader that was published
-    if (folder / READING).is_file() or (folder / "config.yaml").is_file():
-        run = RunFolder.to_read_with(folder)
-        return Reader(LocalReader.of_run(run), run)
-    return Reader(LocalReader.of_base(str(source), revision), name=str(source))
+    return Reader(LocalReader.of_run(run), run, name=str(source))
 
 
 @checked
@@ -76,7 +66,7 @@ def transcribe(
     """Transcribe scans. Resumes a transcription that was interrupted.
 
     Args:
-        run: Run folder, exported adapter, or the base small. In Python also a `Reader`.
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id. In Python also a `Reader`.
         inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
         output: One file, whose suffix says the format, or a folder.
         format: Format in a folder: text, jsonl, page, ...; repeatable.
@@ -99,15 +89,12 @@ def transcribe(
     Raises:
         ConfigError: Options do not go together.
         DataError: An input is missing, or the output cannot be written.
-        ModelError: A base alone cannot transcribe documents.
+        ModelError: The base cannot be found or loaded.
         RunError: The run is missing, unfinished or damaged.
     """
     share = _parse_shard(shard)
     reader = run if isinstance(run, Reader) else None
     folder = RunFolder.to_read_with(Path(run)) if not isinstance(run, Reader) else run._run
-    if folder is None:
-        message = "transcribing documents needs a run or an exported adapter, not a base alone"
-        raise ModelError(message, code="adapter-missing", hint="read() works with a base")
     from dsocr.inference.transcribe import transcribe as transcribe_pages
 
     with progress_bar(progress, "transcribing", "pages") as done:
@@ -123,7 +110,7 @@ def transcribe(
             script=script,
             shard=share,
             review=None if review is None else Path(review),
-            engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
+            engine=choose_engine(engine, engine_model or folder.name, actors),
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local.for_pages(script),
@@ -177,7 +164,7 @@ def suggest(
     """Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first.
 
     Args:
-        run: Run folder, or the base small.
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id.
         source: Anything that prepare reads, with lines without text, or a folder of line images.
         output: Folder to write.
         count: Number of lines to suggest.
@@ -217,9 +204,9 @@ def suggest(
 class Reader:
     """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
 
-    def __init__(self, local: "LocalReader", run: RunFolder | None = None, *, name: str = "base") -> None:
-        self._local, self._run, self._name = local, run, name if run is None else str(run.path)
-        self._reads_lines = run is not None and ReadingSettings.load(run.adapter).unit == "line"
+    def __init__(self, local: "LocalReader", run: RunFolder, *, name: str) -> None:
+        self._local, self._run, self._name = local, run, name
+        self._reads_lines = not run.is_base and ReadingSettings.load(run.adapter).unit == "line"
 
     @overload
     def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]

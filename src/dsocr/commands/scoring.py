@@ -34,13 +34,15 @@ def evaluate(
     report: bool = True,
     calibrate: bool = False,
     folds: bool = False,
+    output: StrPath | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Scorecard":
     """Score a run on lines it never saw, beside its base.
 
     Args:
-        run: Run folder; for `folds` also a configuration or a dataset, nothing trained yet.
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id; for `folds` also a configuration or a
+            dataset, nothing trained yet.
         dataset: Another dataset folder than the run's own.
         split: Split to score.
         limit: Score the first samples only, this many.
@@ -48,10 +50,12 @@ def evaluate(
         report: Also write report.html, a page with images of the lines.
         calibrate: Fit the confidences again first, on the validation split.
         folds: Train as the run on all folds but one, for each, and score all lines.
+        output: Folder for the scores of a base or an export; runs/NAME-DATASET if not given.
         overwrite: For `folds`: train again what has other settings or data.
         progress: Called with the lines done and in total, instead of a progress bar.
 
-    The scorecard and the scored lines are written into the run folder.
+    The scorecard and the scored lines of a run are written into its folder. Those of a base or an export make a folder
+    of their own, which `report` and `compare` take; a base is scored alone.
 
     Raises:
         ConfigError: Options do not go together.
@@ -60,31 +64,42 @@ def evaluate(
         RunError: The run is missing, unfinished or damaged.
     """
     if folds:
-        if dataset or split != "test" or limit or calibrate:
-            names = ("dataset", "split", "limit", "calibrate")
+        if dataset or split != "test" or limit or calibrate or output:
+            names = ("dataset", "split", "limit", "calibrate", "output")
             hint = f"leave {', '.join(option(name, ...) for name in names)} out"
             message = f"{option('folds')} scores all lines of the run's own dataset"
             raise ConfigError(message, code="option-invalid", hint=hint)
         return _evaluate_folds(Path(run), base, report, overwrite, progress)
     if overwrite:
         raise ConfigError(f"{option('overwrite')} is for {option('folds')}", code="option-invalid")
-    folder, printer = RunFolder.open(Path(run)), current_printer()
+    folder, printer = RunFolder.to_read_with(Path(run)), current_printer()
+    is_run = folder.config.is_file()
+    if output is not None and is_run:
+        message = f"{option('output', output)} is for a base or an export: the scores of a run are kept in it"
+        raise ConfigError(message, code="option-invalid", hint=f"leave {option('output', ...)} out")
+    if calibrate and not is_run:
+        message = f"{option('calibrate')} is for a run, which keeps the calibration of its confidences"
+        raise ConfigError(message, code="option-invalid", hint=f"leave {option('calibrate')} out")
     from dsocr.evaluation.evaluate import evaluate as score
+    from dsocr.evaluation.evaluate import open_results
     from dsocr.evaluation.report.report import drop_reports
 
+    data = None if dataset is None else Path(dataset)
+    results = folder if is_run else open_results(folder, data, None if output is None else Path(output))
     with progress_bar(progress, "reading", "lines") as done:
         card = score(
             folder,
-            dataset=None if dataset is None else Path(dataset),
+            results=results,
+            dataset=data,
             split=Split(split),
             limit=limit,
             with_base=base,
             calibrate=calibrate,
             progress=done,
         )
-    outdated = drop_reports(folder, drawn=report)
+    outdated = drop_reports(results, drawn=report)
     if report:
-        write_report(folder.path, dataset=dataset)
+        write_report(results.path, dataset=dataset)
     for sentence in outdated:
         printer.complain(f"note: {sentence}")
     return card

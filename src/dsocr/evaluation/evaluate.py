@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dsocr.config import GuardSection, load_run_config
+from dsocr.config import GuardSection, RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
-from dsocr.errors import DataError
+from dsocr.errors import DataError, RunError, option
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
 from dsocr.evaluation.metrics import (
     ErrorRate,
@@ -32,12 +33,12 @@ from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, dif
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.files import shipped_path
-from dsocr.io.work import hash_file, write_file
+from dsocr.io.work import hash_file, require_free_output, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
-from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
+from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class GuardSet:
 def evaluate(
     run: RunFolder,
     *,
+    results: RunFolder | None = None,
     dataset: Path | None = None,
     split: Split = Split.TEST,
     limit: int | None = None,
@@ -206,7 +208,9 @@ def evaluate(
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another one.
 
-    Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are.
+    Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are
+    into `results`, the run folder if not given; a base or an export, which has none, needs both that and a dataset. Of
+    a base, only the base is scored.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
     validation split; training has fitted them once. With the base, the guard set is scored too. `progress` gets
     the number of lines read and their total.
@@ -217,10 +221,11 @@ def evaluate(
     require_readable_adapter(run.adapter)
     from dsocr.inference.reader import LocalReader
 
-    reader = LocalReader.of_run(run)
+    reader, is_base, results = LocalReader.of_run(run), reads_as_base(run), results or run
+    models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)
     # First, so that an unreadable guard set fails before hours of reading.
-    guard = _score_guard_set(run, reader) if with_base else None
-    total = len(fitting_samples) + len(samples) * (1 + with_base)
+    guard = _score_guard_set(results, reader) if with_base and not is_base else None
+    total = len(fitting_samples) + len(samples) * len(models)
     done = 0
 
     def read(chosen: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
@@ -235,18 +240,22 @@ def evaluate(
         fit_calibration(_judge(fitting_samples, read(fitting_samples))).save(run.adapter)
 
     # A run trained on a part of its dataset only knows the writers of that part.
-    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
+    trained: Sequence[Sample] = ()
+    if not is_base:
+        trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
     statuses = writer_statuses({sample.writer for sample in trained}, [sample.writer for sample in samples])
     lines: dict[str, list[LineScore]] = {}
     seconds: dict[str, float] = {}
-    for model in ("base", "adapter") if with_base else ("adapter",):
+    for model in models:
         started = time.monotonic()
-        with reader.base() if model == "base" else nullcontext(reader) as used:
+        with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
             predictions = list(read(samples, used))
         lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
         seconds[model] = time.monotonic() - started
 
-    notes = list(_notes(run, opened, split, limit, is_own=dataset is None))
+    notes = [] if is_base else list(_notes(run, opened, split, is_own=dataset is None))
+    if limit is not None:
+        notes.append(f"Only the first lines of the split were read, at most {limit}.")
     language_model = _language_model(samples, predictions, reader)
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
@@ -257,9 +266,9 @@ def evaluate(
     card = make_scorecard(
         split,
         lines.get("base"),
-        lines["adapter"],
+        lines.get("adapter"),
         base_seconds=seconds.get("base"),
-        adapter_seconds=seconds["adapter"],
+        adapter_seconds=seconds.get("adapter"),
         struck_marks=reader.text_policy.struck_marks,
         dataset=opened.card.hashes,
         settings={
@@ -272,16 +281,65 @@ def evaluate(
         notes=tuple(notes),
         guard=guard and guard.to_dict(),
     )
-    write_lines(run.lines, lines)
-    card.save(run.scorecard)
+    write_lines(results.lines, lines)
+    card.save(results.scorecard)
     if any(prediction.scores for prediction in predictions):
         from dsocr.evaluation.report.result_pages import render_calibration
 
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
         report = CalibrationReport.compute(calibration, judged, dataset=name, split=split)
-        write_file(run.confidence, to_json(report.to_dict()))
-        write_file(run.confidence_page, render_calibration(report, run.path.resolve().name))
+        write_file(results.confidence, to_json(report.to_dict()))
+        write_file(results.confidence_page, render_calibration(report, run.name))
     return card
+
+
+def reads_as_base(run: RunFolder) -> bool:
+    """Whether nothing was trained: a base, with or without settings to read with."""
+    if run.is_base:
+        return True
+    base = Path(ReadingSettings.load(run.adapter).base)
+    return not run.config.is_file() and run.path in (SHIPPED_BASES / base.name, base)
+
+
+def results_folder(run: RunFolder, dataset: Path, out: Path | None) -> RunFolder:
+    """Return the folder for the scores of a reader: a run's own, else `out`, by default named as reader and dataset."""
+    if run.config.is_file():
+        return run
+    return RunFolder(out or Path("runs") / f"{run.name}-{dataset.resolve().name}")
+
+
+def open_results(run: RunFolder, dataset: Path | None, out: Path | None) -> RunFolder:
+    """Make the folder for the scores of a base or an export.
+
+    Raises RunError without a dataset, DataError if the folder holds something else.
+    """
+    if dataset is None:
+        hint = f"give {option('dataset', 'FOLDER')}, or the run folder around it if this is a run's adapter"
+        message = "a reader that is no run has no dataset of its own"
+        raise RunError(message, code="dataset-missing", where=run.path, hint=hint)
+    settings = ReadingSettings.load(run.adapter)
+    results = results_folder(run, dataset, out)
+    config = RunConfig.model_validate(
+        {
+            "base": settings.base,
+            "base_revision": settings.base_revision,
+            "dataset": dataset.resolve(),
+            "output": results.path,
+        }
+    )
+    require_free_output(results.path, "evaluation", partial(_result_files, config=config), overwrite=True)
+    results.path.mkdir(parents=True, exist_ok=True)
+    write_file(results.config, config.to_yaml())
+    return results
+
+
+def _result_files(folder: Path, config: RunConfig) -> list[str] | None:
+    """Return the files of an earlier evaluation of the same base in a folder; None if it is something else."""
+    run = RunFolder(folder)
+    if not run.config.is_file() or load_run_config(run.config).base != config.base:
+        return None
+    files = (run.config, run.scorecard, run.lines, run.confidence, run.confidence_page, run.report)
+    return [*(file.name for file in files), run.report.with_suffix(".md").name]
 
 
 def _judge(samples: Sequence[Sample], predictions: Iterable[Prediction]) -> list[JudgedLine]:
@@ -316,7 +374,7 @@ def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | Non
     return guard.compare_lines(base, guard.score(reader.network, reader.processor, reader.generation))
 
 
-def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *, is_own: bool) -> Iterator[str]:
+def _notes(run: RunFolder, dataset: Dataset, split: Split, *, is_own: bool) -> Iterator[str]:
     """Yield what is unusual about the data, compared with what the run was trained on."""
     if split == Split.TRAIN:
         yield "The model was trained on these lines, so the scores do not predict those of other lines."
@@ -330,8 +388,6 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
         if is_own:
             changed = "The dataset has changed since the run was trained on it"
         yield f"{changed}: writers count as known if they are in its train split."
-    if limit is not None:
-        yield f"Only the first lines of the split were read, at most {limit}."
 
 
 def describe_known_lines(

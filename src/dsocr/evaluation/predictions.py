@@ -70,7 +70,8 @@ def compare_paths(
     with text_encoding(encoding):
         for name, path in named:
             if path in runs:
-                systems.append(runs[path].system("trained" if alone and name == "base" else name, "adapter"))
+                model = "adapter" if "adapter" in runs[path].lines else "base"  # of a base, nothing was trained
+                systems.append(runs[path].system("trained" if alone and name == "base" else name, model))
             else:
                 assert opened is not None
                 score = _score_page_file if pages else _score_file

@@ -62,6 +62,8 @@ class LocalReader:
 
         `merged` adds the adapter to the base's weights in memory, which reads faster but cannot be switched off.
         """
+        if RunFolder(folder).is_base:
+            return cls.of_base(str(folder))
         settings = ReadingSettings.load(folder)
         device = choose_device()
         whole = is_whole_network(folder)

@@ -18,7 +18,6 @@ from dsocr.errors import DataError
 from dsocr.inference.confidence import Prediction, log_odds
 from dsocr.inference.prediction_files import LinePlace, PlacedTexts, parse_name, read_predictions
 from dsocr.io.work import writing_file
-from dsocr.models.base_folder import embedded_bases
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest
 
 
@@ -83,6 +82,9 @@ class EstimatedCer:
         return cls(curve[0].rest, half, point_at(curve, half).rest)
 
 
+_READERS = (READING, "config.yaml", "config.json")
+"""The file that a folder with a reader has: an adapter, a run, a base."""
+
 ReadImages = Callable[[Iterable[tuple[str, Image.Image]]], Iterable[Prediction]]
 """Reads every (id, image), in their order."""
 
@@ -102,18 +104,13 @@ class SecondReader:
         Predictions get the text policy of `run`, the first reader. Raises DsocrError if the place is none of these.
         """
         name, path = parse_name(text)
-        place = path.as_posix() if path.name != text else text
-        trained = RunFolder(embedded_bases().get(place, path))
-        is_trained = (trained.path / READING).is_file() or (trained.path / "config.yaml").is_file()
-        if path.exists() and not is_trained and not (path / "config.json").is_file():
+        if path.exists() and not any((path / file).is_file() for file in _READERS):
             texts = PlacedTexts(read_predictions(path), ReadingSettings.load(run.adapter).text_policy)
             return cls(name, texts, texts.digest)
         from dsocr.inference.reader import LocalReader
 
-        if is_trained:
-            trained = RunFolder.to_read_with(trained.path)
-            return cls(name, LocalReader.of_run(trained).read, adapter_digest(trained.adapter))
-        return cls(name, LocalReader.of_base(place).read, f"base {place}")
+        second = RunFolder.to_read_with(path)
+        return cls(name, LocalReader.of_run(second).read, adapter_digest(second.adapter))
 
     def read(
         self, images: Callable[[], Iterable[tuple[str, Image.Image]]], places: Sequence[LinePlace]
@@ -124,7 +121,7 @@ class SecondReader:
 
 def open_seconds(run: RunFolder, places: Sequence[str]) -> list[SecondReader]:
     """Open other readers than a run. Raises DataError if two readers have the same name."""
-    names = [run.path.resolve().name, *(parse_name(place)[0] for place in places)]
+    names = [run.name, *(parse_name(place)[0] for place in places)]
     if repeated := {name for name in names if names.count(name) > 1}:
         message, hint = f"two readers are called {min(repeated)!r}", "name the second as NAME=PLACE"
         raise DataError(message, code="duplicate-name", hint=hint)

@@ -296,7 +296,10 @@ def _read_candidates(
 
 
 def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
-    """Return what the run was trained on, and a note if its dataset is missing."""
+    """Return what the run was trained on, and a note if that is nothing, or its dataset is missing."""
+    if not run.config.is_file():
+        note = "the reader was not trained on a dataset here, so no writer counts as new and no character as rare"
+        return TrainingContent(frozenset(), {}), [note]
     config = load_run_config(run.config)
     try:
         samples = training_samples(Dataset.open(config.dataset, fold=config.fold), config)

@@ -259,7 +259,7 @@ def transcribe(
         target.validate(pages, overwrite=overwrite)
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
-            "run": run.path.name,
+            "run": run.name,
             "adapter": adapter_digest(run.adapter),
             "base": settings.base,
             "unit": preparer.unit,

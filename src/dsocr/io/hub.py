@@ -49,6 +49,14 @@ def fetch_model(name: str, revision: str | None) -> tuple[Path, str]:
         raise ModelError(message, code="base-not-found", hint=hint) from error
 
 
+def snapshot_name(folder: Path) -> tuple[str, str] | None:
+    """The Hub id and the commit of a model in the Hub's cache; None for any other folder."""
+    repository = folder.parent.parent.name
+    if folder.parent.name != "snapshots" or not repository.startswith("models--"):
+        return None
+    return repository.removeprefix("models--").replace("--", "/", 1), folder.name
+
+
 def find_cached_model(name: str, revision: str | None) -> Path | None:
     """The cached folder of a model on the Hub, possibly without weights; None if it is not cached."""
     try:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dsocr.errors import ModelError
 from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files, load_tensors
-from dsocr.models.base_folder import SINGLE
+from dsocr.models.base_folder import INDEX, SINGLE
 from dsocr.models.family import family_of
 
 
@@ -34,13 +34,14 @@ def restore_trained(model: Any, folder: Path) -> None:
 
 
 def is_whole_network(folder: Path) -> bool:
-    """Whether a folder of trained weights holds a whole network, which needs no base."""
-    return (folder / SINGLE).is_file() and not (folder / CONFIG).is_file()
+    """Whether a folder of weights holds a whole network, which needs no base."""
+    return ((folder / SINGLE).is_file() or (folder / INDEX).is_file()) and not (folder / CONFIG).is_file()
 
 
 def weights_file(folder: Path) -> Path:
-    """Return the file with the tensors in a folder of trained weights."""
-    return folder / (SINGLE if is_whole_network(folder) else WEIGHTS)
+    """Return the file with the tensors in a folder of weights, or that which names the files."""
+    whole = SINGLE if (folder / SINGLE).is_file() else INDEX
+    return folder / (whole if is_whole_network(folder) else WEIGHTS)
 
 
 def without_adapter(model: Any) -> AbstractContextManager[Any]:

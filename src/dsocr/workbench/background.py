@@ -359,7 +359,7 @@ def find_training_config(run: Path | None, config: Path | None) -> RunConfig | N
     """
     if config is not None:
         return load_config(config)
-    if run is None or not run.exists():
+    if run is None or not run.exists() or RunFolder(run).is_base:
         base = {} if run is None else {"base": str(run)}
         return RunConfig.model_validate({**base, "dataset": Path(), "output": Path()})
     if not RunFolder(run).config.is_file():

@@ -297,6 +297,9 @@ def commands(contents: ReportContents) -> list[str]:
     limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
     options = f" --dataset {typed(dataset)}" if dataset else ""
     options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
+    if not card.adapter:
+        base = typed(str(card.settings.get("base")))
+        return [f"dsocr evaluate {base}{options} -o {typed(run.path.as_posix())}"]
     return [
         f"dsocr train {typed(run.config.as_posix())} --set output=runs/again",
         f"dsocr evaluate runs/again{options}",

@@ -1,0 +1,115 @@
+"""A base is a reader: every command that takes a run takes a base by name, folder or Hub id, or says what to do."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+import dsocr
+from dsocr.document import Split
+from dsocr.evaluation.scores import load_lines
+from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
+from dsocr.server.engine import ServedModels
+from dsocr.workbench.background import find_training_config
+from tests.integration.calling import Call, Fail
+from tests.raising import raises_code
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(params=["small", "nano", "a folder", "a folder with a space", "a Hub id"])
+def base(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a user gives for a base."""
+    monkeypatch.chdir(tmp_path)
+    shipped = SHIPPED_BASES / "nano"
+    match request.param:
+        case "a folder":
+            return Path(shutil.copytree(shipped, tmp_path / "models" / "mine")).as_posix()
+        case "a folder with a space":
+            return Path(shutil.copytree(shipped, tmp_path / "my model")).as_posix()
+        case "a Hub id":
+            monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+            repository = tmp_path / "hub" / "models--owner--tiny"
+            shutil.copytree(shipped, repository / "snapshots" / COMMIT)
+            (repository / "refs").mkdir()
+            (repository / "refs" / "main").write_text(COMMIT, encoding="utf-8")
+            return "owner/tiny"
+    return str(request.param)
+
+
+def test_every_command_that_reads_takes_a_base(
+    base: str, call: Call, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("test-0.png", "test-1.png"):
+        shutil.copy(small_dataset.parent / "source" / name, images)
+
+    code, _, err = call("evaluate", base, "--dataset", small_dataset, "--limit", 2)
+    assert code == 0, err
+    name = Path(base).name
+    results = RunFolder(Path("runs") / f"{name}-dataset")
+    assert set(load_lines(results.lines)) == {"base"}
+    assert results.report.is_file()
+    assert call("evaluate", base, "--dataset", small_dataset, "--limit", 2, "-o", "second")[0] == 0
+    assert call("report", "second")[0] == 0
+    code, out, err = call("compare", results.path, "second", "--json")
+    assert code == 0, err
+    assert {system["name"] for system in json.loads(out)["systems"]} == {results.path.name, "second"}
+
+    code, _, err = call("transcribe", base, images, "-o", "texts.jsonl", "--second", f"again={base}")
+    assert code == 0, err
+    read = [json.loads(line)["text"] for line in Path("texts.jsonl").read_text("utf-8").splitlines()]
+    assert len(read) == 2
+    code, _, err = call("suggest", base, images, "-o", "queue", "--count", 2)
+    assert code == 0, err
+    queue = json.loads((tmp_path / "queue" / "suggestions.json").read_text("utf-8"))["lines"]
+    assert sorted(line["reading"] for line in queue) == sorted(read)
+
+    folder = RunFolder.to_read_with(Path(base)).adapter
+    assert ServedModels({name: folder}).names == [name, "base"]
+    assert dsocr.load(base).read(images / "test-0.png").text == read[0]
+    config = find_training_config(Path(base), None)
+    assert config is not None
+    assert config.base == base
+
+
+def test_what_needs_a_training_says_so(base: str, fail: Fail) -> None:
+    for command in (("report", base), ("export", base, "-o", "out")):
+        error = fail(*command)
+        assert error.code == ("run-not-found" if base == "owner/tiny" else "run-is-base")
+        assert str(error.where) == base
+    assert fail("evaluate", base).code == "dataset-missing"
+    assert fail("evaluate", base, "--dataset", "data", "--calibrate").code == "option-invalid"
+
+
+def test_scores_of_a_base_replace_only_scores_of_it(small_dataset: Path, small_run: RunFolder, fail: Fail) -> None:
+    error = fail("evaluate", "small", "--dataset", small_dataset, "-o", small_run.path)
+    assert error.code == "output-occupied"
+    assert fail("evaluate", small_run.path, "-o", "out").code == "option-invalid"
+
+
+def test_the_settings_of_a_base_from_the_hub_name_it(base: str) -> None:
+    settings = ReadingSettings.load(RunFolder.to_read_with(Path(base)).adapter)
+    named = {"owner/tiny": ("owner/tiny", COMMIT)}.get(base)
+    assert (settings.base, settings.base_revision) == (named or (base, None))
+
+
+@pytest.mark.parametrize("place", ["runs/none", "trained/none"])
+def test_a_missing_run_is_not_looked_for_on_the_hub(
+    place: str, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained" / "other").mkdir(parents=True)
+    shutil.copy(small_run.config, tmp_path / "trained" / "other")
+    with raises_code("run-not-found", where=place):
+        dsocr.load(place)
+
+
+def test_of_a_base_no_writer_is_known(small_dataset: Path, tmp_path: Path) -> None:
+    card = dsocr.evaluate("small", dataset=small_dataset, output=tmp_path / "scores", report=False)
+    assert card.adapter is None
+    assert set(card.by_writer_status) == {"new"}
+    assert card.split == Split.TEST
