@@ -6,6 +6,8 @@
     python tools/draw_hands.py lines joined --russkopis FOLDER ...            # Russkopis as TTF, made by fontforge
     python tools/draw_hands.py lines fonts --fonts FONTS ...                  # npm packages @fontsource/<name>
     python tools/draw_hands.py lines latin --fonts FONTS ...                  # Latin hands, same paper and ink
+    python tools/draw_hands.py letters DATASET... --base small --out LETTERS  # real lines cut into letters, once
+    python tools/draw_hands.py lines ink --letters LETTERS ...                # Russian set from them
     python tools/draw_hands.py lines tracks --unseen --sheets UNSEEN ...      # validation: other words and writers
     python tools/draw_hands.py picture CACHE/drawn-tracks --out sheet.png     # fifty lines to look at
 
@@ -21,11 +23,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.data.render import Face
-from hands.archive_texts import ArchiveTexts, modern
+from hands.archive_texts import ArchiveTexts, is_decent, modern
 from hands.cursive import can_write, random_writer, write
 from hands.hand_fonts import (
     BEST_HANDS,
@@ -33,16 +36,18 @@ from hands.hand_fonts import (
     HELD_OUT_FONTS,
     ITALIC,
     LATIN_HANDS,
-    LEAN,
     PRINT,
     load_faces,
     load_file,
     write_in_font,
 )
 from hands.paper import Sheets, finish_line, write_sheets
-from hands.pens import Written, deform, draw_strokes, random_style
-from pretrain_small import HELD_OUT_DOCUMENTS, grey_line, open_cache, write_source
-from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, load_words
+from hands.pens import Written, deform, draw_strokes, random_style, warp
+from hands.real_ink import CutLine, RealInk, coverage, cut_line, write_letters
+from pretrain_small import CLASSES, HELD_OUT_DOCUMENTS, STRETCH, grey_line, open_cache, start_network, write_source
+from small_alphabet import CHARACTERS
+from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, Words, count_words, literature_lines, load_words
+from texts import is_held_out
 
 WORDS = {
     "ru": ("large_ru", "ru_RU"),
@@ -54,12 +59,14 @@ WORDS = {
 }
 """The tables of frequencies and the word lists of each language."""
 
-SOURCES = ("tracks", "joined", "fonts", "latin")
+SOURCES = ("tracks", "joined", "fonts", "latin", "ink")
 
 UNSEEN_SEED = 1_000_003
 """Added to the seed of validation lines, whose writers are never those of training."""
 
 WITH_NEIGHBOUR = 0.35
+
+_MARKS = '.,:;!?…«»()"„“”'
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Settings:
     lists: Path
     fonts: Path | None
     russkopis: Path | None
+    letters: Path | None
+    literature: Path | None
     seed: int
     unseen: bool
 
@@ -90,10 +99,21 @@ class Hands:
             )
             for language, (table, listed) in WORDS.items()
         }
+        self.literature: list[str] = []
+        if settings.literature:
+            # Words of the time; the held-out ones stay out of what trains.
+            lines = [
+                " ".join(word for word in line.split() if is_held_out(word.strip(_MARKS).lower()) is settings.unseen)
+                for line in literature_lines(settings.literature, 1_500_000)
+            ]
+            self.literature = [line for line in lines if line and set(line) <= set(CHARACTERS) and is_decent(line)]
+            counted = count_words(self.literature)
+            words["ru"] = Words(counted.frequent, counted.cumulated, words["ru"].every)
         self.archives = ArchiveTexts(words["ru"])
         self.languages = LineMaker(words, WEIGHTS)
         self.latin = LineMaker(words, LATIN_WEIGHTS)
         self.groups = self._load_groups()
+        self.ink = RealInk(settings.letters) if settings.letters else None
 
     def _load_groups(self) -> list[tuple[float, list[Face]]]:
         """The faces of the source in groups, each with the share of its lines."""
@@ -102,7 +122,7 @@ class Hands:
             assert russkopis, "joined needs --russkopis"
             files = [(0.65, "Russkopis-Normalny"), (0.35, "Russkopis-Zhirny")]
             return [(share, [load_file("russkopis", russkopis / f"{name}.ttf")]) for share, name in files]
-        if source == "tracks":
+        if source in ("tracks", "ink"):
             return []
         assert fonts, f"{source} needs --fonts"
         if source == "latin":
@@ -118,11 +138,24 @@ class Hands:
             return self.latin.line(rng, int(rng.triangular(3, 25, 58)))[1]
         if self.settings.source == "fonts" and rng.random() < 0.45:
             return self.languages.line(rng, int(rng.triangular(3, 25, 58)))[1]
+        if self.literature and rng.random() < 0.4:
+            words = self.literature[int(rng.integers(len(self.literature)))].split()
+            first = int(rng.integers(len(words))) if rng.random() < 0.3 else 0
+            text = " ".join(words[first : first + int(rng.integers(1, 10))])
+            return modern(text) if rng.random() < 0.3 else text
         return self.archives.line(rng)
 
     def write(self, rng: np.random.Generator) -> tuple[str, Written]:
         """Write a line by a writer of its own: its text and the ink."""
         text, style = self.text(rng), random_style(rng)
+        if len(text) < 14 and rng.random() < 0.4:  # single words are often written large and wide
+            style = replace(style, width=style.width * float(rng.uniform(1.1, 1.8)))
+        if self.ink is not None:
+            page = self.ink.page(rng)
+            texts = [text for text in (text, *(self.text(rng) for _ in range(11))) if can_write(text)] or ["и"]
+            text = max(texts, key=lambda text: coverage(text, page) + 0.05 * min(4, len(text) / 8))
+            style = replace(style, slant=page.slant + float(rng.normal(0, 0.08)), width=style.width**0.5)
+            return text, warp(self.ink.write(text, page, style, rng), style, rng, real=True)
         if self.settings.source == "tracks":
             while not can_write(text):
                 text = self.text(rng)
@@ -131,9 +164,8 @@ class Hands:
         shares = [share for share, _ in self.groups]
         faces = self.groups[int(rng.choice(len(shares), p=shares))][1]
         face = faces[int(rng.integers(len(faces)))]
-        style = replace(style, slant=style.slant - LEAN.get(face.family or face.name.rsplit("-", 1)[0], 0))
         if self.settings.source == "joined":
-            style = replace(style, width=style.width * float(rng.uniform(0.6, 1.05)))
+            style = replace(style, width=style.width * float(rng.uniform(0.7, 1.15)))
         text = text.upper() if face.capitals_only else text
         text = text if face.can_draw(text) else modern(text)
         text = " ".join("".join(letter for letter in text if face.can_draw(letter)).split()) or "1"
@@ -194,6 +226,12 @@ def main() -> None:
     cleaning.add_argument("--out", type=Path, required=True)
     cleaning.add_argument("--most", type=int, default=300, help="lines of a dataset")
     cleaning.add_argument("--held-out", action="store_true", help="of the documents that only validate")
+    cutting = commands.add_parser("letters", help="cut real lines into letters")
+    cutting.add_argument("datasets", type=Path, nargs="+")
+    cutting.add_argument("--base", type=Path, required=True, help="checkpoint folder of the reader that aligns them")
+    cutting.add_argument("--out", type=Path, required=True)
+    cutting.add_argument("--most", type=int, default=400, help="lines of a dataset")
+    cutting.add_argument("--held-out", action="store_true", help="of the documents that only validate")
     drawing = commands.add_parser("lines", help="draw lines")
     drawing.add_argument("source", choices=SOURCES)
     drawing.add_argument("--sheets", type=Path, required=True)
@@ -201,6 +239,8 @@ def main() -> None:
     drawing.add_argument("--lists", type=Path, default=Path("/usr/share/hunspell"), help="word lists of Hunspell")
     drawing.add_argument("--fonts", type=Path)
     drawing.add_argument("--russkopis", type=Path)
+    drawing.add_argument("--letters", type=Path, help="what the command letters wrote")
+    drawing.add_argument("--literature", type=Path, help="folder of Russian text files")
     drawing.add_argument("--cache", type=Path, required=True)
     drawing.add_argument("--name", help="of the source in the cache; drawn-SOURCE if not given")
     drawing.add_argument("--first", type=int, default=0, help="number of the first line, to draw more than before")
@@ -214,16 +254,24 @@ def main() -> None:
     looking.add_argument("--count", type=int, default=50)
     looking.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
+
+    def keep(source: str) -> bool:
+        return any(part in source for part in HELD_OUT_DOCUMENTS) is options.held_out
+
     if options.command == "sheets":
-
-        def keep(source: str) -> bool:
-            return any(part in source for part in HELD_OUT_DOCUMENTS) is options.held_out
-
         print(write_sheets(options.datasets, options.out, options.most, keep), "sheets")
+    elif options.command == "letters":
+        torch.set_num_threads(1)
+        network = start_network(options.base).eval()
+
+        def cut(image: Image.Image, text: str) -> CutLine | None:
+            return cut_line(image, text, network, CLASSES, STRETCH) if set(text) <= CLASSES.keys() else None
+
+        print(write_letters(options.datasets, options.out, options.most, keep, cut), "lines")
     elif options.command == "picture":
         picture(options.source, options.out, options.count, options.seed)
     else:
-        names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "seed", "unseen")
+        names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "letters", "literature", "seed", "unseen")
         settings = Settings(**{name: getattr(options, name) for name in names})
         name = options.name or f"{'unseen' if options.unseen else 'drawn'}-{options.source}"
         write_source(options.cache, name, draw_lines(settings, options.first, options.count, options.processes))

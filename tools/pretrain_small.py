@@ -81,17 +81,22 @@ HELD_OUT_DOCUMENTS = (
 """Documents of the real sources that only validate, as parts of the paths of their transcriptions."""
 
 SHARES = {
-    "drawn-tracks": 0.50,
-    "drawn-joined": 0.22,
-    "drawn-fonts": 0.32,
-    "drawn-latin": 0.12,
+    "drawn-tracks": 0.40,
+    "drawn-joined": 0.30,
+    "drawn-fonts": 0.26,
+    "drawn-ink": 0.38,
+    "drawn-latin": 0.18,
+    "lectaurep-mariages": 0.06,
     "lectaurep": 0.16,
     "timeuscorpus": 0.15,
-    "CREMMA-MSS-19": 0.13,
-    "CREMMA-AN-TestamentDePoilus": 0.13,
+    "CREMMA-MSS-19": 0.16,
+    "CREMMA-AN-TestamentDePoilus": 0.16,
     "CREMMA-MSS-18": 0.08,
+    "FONDUE-FR-MSS-19": 0.12,
     "HN2021-Memorials": 0.08,
-    "CREMMA-MSS-20": 0.05,
+    "CREMMA-MSS-20": 0.08,
+    "dataset-celestine": 0.03,
+    "TNAH-2021": 0.01,
     "Tables_decennales": 0.05,
 }
 """Relative shares of the drawn lines by the start of a source's name; sources of one name divide its share.

@@ -1,18 +1,24 @@
 """Drawing of handwriting for pretraining: deterministic, complete, joined, and nothing held out among it."""
 
+import json
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
 from scipy import ndimage
 
 from draw_hands import UNSEEN_SEED
+from dsocr import models
 from hands.archive_texts import ArchiveTexts, archive_lines, is_decent, modern
 from hands.cursive import can_write, load_alphabet, random_writer, write
-from hands.hand_fonts import BEST_HANDS, CURSIVE, HELD_OUT_FONTS, ITALIC, LATIN_HANDS, PRINT
+from hands.hand_fonts import BEST_HANDS, CURSIVE, HELD_OUT_FONTS, ITALIC, LATIN_HANDS, PRINT, draw_text, load_file
+from hands.own_letters import Cell, Letters, bend_picture
 from hands.paper import Sheets, clean_sheet, finish_line
 from hands.pens import Written, deform, draw_strokes, middle_line, random_style, thin, warp
+from hands.real_ink import BASELINE, HEIGHT, X_HEIGHT, RealInk, coverage, cut_line, measure_slant
+from pretrain_small import CLASSES, STRETCH, start_network
 from small_alphabet import CHARACTERS
 from small_texts import Words, count_words
 
@@ -65,6 +71,101 @@ def test_letters_of_a_word_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("минули", "шинели", "нева", "волна", "лампа"):
         strokes = [stroke for stroke in write(word, writer, 0.8) if np.ptp(stroke[:, 0]) > 0.5]
         assert len(strokes) == 1, word
+
+
+def test_a_writer_bends_a_letter_alike_and_others_do_not() -> None:
+    points = np.array([[0.1, 0.0], [0.4, 1.0], [0.5, 1.8], [0.7, -0.6]])
+
+    def bent(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        letters = Letters(np.random.default_rng(seed), bend=0.12, unsteady=0.02)
+        return letters.shape("а").bend(points, 0.5), letters.shape("а").bend(points, 0.5)
+
+    first, again = bent(1)
+    other, _ = bent(2)
+    assert 0 < np.abs(first - again).max() < 0.15
+    assert np.abs(first - other).max() > 0.15
+
+
+def test_joins_survive_the_bending_of_a_picture() -> None:
+    ink = np.zeros((240, 300), dtype=np.float32)
+    ink[130:137, 20:280] = 1  # a stroke through all letters
+    for start in range(30, 270, 40):
+        ink[104:144, start : start + 6] = 1
+    cells = [Cell(letter, 20 + 40 * place, 60 + 40 * place) for place, letter in enumerate("минуты")]
+    for seed in range(6):
+        letters = Letters(np.random.default_rng(seed), bend=0.2, unsteady=0.05)
+        bent = bend_picture(Written(ink, 144, 40.0), cells, 0.0, letters)
+        labels, count = ndimage.label(bent.ink > 0.4, np.ones((3, 3)))
+        assert max(np.bincount(labels.ravel())[1:]) > 0.95 * (labels > 0).sum(), (seed, count)
+
+
+def test_upright_letters_lean_no_more() -> None:
+    ink = np.zeros((240, 200), dtype=np.float32)
+    for row in range(40, 144):
+        left = round(60 + 0.3 * (144 - row))
+        ink[row, left : left + 5] = 1
+    upright = bend_picture(Written(ink, 144, 40.0), [Cell("і", 60, 65)], 0.3, Letters(np.random.default_rng(1), 0, 0))
+    assert np.ptp(upright.ink.argmax(1)[44:140]) <= 2
+
+
+def write_page(folder: Path, text: str) -> Path:
+    """A page of seven lines in which every letter is one bar, as far from the left as its place in the line."""
+    rows = []
+    with (folder / "letters.pixels").open("wb") as pixels:
+        for _ in range(7):
+            ink = np.zeros((HEIGHT, 20 * len(text) + 20), dtype=np.uint8)
+            for place, letter in enumerate(text):
+                if letter != " ":
+                    ink[BASELINE - X_HEIGHT : BASELINE, 20 * place + 12 : 20 * place + 17] = 200
+            pixels.write(ink.tobytes())
+            cuts = [20.0 * place + 5 for place in range(len(text) + 1)]
+            row = {"width": ink.shape[1], "text": text, "page": "one/1", "cuts": cuts, "slant": 0.3}
+            rows.append(json.dumps({**row, "sure": [0.9] * (len(text) - 1) + [0.2]}) + "\n")
+    (folder / "letters.jsonl").write_text("".join(rows), encoding="utf-8")
+    return folder / "letters"
+
+
+def test_russian_is_set_from_latin_pieces(tmp_path: Path) -> None:
+    ink = RealInk(write_page(tmp_path, "nou mar"))
+    rng = np.random.default_rng(3)
+    page = ink.page(rng)
+    assert page.slant == 0.3
+    assert coverage("пои та", page) == 1
+    assert coverage("пои тар", page) == pytest.approx(5 / 6)
+    assert coverage("тг", page) == 0.5  # how sure the reader was of r is too little
+    written = ink.write("пои", page, random_style(rng), rng).ink
+    bars = ndimage.label(written.max(0) > 0.5)[1]
+    assert bars == 3
+    assert not written[: BASELINE - X_HEIGHT - 2].any()
+    drawn = ink.write("поил", page, random_style(rng), rng).ink
+    assert ndimage.label(drawn.max(0) > 0.3)[1] >= 1
+    assert drawn.shape[1] > written.shape[1]
+
+
+@pytest.mark.parametrize("slant", [-0.2, 0.0, 0.6])
+def test_slant_is_measured(slant: float) -> None:
+    ink = np.zeros((96, 500), dtype=np.float32)
+    for start in range(60, 420, 17):
+        for row in range(20, 76):
+            left = round(start + slant * (48 - row))
+            ink[row, left : left + 3] = 1
+    assert measure_slant(ink) == pytest.approx(slant, abs=0.06)
+
+
+def test_a_line_is_cut_where_its_letters_are() -> None:
+    face = load_file("dejavu", Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    written, cells = draw_text("un moment vous", face)
+    image = Image.fromarray((235 - 200 * written.ink[60:200]).astype(np.uint8))
+    small = Path(models.__file__).parent / "bases" / "small"
+    line = cut_line(image, "un moment vous", start_network(small).eval(), CLASSES, STRETCH)
+    assert line is not None
+    assert abs(line.slant) < 0.1
+    strong = np.flatnonzero(line.ink.max(1) > 128)
+    assert strong[-1] == pytest.approx(BASELINE, abs=4)
+    starts = [cell.start for cell in cells[1:]]
+    scale, offset = np.polyfit(starts, line.cuts[1:-1], 1)
+    assert scale == pytest.approx(X_HEIGHT / written.x_height, rel=0.2)
+    assert np.abs(np.polyval((scale, offset), starts) - line.cuts[1:-1]).max() < 0.35 * X_HEIGHT
 
 
 def test_writers_differ_in_their_shapes_and_keep_them() -> None:

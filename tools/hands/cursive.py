@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hands.own_letters import Letters, random_letters
 from hands.pens import Floats
 
 Track = NDArray[np.float64]
@@ -52,8 +53,10 @@ class Writer:
     """A writer's habits; those of a letter are drawn when the writer first writes it."""
 
     rng: np.random.Generator
+    own: Letters
+    """What the writer makes of each letter."""
     noise: float
-    """How far the points of the writer's letters are from the alphabet's."""
+    """How far single points of the writer's letters are from the alphabet's, besides."""
     unsteady: float
     """How far they are from each other."""
     oval: str
@@ -70,14 +73,15 @@ class Writer:
     hook: float
     """How often the pen is lifted between a high exit and the hook of л, м and я."""
     habits: dict[str, int] = field(default_factory=dict)
-    letters: dict[tuple[str, int], tuple[list[Track], float, float]] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], list[Floats]] = field(default_factory=dict)
 
 
 def random_writer(rng: np.random.Generator) -> Writer:
     """Draw a writer."""
     return Writer(
         rng,
-        noise=float(rng.uniform(0.015, 0.085)),
+        own=random_letters(rng),
+        noise=float(rng.uniform(0.01, 0.06)),
         unsteady=float(rng.uniform(0.005, 0.045)),
         oval=str(rng.choice(["cross", "retrace", "lift"], p=[0.2, 0.4, 0.4])),
         lift=float(rng.choice([0, 0.06, 0.2, 0.5], p=[0.4, 0.3, 0.2, 0.1])),
@@ -104,19 +108,19 @@ def _shape(character: str, writer: Writer) -> Glyph:
     """The letter as this writer writes it this time."""
     rng = writer.rng
     place, glyph = _choose_glyph(character, writer)
-    if (character, place) not in writer.letters:
+    if (character, place) not in writer.offsets:
         offsets = [rng.normal(0, writer.noise, (len(stroke), 2)) for stroke in glyph.strokes]
-        wide = math.exp(rng.normal(0, 0.09)) * writer.width
-        writer.letters[character, place] = offsets, wide, 1 + rng.normal(0, 0.06)
-    offsets, wide, tall = writer.letters[character, place]
-    wide *= math.exp(rng.normal(0, 1.5 * writer.unsteady))
+        writer.offsets[character, place] = offsets
+    shape = writer.own.shape((character, place))
+    middle = 0.5 * glyph.advance
     strokes = []
-    for stroke, offset in zip(glyph.strokes, offsets, strict=True):
+    for stroke, offset in zip(glyph.strokes, writer.offsets[character, place], strict=True):
         moved = stroke.copy()
         moved[:, :2] += offset + rng.normal(0, writer.unsteady, offset.shape)
-        moved[:, :2] *= wide, tall
+        moved[:, :2] = shape.bend(moved[:, :2], middle)
+        moved[:, 0] *= writer.width
         strokes.append(moved)
-    return Glyph(glyph.advance * wide, glyph.flags, tuple(strokes))
+    return Glyph(glyph.advance * shape.width * writer.width, glyph.flags, tuple(strokes))
 
 
 def write(text: str, writer: Writer, space: float) -> list[Floats]:

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw
 
 from dsocr.data.render import Face, load_font
 from fontsource import load_face
+from hands.own_letters import Cell, bend_picture, random_letters
 from hands.pens import Style, Written, middle_line, warp
 
 CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
@@ -36,14 +37,16 @@ LEAN = {
     "lobster": 0.2,
     "russkopis": 0.28,
 }
-"""How much a font leans by itself, which a writer's slant includes."""
+"""How much a font leans by itself, which is taken away before a writer leans it."""
 
 
 def load_file(name: str, file: Path) -> Face:
     """A face of one font file with all its characters."""
     from fontTools.ttLib import TTFont  # in the extra `tools`
 
-    return Face(name, (file,), (frozenset(map(chr, TTFont(file, lazy=True).getBestCmap())),), family=name)
+    with TTFont(file, lazy=True) as font:
+        characters = frozenset(map(chr, font.getBestCmap()))
+    return Face(name, (file,), (characters,), family=name)
 
 
 def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list[Face]:
@@ -51,8 +54,8 @@ def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list
     return [load_face(fonts / name, slope=slope, capitals_only=name == "amatic-sc") for name in names]
 
 
-def draw_text(text: str, face: Face) -> Written:
-    """Draw a text in a face, x-height `SIZE`."""
+def draw_text(text: str, face: Face) -> tuple[Written, list[Cell]]:
+    """Draw a text in a face, x-height `SIZE`; also the cells of its letters."""
     probe = "х" if face.can_draw("х") else "x"
     height = -load_font(next(face.runs(probe))[0], 200).getbbox(probe, anchor="ls")[1]
     size = max(8, round(200 * SIZE / max(20, height)))
@@ -62,19 +65,26 @@ def draw_text(text: str, face: Face) -> Written:
     margin, baseline = 2 * SIZE, round(3.6 * SIZE)
     image = Image.new("L", (int(length) + 2 * margin, 6 * SIZE), 0)
     drawing, x = ImageDraw.Draw(image), float(margin)
+    ends: list[tuple[str, float]] = []
     for font, run in runs:
         drawing.text((x, baseline), run, fill=255, font=font, anchor="ls")
+        ends += [(run[place], x + font.getlength(run[: place + 1])) for place in range(len(run))]
         x += font.getlength(run)
     ink = np.asarray(image, dtype=np.float32) / np.float32(255)
     columns = np.flatnonzero(ink.max(0) > 0.2)
     if not len(columns):
         raise ValueError(f"{face.name} draws nothing for {text!r}")
-    return Written(ink[:, max(0, columns[0] - 4) : columns[-1] + 5], baseline, SIZE)
+    left = max(0, int(columns[0]) - 4)
+    starts = [margin, *[end for _, end in ends[:-1]]]
+    cells = [Cell(letter, start - left, end - left) for start, (letter, end) in zip(starts, ends, strict=True)]
+    return Written(ink[:, left : columns[-1] + 5], baseline, SIZE), cells
 
 
 def write_in_font(text: str, face: Face, style: Style, rng: np.random.Generator, *, middle: float) -> Written:
     """Write a text in a face as a writer of a style would; `middle` is how often middle lines are drawn with a pen."""
-    written = draw_text(text, face)
+    written, cells = draw_text(text, face)
+    lean = LEAN.get(face.family or face.name.rsplit("-", 1)[0], 0.0)
+    written = bend_picture(written, cells, lean, random_letters(rng))
     if rng.random() < middle:
         written = Written(middle_line(written.ink, rng), written.baseline, written.x_height)
     return warp(written, style, rng)

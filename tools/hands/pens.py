@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 from scipy import ndimage
 
 Floats = NDArray[np.float64]
@@ -48,24 +48,27 @@ class Style:
     space: float
     tilt: float
     x_height: float
+    flood: int
+    """Width in pixels of the mask of what ink fills, an odd number; 0 fills nothing."""
 
 
 def random_style(rng: np.random.Generator) -> Style:
     """Draw a style; most writers lean to the right."""
     return Style(
         slant=math.tan(math.radians(float(np.clip(rng.normal(18, 16), -18, 50)))),
-        width=math.exp(rng.normal(0, 0.24)),
+        width=math.exp(rng.normal(0.12, 0.3)),
         ascent=math.exp(rng.normal(0, 0.22)),
         descent=math.exp(rng.normal(0, 0.24)),
         pen=math.exp(rng.normal(math.log(0.085), 0.4)),
         pressure=float(rng.choice([0, rng.uniform(0.2, 1.8)], p=[0.35, 0.65])),
-        smooth=float(rng.uniform(0, 0.09)),
+        smooth=float(rng.uniform(0, 0.09) if rng.random() < 0.8 else rng.uniform(0.09, 0.15)),
         drift=float(rng.uniform(0, 0.18)),
         growth=float(rng.uniform(0, 0.11)),
         elastic=float(rng.uniform(0, 0.075)),
         space=float(rng.uniform(0.5, 1.4)),
         tilt=float(rng.normal(0, 0.012)),
         x_height=float(rng.uniform(14, 28)),
+        flood=int(rng.choice([0, 3, 5, 7, 9], p=[0.6, 0.1, 0.12, 0.1, 0.08])),
     )
 
 
@@ -133,6 +136,9 @@ def draw_strokes(strokes: Sequence[Floats], style: Style, rng: np.random.Generat
             pen.line(corners, fill=255, width=max(1, round(2 * radii[place])))
             _dot(pen, corners[0], corners[1], float(radii[place]))
         _dot(pen, float(x[-1]), float(y[-1]), float(radii[-1]))
+    if style.flood:
+        # Ink fills what is narrow: small loops and the corners between strokes.
+        image = image.filter(ImageFilter.MaxFilter(style.flood)).filter(ImageFilter.MinFilter(style.flood))
     image = image.resize((width // _SMOOTHING, height // _SMOOTHING), Image.Resampling.BOX)
     ink = np.asarray(image, dtype=np.float32) / np.float32(255)
     return Written(ink, int(high[1] * scale / _SMOOTHING), style.x_height)
@@ -154,8 +160,8 @@ def _widths(stroke: Floats, style: Style, rng: np.random.Generator) -> Floats:
     return clipped
 
 
-def warp(written: Written, style: Style, rng: np.random.Generator) -> Written:
-    """Deform a picture of text as `deform` deforms tracks, and make its strokes thicker or thinner."""
+def warp(written: Written, style: Style, rng: np.random.Generator, *, real: bool = False) -> Written:
+    """Deform a picture of text as `deform` deforms tracks; make strokes that are not real thicker or thinner."""
     ink, size, out = written.ink, written.x_height, style.x_height
     above, below = 2.6 * style.ascent + 1.2, 1.6 * style.descent + 0.8
     margin = 1.5 + 3 * abs(style.slant)
@@ -172,6 +178,8 @@ def warp(written: Written, style: Style, rng: np.random.Generator) -> Written:
     source_y = source_y + 0.8 * field.elastic(1, grid_x, grid_y)
     places = [written.baseline - source_y * size, source_x * size]
     moved = ndimage.map_coordinates(ink, places, order=1, mode="constant")
+    if real:
+        return Written(np.clip(moved, 0, 1).astype(np.float32), int(above * out), out)
     blurred = ndimage.gaussian_filter(moved, rng.uniform(0.5, 1.2))
     # Hairlines are as pale as they are thin now, and must not vanish.
     inked = blurred[blurred > 0.05]
