@@ -223,12 +223,6 @@ def test_what_is_no_callback_is_refused_before_any_work(callback: Any, small_dat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("function", [dsocr.train, dsocr.dry_run, dsocr.forecast, dsocr.tune])
-def test_a_training_without_a_dataset_is_refused(function: Any) -> None:
-    with raises_code("dataset-missing"):
-        function(base="nano")
-
-
 @pytest.mark.parametrize(
     ("settings", "code", "named"),
     [
@@ -241,11 +235,6 @@ def test_settings_that_are_wrong_are_named(settings: dict[str, Any], code: str, 
         dsocr.train(dataset=tmp_path, **settings)
     assert caught.value.code == code
     assert named in str(caught.value)
-
-
-def test_a_run_that_is_not_there() -> None:
-    with pytest.raises(dsocr.RunError):
-        dsocr.Run("nowhere")
 
 
 def blocks_of(name: str) -> list[str]:

@@ -1,13 +1,12 @@
 """A page is self-contained and escaped; its images fit."""
 
-import math
 from pathlib import Path
 
 import pytest
 from markupsafe import Markup
 from PIL import Image
 
-from dsocr.html import Thumbnails, percent, printable, render
+from dsocr.html import Thumbnails, printable, render
 from tests.html_pages import Page
 
 
@@ -55,8 +54,3 @@ def test_an_image_that_cannot_be_opened_has_a_replacement(tmp_path: Path) -> Non
 )
 def test_control_characters_are_replaced(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-def test_rates_are_shown_as_they_are() -> None:
-    assert percent(None) == percent(math.inf) == "no text"
-    assert percent(1.4) == "140.0\N{NO-BREAK SPACE}%"

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import FilesWarning
-from dsocr.io.work import write_file, write_folder, write_manifest
+from dsocr.io.work import write_folder, write_manifest
 from dsocr.runs import (
     ReadingSettings,
     RunFolder,
     append_jsonl,
     cut_back,
-    read_history,
     read_provenance,
     read_validations,
     to_json,
@@ -174,21 +173,6 @@ def test_metrics_that_are_damaged_name_the_line(tmp_path: Path, row: bytes) -> N
         read_validations(run)
 
 
-def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "card.json"
-    write_file(path, "старое\n")
-    write_file(path, "новое\n")
-    with pytest.raises(UnicodeEncodeError):
-        write_file(path, "new \ud800")
-    assert path.read_bytes() == "новое\n".encode()
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_values_without_a_json_form_are_errors() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        to_json({"cer": float("inf")})
-
-
 def test_a_row_is_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     append_jsonl(path, {"step": 1, "loss": 2.5})
@@ -237,11 +221,3 @@ def test_a_damaged_provenance_is_named(content: str, tmp_path: Path) -> None:
     run.provenance.write_text(content, encoding="utf-8")
     with raises_code("provenance-unreadable", where="provenance.json"):
         read_provenance(run)
-
-
-@pytest.mark.parametrize("row", ["[]", '{"kind": "train"}', '{"kind": "validation", "step": 2, "cer": {"a": 3}}'])
-def test_a_damaged_row_of_metrics_is_named(row: str, tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    run.metrics.write_text(f'{{"kind": "train", "step": 1, "loss": null}}\n{row}\n', encoding="utf-8")
-    with raises_code("metrics-invalid", where="metrics.jsonl:2"):
-        read_history(tmp_path)

@@ -1,6 +1,5 @@
 """What the shipped handwriting promises, and the texts and the plan of the larger test that is drawn in its hands."""
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -18,11 +17,8 @@ from render_sample import HANDS, TEXTS, read_pages, read_texts
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "examples" / "handwriting"
-NANO_TOKENIZER = ROOT / "src" / "dsocr" / "models" / "bases" / "nano" / "tokenizer.json"
 
 RUSSIAN = "абвгдеёжзийклмнопрстуфхцчшщъыьэюя"
-LATIN = "abcdefghijklmnopqrstuvwxyz"
-SIGNS = "0123456789.,:;!?-—«»()№%"
 
 LINES = {
     Split.TRAIN: {"anna": 110, "boris": 110, "vera": 110},
@@ -67,13 +63,6 @@ def test_every_writer_has_the_lines_that_the_readme_states(dataset: Dataset, spl
     assert Counter(sample.writer for sample in dataset.samples(split)) == LINES[split]
 
 
-def test_no_page_is_shared_by_two_splits_or_writers(samples: list[Sample]) -> None:
-    owners = defaultdict(set)
-    for sample in samples:
-        owners[sample.page].add((sample.split, sample.writer))
-    assert [page for page, owner in owners.items() if len(owner) > 1] == []
-
-
 def test_no_three_words_in_a_row_are_in_two_splits(samples: list[Sample]) -> None:
     splits = defaultdict(set)
     for split in Split:
@@ -81,34 +70,6 @@ def test_no_three_words_in_a_row_are_in_two_splits(samples: list[Sample]) -> Non
             for three in threes(sample.text for sample in samples if sample.page == page):
                 splits[three].add(split)
     assert [" ".join(three) for three, found in splits.items() if len(found) > 1] == []
-
-
-@pytest.mark.parametrize(
-    ("characters", "split", "writer"),
-    [
-        pytest.param(RUSSIAN + RUSSIAN.upper() + LATIN + SIGNS, Split.TRAIN, None, id="what is learnt"),
-        pytest.param(RUSSIAN + "ЁЖЩФЦЭЮЯ" + SIGNS, Split.TEST, None, id="what is tested"),
-        pytest.param(RUSSIAN + "ФЭ" + SIGNS, Split.TEST, "gleb", id="what is tested of the new writer"),
-    ],
-)
-def test_alphabet(samples: list[Sample], characters: str, split: Split, writer: str | None) -> None:
-    texts = [sample.text for sample in samples if sample.split == split and writer in {None, sample.writer}]
-    assert sorted(set(characters) - set("".join(texts))) == []
-
-
-def test_russian_comes_first(samples: list[Sample]) -> None:
-    with_cyrillic = sum(bool(re.search("[а-яё]", sample.text.lower())) for sample in samples)
-    assert 0.82 <= with_cyrillic / len(samples) <= 0.95
-
-
-def test_lines_are_short_differ_and_have_characters_that_nano_knows(
-    samples: list[Sample], more: list[tuple[str, ...]]
-) -> None:
-    vocabulary = set(json.loads(NANO_TOKENIZER.read_text(encoding="utf-8"))["model"]["vocab"])
-    for lines in ([sample.text for sample in samples], list(chain.from_iterable(more))):
-        assert [line for line in lines if not 10 <= len(line) <= 44] == []
-        assert repeated(lines) == []
-        assert sorted(set("".join(lines)) - vocabulary) == []
 
 
 def test_check_finds_nothing_but_the_known_writers_and_rare_characters(dataset: Dataset) -> None:

@@ -226,15 +226,3 @@ def test_anything_repeated_often_enough_is_a_loop(unit: str, times: int, cut: in
     start = loop_start(looping)
     assert start is not None
     assert start <= len(PROSE) + 2 * len(unit)
-
-
-@given(st.text(max_size=60), st.integers(0, 5))
-def test_a_loop_starts_inside_the_text_and_short_texts_have_none(text: str, times: int) -> None:
-    start = loop_start(text * times)
-    assert start is None or (0 <= start < len(text * times) and len(text * times) > 30)
-
-
-@given(WORDS, st.integers(1, 4))
-def test_four_times_is_no_loop(unit: str, times: int) -> None:
-    words = " ".join(f"{number}{unit}" for number in range(10, 13))
-    assert not is_looping(f"{words} " * times)

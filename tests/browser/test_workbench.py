@@ -74,18 +74,6 @@ def test_joining_takes_the_draft_of_the_next_line(window: Page, store: Correctio
     expect(field).to_have_value(TEXTS[0][0])
 
 
-def test_line_breaks_in_a_text_become_spaces(window: Page, store: CorrectionStore) -> None:
-    field = window.get_by_label(FIELD)
-    store.review(store.lines()[1], "раз\nдва", State.READ, who="another")
-    field.press("Alt+ArrowDown")
-    expect(field).to_have_value("раз два")
-    field.press("End")
-    field.press("!")
-    field.press("Enter")
-    expect(field).to_have_value("")
-    assert texts(store)[1] == "раз два!"
-
-
 def test_a_held_key_accepts_one_line(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     for _ in range(5):

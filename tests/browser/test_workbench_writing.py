@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import CorrectionStore
@@ -118,16 +117,3 @@ def test_two_people_are_not_sent_to_the_same_line(window: Page, new_window: Open
     other.get_by_label(FIELD).press("Alt+ArrowUp")
     expect(other.get_by_text("Анна is at this line too")).to_be_visible()
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
-
-
-@pytest.mark.parametrize("key", ["F1", "Alt+h"])
-def test_all_keys_are_listed(window: Page, key: str) -> None:
-    window.get_by_label(FIELD).press(key)
-    expect(window.get_by_text("mark the line unreadable")).to_be_visible()
-    window.keyboard.press("Escape")
-    expect(window.get_by_text("mark the line unreadable")).to_be_hidden()
-
-
-def test_no_other_reading_is_known(window: Page) -> None:
-    window.get_by_label(FIELD).press("Alt+a")
-    expect(window.get_by_text("No other reading of “строка” is known")).to_be_visible()

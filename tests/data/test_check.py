@@ -26,7 +26,7 @@ TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
 
 
 SIZE_CODES = {"few-samples", "few-writers", "rare-characters", "unseen-in-train"}
-"""True of any dataset of nine lines; tested in `test_check_splits.py`."""
+"""True of any dataset of nine lines; tested in `test_checks.py`."""
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +69,10 @@ def image_of(folder: Path, metadata: str, row: int) -> Path:
     return folder / metadata.partition("/")[0] / name
 
 
-def test_fresh_dataset_has_no_findings(folder: Path) -> None:
-    assert found(folder) == {}
-
-
 def test_texts_may_be_as_long_as_max_text_tokens(folder: Path) -> None:
     edit(folder, TEST, lambda rows: rows[0].update(text="д" * 50))
     assert "long-text" in found(folder, processor=processor(), max_text_tokens=49)
     assert "long-text" not in found(folder, processor=processor(), max_text_tokens=50)
-
-
-def test_unknown_characters_are_counted(folder: Path) -> None:
-    edit(folder, TRAIN, lambda rows: rows[0].update(text="ѣѣ\u00ad"))
-    edit(folder, TEST, lambda rows: rows[0].update(text="ѣ"))
-    finding = found(folder, processor=processor("ѣ\u00ad"))["unknown-characters"]
-    assert finding.message.endswith(": ѣ 3x, U+00AD 1x")
-    assert (finding.severity, finding.count, finding.where) == ("warning", 2, f"{TRAIN}:1")
 
 
 @pytest.mark.parametrize(
@@ -138,13 +126,6 @@ def test_distorted_letters(folder: Path, factor: float, amount: str | None) -> N
     assert finding is None or str(amount) in finding.message
 
 
-def test_text_that_costs_many_tokens(folder: Path) -> None:
-    edit(folder, TEST, lambda rows: rows[1].update(text="ქართული"))
-    finding = found(folder, processor=processor(count_tokens=lambda text: len(text.encode())))["many-tokens"]
-    assert (finding.severity, finding.count, finding.where) == ("note", 1, f"{TEST}:2")
-    assert "21 tokens for 7 characters" in finding.examples[0].detail
-
-
 def test_script_that_costs_many_tokens_is_reported_once(folder: Path) -> None:
     finding = found(folder, processor=processor(count_tokens=lambda text: 2 * len(text)))["many-tokens"]
     assert (finding.severity, finding.count) == ("note", 1)
@@ -160,12 +141,6 @@ def test_two_processes_find_the_same_as_one(small_dataset: Path, monkeypatch: py
     assert len(alone) == 24
     assert all(item.sample.geometry == {} for item in alone)
     assert list(read_samples(dataset, 2)) == alone
-
-
-def test_progress(folder: Path) -> None:
-    done: list[tuple[int, int]] = []
-    found(folder, progress=lambda *counts: done.append(counts))
-    assert done[-1] == (9, 9)
 
 
 @pytest.fixture(scope="module")

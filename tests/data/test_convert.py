@@ -1,15 +1,11 @@
 """Converting loses nothing in silence, overwrites nothing of others, and does the same twice."""
 
-import errno
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from dsocr.cli.app import app
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, SkipReason
@@ -101,23 +97,6 @@ def test_a_box_without_a_pixel_is_skipped_and_nothing_left_is_an_error(tmp_path:
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        pytest.param("page", ["no writers; 2 images"], id="PAGE"),
-        pytest.param("tsv", [REGIONS], id="a table holds the rest"),
-        pytest.param("parquet", [PAGES, REGIONS], id="Parquet"),
-        pytest.param("unsloth", [PAGES, "no polygons and baselines", REGIONS], id="conversations"),
-    ],
-)
-def test_information_the_target_cannot_hold_is_reported(
-    target: str, expected: list[str], pages: Path, tmp_path: Path
-) -> None:
-    report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")
-    messages = report.conversion.left_behind
-    assert all(part in message for part, message in zip(expected, messages, strict=True))
-
-
 ALTO_WITH_STRUCTURE = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#">
 <Description><MeasurementUnit>pixel</MeasurementUnit>
 <sourceImageInformation><fileName>p.png</fileName></sourceImageInformation></Description>
@@ -193,14 +172,6 @@ def test_structure_that_is_not_written_is_counted(
     assert [one for one in found if "no regions" not in one] == expected
 
 
-def test_structure_is_counted_over_all_pages(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        picture(tmp_path / "source" / f"{name}.png")
-        write(tmp_path / "source" / f"{name}.xml", PAGE_WITH_STRUCTURE.replace("p.png", f"{name}.png"))
-    found = convert(tmp_path / "source", tmp_path / "out", to="page").conversion.left_behind
-    assert "cell 2, heading 2" in found[0]
-
-
 def converted_ids(document: str, target: str, folder: Path) -> list[tuple[str | None, str]]:
     """The ids of region and line of each line of a converted document."""
     picture(folder / "source" / "p.png")
@@ -244,13 +215,6 @@ def test_columns_that_have_no_place_are_reported(tmp_path: Path) -> None:
     assert ("8 images" in writers, "8 images" in pages, columns.endswith(": note")) == (True, True, True)
 
 
-def test_images_of_one_name_stay_apart(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        pair(tmp_path / "source" / folder, "1", folder)
-    out = convert(tmp_path / "source", tmp_path / "out", to="page").output
-    assert sorted(path.name for path in (out / "page").iterdir()) == ["a_1.xml", "b_1.xml"]
-
-
 @pytest.mark.parametrize("target", ["parquet", "ms-swift"])
 def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_path: Path) -> None:
     for name in ("p", "P_0001"):
@@ -289,85 +253,3 @@ def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> Non
         convert(pages, tmp_path / "out", to="tsv")
     convert(pages, tmp_path / "out", to="tsv", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["conversion.json", "images", "lines.tsv"]
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(errno.ENOSPC, "disk-full"), pytest.param(errno.EROFS, "write-failed")]
-)
-def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(
-    pages: Path, tmp_path: Path, number: int, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path, data: bytes) -> int:
-        raise OSError(number, "no", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", fail)
-        with raises_code(code):
-            convert(pages, tmp_path / "out", to="page")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
-
-
-@pytest.mark.parametrize(
-    ("there", "code"),
-    [
-        pytest.param("files", "output-occupied", id="files of others"),
-        pytest.param("conversion", "output-occupied", id="a conversion with another file"),
-        pytest.param("dataset", "output-occupied", id="a dataset"),
-    ],
-)
-def test_nothing_of_others_is_overwritten(there: str, code: str, pages: Path, tmp_path: Path) -> None:
-    out, other = tmp_path / "out", write_pages(tmp_path / "other", ["a", "b", "c"])
-    if there == "conversion":
-        convert(other, out, to="page")
-    elif there == "dataset":
-        prepare(other, out)
-    write(out / "page" / "mine.xml", "<a/>")
-    before = contents(out)
-    with raises_code(code):
-        convert(pages, out, to="page", overwrite=True)
-    assert contents(out) == before
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        pytest.param("source/out", "output-overlaps-source", id="inside the source"),
-        pytest.param("source", "output-overlaps-source", id="the source itself"),
-        pytest.param(".", "output-overlaps-source", id="around the source"),
-    ],
-)
-def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path: Path) -> None:
-    before = contents(pages)
-    with raises_code(message):
-        convert(pages, tmp_path / out, to="page", overwrite=True)
-    assert contents(pages) == before
-
-
-def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> None:
-    with raises_code("format-unknown"):
-        convert(pages, tmp_path / "out", to="docx")
-    calls: list[tuple[int, int]] = []
-    convert(pages, tmp_path / "out", to="tsv", progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(1, 2), (2, 2)]
-
-
-@pytest.mark.parametrize("target", TARGET_FORMATS)
-def test_the_command_prints_its_result_and_the_next_command(target: str, pages: Path, tmp_path: Path) -> None:
-    write(pages / "bad.xml", "<alto><Layout>")
-    done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", target])
-    assert done.exit_code == 0, done.output
-    assert f"{target}: 2 images, 6 lines\n" in done.stdout
-    assert "\n  bad.xml: " in done.stdout
-    assert f"written: {tmp_path / 'out'}\n" in done.stdout
-    assert "next:    " in done.stdout
-    assert (tmp_path / "out").as_posix() in done.stdout.rpartition("next:")[2]
-
-
-def test_the_command_lists_the_targets() -> None:
-    option = next(option for option in typer.main.get_command(app).commands["convert"].params if option.name == "to")  # type: ignore[attr-defined]
-    assert all(target in str(option.help) for target in TARGET_FORMATS)
-
-
-def test_quiet_prints_the_result_only(pages: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", "page", "--quiet"])
-    assert done.stdout == f"written: {tmp_path / 'out'}\n"

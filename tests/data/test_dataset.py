@@ -18,7 +18,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.splits import split_of_fold
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from tests.data.making import pair, write, write_pages
+from tests.data.making import write, write_pages
 from tests.raising import raises_code
 
 
@@ -32,38 +32,11 @@ def folder(pages: Path, tmp_path: Path) -> Path:
     return prepare(pages, tmp_path / "out", writer="(.+)_").folder
 
 
-def test_samples_match_the_prepared_source(folder: Path) -> None:
-    samples = list(Dataset.open(folder))
-    assert sorted(sample.writer or "" for sample in samples) == ["anna", "boris", "vera"]
-    anna = next(sample for sample in samples if sample.writer == "anna")
-    assert anna == Sample(
-        id=f"{anna.split}/images/anna_1_0001.png",
-        image=folder / anna.split / "images" / "anna_1_0001.png",
-        text="anna_1 строка 0",
-        split=anna.split,
-        writer="anna",
-        page="anna_1",
-        source="anna_1.xml:6",
-        geometry={
-            "bbox": [10, 10, 61, 31],
-            "polygon": [[10, 10], [60, 10], [60, 30], [10, 30]],
-            "baseline": [[10, 25], [60, 25]],
-        },
-    )
-
-
 def test_some_samples_are_found_by_their_ids(folder: Path) -> None:
     dataset = Dataset.open(folder)
     samples = dataset.samples(Split.TRAIN)
     assert dataset.samples(Split.TRAIN, {samples[-1].id, "test/none.png"}) == [samples[-1]]
     assert dataset.samples(Split.TRAIN, set()) == []
-
-
-def test_a_split_the_dataset_does_not_have_is_empty(tmp_path: Path) -> None:
-    pair(tmp_path / "s", "a", "а")
-    dataset = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
-    assert dataset.samples(Split.TEST) == []
-    assert dataset.samples(Split.TRAIN)[0].geometry == {}
 
 
 def test_a_relative_folder_is_that_of_the_current_directory(
@@ -99,12 +72,6 @@ def test_an_unusable_row_is_named(folder: Path, row: str, code: str) -> None:
         Dataset.open(folder).samples(Split.TRAIN)
 
 
-def test_columns_of_the_user_are_ignored(folder: Path) -> None:
-    write(folder / "train/metadata.jsonl", '{"file_name": "a.png", "text": "т", "mood": "good"}')
-    (sample,) = Dataset.open(folder).samples(Split.TRAIN)
-    assert (sample.text, sample.writer) == ("т", None)
-
-
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -119,13 +86,6 @@ def test_an_unusable_card_is_an_error(folder: Path, change: dict[str, object] | 
     write(card, change if isinstance(change, str) else json.dumps(json.loads(card.read_text("utf-8")) | change))
     with raises_code(code):
         Dataset.open(folder)
-
-
-def test_a_card_without_a_unit_is_one_of_lines(folder: Path) -> None:
-    content = json.loads((folder / "dataset.json").read_text("utf-8"))
-    assert content.pop("unit") == "line"
-    write(folder / "dataset.json", json.dumps(content))
-    assert Dataset.open(folder).card.unit == "line"
 
 
 def test_missing_files_are_errors_and_not_empty_splits(folder: Path, tmp_path: Path) -> None:
@@ -171,22 +131,6 @@ def test_what_is_not_a_dataset_is_never_touched(
     with raises_code(code):
         prepare(pages, tmp_path / "out", overwrite=True)
     assert kept.read_text(encoding="utf-8") == content
-
-
-def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_path: Path) -> None:
-    prepare(pages, tmp_path / "out")
-    write(tmp_path / "out/.DS_Store", "")
-    prepare(pages, tmp_path / "out", overwrite=True)
-    write(tmp_path / "out/notes.txt", "моё")
-    with raises_code("output-occupied"):
-        prepare(pages, tmp_path / "out", overwrite=True)
-
-
-@pytest.mark.parametrize("out", ["source", "."])
-def test_the_source_is_never_written_over(pages: Path, tmp_path: Path, out: str) -> None:
-    with raises_code("output-overlaps-source"):
-        prepare(pages, tmp_path / out, overwrite=True)
-    assert "anna_1.xml" in names(pages)
 
 
 def test_a_dataset_inside_its_source_is_not_read_again(pages: Path) -> None:

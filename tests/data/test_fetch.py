@@ -432,56 +432,41 @@ def test_texts_of_annotations_are_read_in_pixels_of_the_image(archive: Archive, 
     assert dataset.card.source == url
 
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg"><path d="{}"/></svg>'
+BOX, AREA = (60, 100, 460, 140), (60, 100, 461, 141)
+
+
+def svg(shape: str) -> Json:
+    """A selector of an outline."""
+    return {"type": "SvgSelector", "value": f'<svg xmlns="http://www.w3.org/2000/svg">{shape}</svg>'}
+
+
+def fragment(value: str) -> Json:
+    return {"type": "FragmentSelector", "value": value}
 
 
 @pytest.mark.parametrize(
     ("selector", "box", "corners"),
     [
-        pytest.param({"type": "FragmentSelector", "value": "xywh=60,100,400,40"}, (60, 100, 460, 140), 0, id="box"),
-        pytest.param(
-            {"type": "FragmentSelector", "value": "xywh=pixel:60,100,400,40"}, (60, 100, 460, 140), 0, id="px"
-        ),
-        pytest.param({"type": "FragmentSelector", "value": "xywh=percent:10,10,50,5"}, (60, 80, 360, 120), 0, id="%"),
-        pytest.param(
-            {"type": "SvgSelector", "value": SVG.format("M60,100 L460,100 l0,40 H60 Z")},
-            (60, 100, 461, 141),
-            4,
-            id="path",
-        ),
-        pytest.param(
-            {"type": "SvgSelector", "value": SVG.format("m60 100c9 9 9 9 400 0v40h-400z")},
-            (60, 100, 461, 141),
-            4,
-            id="curve",
-        ),
-        pytest.param(
-            {"type": "SvgSelector", "value": "<svg><polygon points='60,100 460,100 460,140'/></svg>"},
-            (60, 100, 461, 141),
-            3,
-            id="polygon",
-        ),
-        pytest.param(
-            {"type": "SvgSelector", "value": "<svg><rect x='60' y='100' width='400' height='40'/></svg>"},
-            (60, 100, 461, 141),
-            4,
-            id="rect",
-        ),
+        pytest.param(fragment("xywh=60,100,400,40"), BOX, 0, id="box"),
+        pytest.param(fragment("xywh=pixel:60,100,400,40"), BOX, 0, id="pixels"),
+        pytest.param(fragment("xywh=percent:10,10,50,5"), (60, 80, 360, 120), 0, id="hundredths"),
+        pytest.param(svg('<path d="M60,100 L460,100 l0,40 H60 Z"/>'), AREA, 4, id="path"),
+        pytest.param(svg('<path d="m60 100c9 9 9 9 400 0v40h-400z"/>'), AREA, 4, id="curve"),
+        pytest.param(svg("<polygon points='60,100 460,100 460,140'/>"), AREA, 3, id="polygon"),
+        pytest.param(svg("<rect x='60' y='100' width='400' height='40'/>"), AREA, 4, id="rect"),
         pytest.param(
             {
                 "@type": "oa:Choice",
                 "default": {"value": "xywh=60,100,400,40"},
-                "item": {"value": SVG.format("M 60,100 L 460,100 L 460,140 Z")},
+                "item": svg('<path d="M 60,100 L 460,100 L 460,140 Z"/>'),
             },
-            (60, 100, 461, 141),
+            AREA,
             3,
             id="choice",
         ),
-        pytest.param(
-            {"type": "SvgSelector", "value": "<svg><path d='M 1e999,0 L 2,2 L 3,3'/></svg>"}, None, 0, id="on no image"
-        ),
+        pytest.param(svg("<path d='M 1e999,0 L 2,2 L 3,3'/>"), None, 0, id="on no image"),
         pytest.param({"type": "PointSelector", "x": 1, "y": 2}, None, 0, id="a point"),
-        pytest.param({"type": "FragmentSelector", "value": "t=1,2"}, None, 0, id="a time"),
+        pytest.param(fragment("t=1,2"), None, 0, id="a time"),
     ],
 )
 @pytest.mark.parametrize("version", [2, 3])

@@ -1,4 +1,4 @@
-"""The page of findings holds everything it shows, and nothing in a dataset can become part of its code."""
+"""Pages for people to look at: charts, contact sheets, and the findings of a check."""
 
 import base64
 import hashlib
@@ -10,16 +10,93 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from dsocr.data.check import Findings, check_dataset
 from dsocr.data.check import findings_page as page_module
+from dsocr.data.check.findings_page import bar_chart, histogram
+from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
+from dsocr.html import plot_svg
 from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
 from tests.raising import raises_code
+
+
+@example([5])
+@example([5, 5, 5])
+@example([0, 0])
+@example([1, 1_000_000])
+@settings(max_examples=25)
+@given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
+def test_a_histogram_counts_every_value(values: list[float]) -> None:
+    chart = histogram(values, "Width", "pixels")
+    assert chart is not None
+    axes = Figure().subplots()
+    chart.paint(axes)
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert sum(bar.get_height() for bar in bars) == len(values)
+    assert len(bars) <= 80
+    assert axes.get_xlabel() == "pixels"
+
+
+def test_nothing_to_count_is_no_chart() -> None:
+    assert (histogram([], "a", "b"), bar_chart([], "a", "b")) == (None, None)
+
+
+def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
+    chart = bar_chart([("<", 3), ("$x^2$", 2), ("漢", 1)], "<b>", "")
+    assert chart is not None
+    drawn = plot_svg(chart.paint, '<b> "')
+    assert drawn == plot_svg(chart.paint, '<b> "')
+    assert {"&lt;", "$x^2$", "漢"} <= {text.rpartition(">")[2] for text in drawn.split("</text>")}
+    assert "<b>" not in drawn
+    assert "http" not in drawn
+    assert "var(--bar" in drawn
+
+
+ROWS = [
+    SheetRow("<b>ёж & Ко</b>", "train/1.png, writer <i>", [("original", Image.new("L", (300, 60), 200))] * 3),
+    SheetRow("line\nbreak", "train/2.png", [("original", Image.new("RGB", (3000, 90), "navy"))] * 3),
+]
+
+
+def test_a_page_holds_every_picture_and_every_text_escaped(tmp_path: Path) -> None:
+    sheet_writer(tmp_path / "s.html")("Письма <1>", ROWS)
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;ёж &amp; Ко&lt;/b&gt;" in page
+    assert "writer &lt;i&gt;" in page
+    assert "<title>Письма &lt;1&gt;</title>" in page
+    assert "<script" not in page
+    assert not re.search("https?:", page)
+    pictures = [
+        Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall(r"data:image/jpeg;base64,([^\"]+)", page)
+    ]
+    assert [picture.width for picture in pictures] == [300] * 3 + [720] * 3
+
+
+def test_a_png_lays_rows_and_columns_side_by_side(tmp_path: Path) -> None:
+    sheet_writer(tmp_path / "s.PNG")("title", ROWS)
+    with Image.open(tmp_path / "s.PNG") as sheet:
+        assert sheet.size == (3 * 728 + 8, 60 + 22 + 3 * 8)
+        assert sheet.getpixel((10, 10)) == (200, 200, 200)
+        assert sheet.getpixel((2 * 728 + 10, 80)) == (0, 0, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("sheet.gif", "sheet-format"), ("sheet", "sheet-format"), ("nowhere/sheet.html", "output-folder-missing")],
+)
+def test_wrong_path_is_an_error_before_images_are_made(name: str, code: str, tmp_path: Path) -> None:
+    with raises_code(code):
+        sheet_writer(tmp_path / name)
+
 
 HOSTILE = "<script>alert('1')</script>"
 

@@ -17,10 +17,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset, fix_text
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from tests.data.making import file_of
-from tests.data.test_check_texts import CLEAN
+from tests.data.test_checks import CLEAN
 from tests.raising import raises_code
 
 
@@ -68,12 +67,6 @@ def test_certain_repairs(text: str, after: str, code: str) -> None:
 )
 def test_uncertain_texts_are_left_alone(text: str) -> None:
     assert fix_text(text) == []
-
-
-def test_repairs_follow_each_other() -> None:
-    first, second, third = fix_text("и\u0306од\u200b мaма")
-    assert (first.after, second.before) == ("йод\u200b мaма", "йод\u200b мaма")
-    assert (third.rule, third.after) == ("look-alikes", "йод мама")
 
 
 ANY_TEXT = st.text(
@@ -191,29 +184,6 @@ def test_fixing_twice_adds_up(folder: Path, tmp_path: Path) -> None:
     assert Dataset.open(tmp_path / "newer").card.repaired["invisible-characters"].count == 3
     fix_dataset(Dataset.open(folder), tmp_path / "newer", overwrite=True)
     assert Dataset.open(tmp_path / "newer").card.repaired["invisible-characters"].count == 2
-
-
-def test_nothing_to_fix_writes_nothing(folder: Path, tmp_path: Path) -> None:
-    report = fix_dataset(Dataset.open(folder), tmp_path / "new")
-    assert (report.dataset, report.fixes, report.duplicates_left) == (None, [], 0)
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("out", ["dataset", "dataset/new", "."], ids=["in place", "inside itself", "around it"])
-def test_the_original_is_never_overwritten(out: str, folder: Path, tmp_path: Path) -> None:
-    plant(folder)
-    before = contents(folder)
-    with raises_code("output-overlaps-source"):
-        fix_dataset(Dataset.open(folder), tmp_path / out, overwrite=True)
-    assert contents(folder) == before
-
-
-def test_a_missing_image_leaves_no_trace(folder: Path, tmp_path: Path) -> None:
-    plant(folder)
-    file_of(Dataset.open(folder).samples(Split.TEST)[0]).unlink()
-    with pytest.raises(DataError):
-        fix_dataset(Dataset.open(folder), tmp_path / "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
 
 
 def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> None:

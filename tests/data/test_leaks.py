@@ -1,6 +1,5 @@
 """The leak report agrees with manual counts, and is readable."""
 
-import json
 import re
 from pathlib import Path
 
@@ -88,12 +87,6 @@ def test_unknown_metadata_is_reported_and_not_counted_as_zero(tmp_path: Path) ->
     quote = summarise(report_leaks(dataset_of(tmp_path, rows)))
     assert "1 text " in quote
     assert "a writer" not in quote
-
-
-def test_programs_read_it_as_json(dataset: Dataset) -> None:
-    values = json.loads(json.dumps(report_leaks(dataset).as_dict()))
-    assert values["overlap"]["test"]["near_texts"] == 1
-    assert values["splits"]["train"]["lengths"] == [4, 8, 11, 12, 14]
 
 
 def test_the_page_of_markdown_holds_every_table_and_hash(dataset: Dataset) -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,21 +91,6 @@ def test_no_unit_is_in_two_splits(pages: Path, tmp_path: Path, options: dict[str
     assert (dataset.card.split_by, dataset.card.crossing[f"{unit}s"]) == (unit, 0)
     assert all(len(splits) == 1 for splits in splits_by(dataset, unit).values())
     assert sum(part.pages for part in dataset.card.splits.values()) >= 8, "page 1 of two documents is two pages"
-
-
-def test_without_writer_and_page_the_same_text_stays_together(tmp_path: Path) -> None:
-    for number in range(30):
-        pair(tmp_path / "s", f"{number}", f"город  {number % 5}", colour=(number, 0, 0))
-    dataset = prepare(tmp_path / "s", tmp_path / "out", split="0.6/0.2/0.2")
-    assert (dataset.card.split_by, dataset.card.crossing["texts"]) == ("text", 0)
-    assert len(splits_by(dataset, "text")) == 5
-
-
-def test_the_same_seed_gives_the_same_bytes(pages: Path, tmp_path: Path) -> None:
-    first, second, other = (
-        prepare(pages, tmp_path / name, seed=seed).card.splits for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    )
-    assert first == second != other
 
 
 def test_given_splits_are_kept(tmp_path: Path) -> None:
@@ -232,12 +215,6 @@ def test_unusable_settings_are_errors_and_leave_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
-def test_quotes_that_a_shell_hands_over_are_reported(pages: Path, tmp_path: Path) -> None:
-    with raises_code("pattern-matches-nothing") as error:
-        prepare(pages, tmp_path / "out", writer=r"'(\w)'")
-    assert "double quotes" in str(error.value.hint)
-
-
 @pytest.mark.parametrize(
     ("line", "has_image", "code"),
     [(alto_line("т"), False, "no-samples"), (alto_line(""), True, "not-transcribed"), ("", True, "not-transcribed")],
@@ -252,13 +229,6 @@ def test_a_source_without_samples_is_an_error_with_the_next_command(
     with raises_code(code) as error:
         prepare(tmp_path / "s", tmp_path / "out")
     assert code == "no-samples" or all(command in str(error.value.hint) for command in ("transcribe", "suggest"))
-
-
-def test_images_that_cannot_be_opened_are_named(pages: Path, tmp_path: Path) -> None:
-    for name in ("layers.PSD", "raw/1.nef", "book.djvu"):
-        write(pages / name, "")
-    skipped = prepare(pages, tmp_path / "out").report.skipped
-    assert sorted(item.where for item in skipped) == ["book.djvu", "layers.PSD", "raw/1.nef"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file names are UTF-16 there")
@@ -313,27 +283,6 @@ def test_the_text_policy_is_applied_and_recorded(tmp_path: Path) -> None:
         assert [sample.text for sample in Dataset.open(tmp_path / name)] == [text]
 
 
-def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> None:
-    calls: list[tuple[int, int]] = []
-    prepare(pages, tmp_path / "out", progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(done, 8) for done in range(1, 9)]
-
-
-def test_pages_of_the_same_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write_pages(tmp_path / "s" / folder, ["1", "2"])
-    dataset = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
-    assert dataset.card.splits[Split.TRAIN].pages == 4
-    assert splits_by(dataset, "page").keys() == {"a/1", "a/2", "b/1", "b/2"}
-
-
-def test_a_dataset_can_be_a_source(pages: Path, tmp_path: Path) -> None:
-    first = prepare(pages, tmp_path / "first").card
-    second = prepare(tmp_path / "first", tmp_path / "second").card
-    assert second.split_by == "given"
-    assert [part.samples for part in second.splits.values()] == [part.samples for part in first.splits.values()]
-
-
 def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path, tmp_path: Path) -> None:
     before = splits_by(prepare(pages, tmp_path / "out", writer="(.+)_"), "writer")
     write_pages(pages, [f"new{number}_1" for number in range(20)])
@@ -386,18 +335,3 @@ def test_a_list_of_fixed_names_is_followed_and_recorded(pages: Path, tmp_path: P
     assert (splits["анна"], splits["vera"]) == ({"test"}, {"validation"})
     assert dataset.card.fixed is not None
     assert (dataset.card.fixed.file, dataset.card.fixed.names) == ("published.txt", 2)
-
-
-def test_a_plain_locale_makes_no_difference(pages: Path, tmp_path: Path) -> None:
-    code = "import sys; from dsocr.data.prepare import prepare; prepare(*sys.argv[1:]); "
-    code += "print(sorted({'torch', 'datasets'} & set(sys.modules)))"
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHONUTF8"))}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(pages), str(tmp_path / "out")],
-        env={**plain, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]", "reading a source needs neither torch nor datasets"
-    assert prepare(pages, tmp_path / "again").card.splits == Dataset.open(tmp_path / "out").card.splits

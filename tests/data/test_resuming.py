@@ -66,11 +66,6 @@ def test_an_interrupted_prepare_resumes(pages: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 
 
-def test_other_settings_reuse_existing_crops(pages: Path, tmp_path: Path) -> None:
-    interrupt(pages, tmp_path / "out", after=8)
-    assert prepare(pages, tmp_path / "out", split_by="text", seed=3).report.reused == 8
-
-
 def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: Path) -> None:
     made(pages, tmp_path / "whole")
     interrupt(pages, tmp_path / "out", after=8)
@@ -177,14 +172,6 @@ def test_an_early_interruption_leaves_no_work_folder(
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 60)
     interrupt(pages, tmp_path / "out", after=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
-
-
-def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        write_pages(tmp_path / "source", [name], lines=1)
-        picture(tmp_path / "source" / f"{name}.png")
-    prepare(tmp_path / "source", tmp_path / "out", split="1/0/0")
-    assert len(list((tmp_path / "out/train/images").iterdir())) == 3
 
 
 def test_a_line_and_an_image_of_the_same_name_stay_apart(tmp_path: Path) -> None:

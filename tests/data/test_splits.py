@@ -16,7 +16,6 @@ from dsocr.data.splits import (
     find_crossing,
     group_candidates,
     imbalance,
-    length_bounds,
     parse_fractions,
     parse_units,
     script_of,
@@ -77,19 +76,6 @@ def test_no_single_move_would_come_nearer(sizes: dict[str, int], fractions: str,
             assert all(distance({**assigned, group: other}) > best - 1e-6 for other in wanted)
 
 
-def test_single_samples_are_split_exactly_and_differently_with_another_seed() -> None:
-    sizes = {str(number): 1 for number in range(1000)}
-    assigned = assign_groups(sizes, EIGHT_ONE_ONE, 1)
-    assert counts(sizes, assigned) == {"train": 800, "validation": 100, "test": 100}
-    assert assigned != assign_groups(sizes, EIGHT_ONE_ONE, 2)
-
-
-def test_many_groups_of_many_sizes_take_no_time() -> None:
-    sizes = {str(number): number for number in range(1, 5000)}
-    filled = counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1))
-    assert abs(filled[Split.TEST] - sum(sizes.values()) * 0.1) <= 1
-
-
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS, data=st.data())
 def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
     sizes: dict[str, int], fractions: str, seed: int, data: st.DataObject
@@ -112,13 +98,6 @@ def test_groups_that_are_not_fixed_are_assigned_by_the_fractions() -> None:
     held = {str(number): Split.TEST for number in range(280)}
     filled = counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, fixed=held))
     assert filled == {"train": 640, "validation": 80, "test": 280}
-
-
-def test_folds_are_dealt_as_splits_are() -> None:
-    sizes = {str(number): 1 + number % 7 for number in range(50)}
-    assigned = assign_groups(sizes, dict.fromkeys(range(1, 6), 0.2), 1)
-    filled = [sum(sizes[group] for group in sizes if assigned[group] == fold) for fold in range(1, 6)]
-    assert max(filled) - min(filled) <= 1
 
 
 def test_too_few_groups_are_an_error() -> None:
@@ -191,11 +170,6 @@ def test_joined_groups_share_nothing_and_are_no_larger_than_they_must_be(candida
         assert not any(reached & one for other, others in by_group.items() if other != group for one in others)
 
 
-def test_a_unit_that_does_not_exist_is_an_error() -> None:
-    with raises_code("unit-unknown"):
-        parse_units("writer+line")
-
-
 @pytest.mark.parametrize(
     ("text", "script"),
     [
@@ -210,19 +184,6 @@ def test_a_unit_that_does_not_exist_is_an_error() -> None:
 )
 def test_scripts(text: str, script: str) -> None:
     assert script_of(text) == script
-
-
-def test_length_buckets_hold_about_as_many_texts_each() -> None:
-    assert length_bounds(range(100)) == [20, 40, 60, 80]
-    assert length_bounds([7] * 50) == [7], "equal lengths are one bucket"
-    assert length_bounds([]) == []
-
-
-def test_imbalance_is_none_where_splits_are_alike_and_whole_where_they_share_nothing() -> None:
-    strata = compute_strata(["а", "aaaaaa"] * 4)
-    assert imbalance(strata, np.array([0, 0, 1, 1] * 2)) == 0
-    apart = imbalance(strata, np.array([0, 1] * 4))
-    assert apart == pytest.approx(2), "lengths and scripts, half the whole away in each of two splits"
 
 
 def lines_by_writers(seed: int, writers: int = 40) -> tuple[list[str], list[str]]:

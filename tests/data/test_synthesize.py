@@ -157,12 +157,6 @@ def test_too_little_to_draw(families: int, lines: str, code: str, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("folder", ["nowhere", "0.otf"])
-def test_a_folder_of_fonts_is_needed(folder: str, fonts: Path, text: Path, tmp_path: Path) -> None:
-    with raises_code("fonts-missing"):
-        drawn(fonts / folder, text, tmp_path / "out")
-
-
 def test_font_name_that_is_no_file_name(text: Path, tmp_path: Path) -> None:
     font(tmp_path / "fonts" / "one.otf", 'A:/?*<"')
     drawn(tmp_path / "fonts", text, tmp_path / "out", split="1/0/0", count=3)

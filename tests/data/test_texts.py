@@ -1,15 +1,17 @@
-"""Changes by the text policy are counted and shown, and dropped lines are listed."""
+"""Texts are changed as the policy says, and every change is counted; policies in files."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsocr.config import read_policy
 from dsocr.data.dataset import read_card
 from dsocr.data.prepare import normalise_texts, prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UnitGrouper
 from dsocr.document import Line, Page, SkipReason
+from dsocr.errors import ConfigError
 from dsocr.formats.page import read_page
 from dsocr.text import TextPolicy
 from tests.data.making import page_line, page_xml, pair, picture, write
@@ -43,16 +45,6 @@ def test_a_change_is_counted_and_shown(text: str, rule: str, example: str) -> No
     _, notes = revised(COPISTE, text, "слово", text)
     assert {rule: changes.count for rule, changes in notes.text_changes.items()} == {rule: 2}
     assert notes.text_changes[rule].examples[0] == example
-
-
-def test_a_text_that_a_rule_changes_in_two_places_counts_once() -> None:
-    _, notes = revised(COPISTE, "а >б >в< г< д >е<")
-    assert notes.text_changes["struck"].count == 1
-
-
-def test_examples_do_not_grow_with_the_texts() -> None:
-    _, notes = revised(COPISTE, *["а  б"] * 50)
-    assert (notes.text_changes["spaces"].count, len(notes.text_changes["spaces"].examples)) == (50, 10)
 
 
 def test_the_line_break_at_the_end_of_a_file_is_no_change() -> None:
@@ -160,3 +152,57 @@ def test_struck_out_places_stay_when_lines_become_a_region(tmp_path: Path) -> No
     region = UnitGrouper("region").apply(page, report)
     (line,) = normalise_texts(region, report, TextPolicy(struck="strip")).lines
     assert line.text == "и пришли\nони шли домой"
+
+
+ARCHIVE = """
+struck: strip
+struck_marks: [["{", "}"], ["<s>", "</s>"]]
+unclear: drop-line
+unclear_marks: ["[...]"]
+line_end_hyphens: join
+"""
+
+
+def test_options_overrule_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "archive.yaml", ARCHIVE)
+    marks = {"struck_marks": (("{", "}"), ("<s>", "</s>")), "unclear_marks": ("[...]",)}
+    file = TextPolicy(struck="strip", unclear="drop-line", line_end_hyphens="join", **marks)  # type: ignore[arg-type]
+    assert read_policy(path, {}) == file
+    policy = read_policy(path, {"struck": "keep", "unclear": None, "mojibake": "repair"})
+    assert (policy.struck, policy.unclear, policy.mojibake) == ("keep", "drop-line", "repair")
+    assert read_policy(TextPolicy(), {"struck": None}) == TextPolicy()
+
+
+def test_every_problem_is_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "archive.yaml", "struk: strip\nunclear: sometimes\nspaces: no\nstruck_marks: ['<s>']\n")
+    with pytest.raises(ConfigError) as error:
+        read_policy(path, {})
+    message = str(error.value)
+    assert message.startswith(f"{path}: 4 problems\n")
+    assert "did you mean 'struck'?" in message
+    assert all(f"\n  {key}: " in message for key in ("struk", "unclear", "spaces", "struck_marks.0"))
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        pytest.param("unclear_marks: ['']\n", "config-invalid", id="an empty mark"),
+        pytest.param(None, "input-missing", id="no file"),
+        pytest.param("", "config-not-mapping", id="empty"),
+        pytest.param("struck, strip", "config-not-mapping", id="no keys"),
+    ],
+)
+def test_a_file_that_is_not_a_policy_is_an_error(tmp_path: Path, content: str | None, code: str) -> None:
+    path = tmp_path / "archive.yaml"
+    if content is not None:
+        write(path, content)
+    with raises_code(code, str(path)):
+        read_policy(path, {})
+
+
+def test_a_folder_or_a_wrong_option_is_an_error(tmp_path: Path) -> None:
+    with raises_code("config-unreadable") as error:
+        read_policy(tmp_path, {})
+    assert "struck: strip" in str(error.value.hint)
+    with raises_code("config-invalid", "the text policy"):
+        read_policy(TextPolicy(), {"struck": "erase"})

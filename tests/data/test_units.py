@@ -103,12 +103,6 @@ def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
     assert expected[0] is not SkipReason.GAP or skipped[0].message.endswith(": p.xml:2")
 
 
-@pytest.mark.parametrize("unit", ["region", "page"])
-def test_a_line_that_is_a_whole_image_is_not_grouped(unit: Unit) -> None:
-    whole = Line("раз", "p.txt")
-    assert group([whole], unit) == ([whole], [])
-
-
 def test_unknown_regions_are_an_error() -> None:
     grouper = UnitGrouper("region")
     grouper.apply(Page(Path("p.png"), "p", "p.xml", (line("раз", 1, UPPER, None),)), SourceReport())

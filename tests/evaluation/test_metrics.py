@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import jiwer
 import pytest
@@ -61,10 +62,21 @@ def test_word_errors(reference: str, prediction: str, expected: ErrorRate) -> No
     assert word_errors(reference, prediction) == expected
 
 
+def distance(one: str | list[str], other: str | list[str]) -> int:
+    """The plain dynamic program, a row at a time."""
+    row = list(range(len(other) + 1))
+    for place, left in enumerate(one, start=1):
+        above, row = row, [place]
+        for (diagonal, up), right in zip(pairwise(above), other, strict=True):
+            row.append(min(diagonal + (left != right), up + 1, row[-1] + 1))
+    return row[-1]
+
+
 @given(TEXTS, TEXTS)
 @settings(deadline=None)
-def test_jiwer_counts_the_same(reference: str, prediction: str) -> None:
+def test_jiwer_and_a_plain_program_count_the_same(reference: str, prediction: str) -> None:
     pair = comparable(reference), comparable(prediction)
+    assert character_errors(reference, prediction).errors == distance(*pair)
     for ours, theirs in (
         (character_errors(reference, prediction), jiwer.process_characters(*pair)),
         (word_errors(reference, prediction), jiwer.process_words(*pair)),

@@ -13,6 +13,7 @@ from dsocr.evaluation.page_metrics import bag_of_words_errors, flexible_characte
 
 EINSTEIN = '"I have\nno special\ntalent.\nI am only\npassionately\ncurious."\nAlbert\nEinstein'
 FROGS, WINGS = "Eight happy frogs scuba dived", "Jenny chick flaps white wings"
+IN_PARTS = "Eight happy frogs\nscuba dived\nJenny chick flaps\nwhite wings"
 
 
 @pytest.mark.parametrize(
@@ -25,64 +26,27 @@ FROGS, WINGS = "Eight happy frogs scuba dived", "Jenny chick flaps white wings"
         pytest.param("abcd", "ab\ne", 3, id="little in common"),
         pytest.param("a", "", 1, id="nothing read"),
         pytest.param("", "ab", 2, id="nothing written"),
-        pytest.param(
-            EINSTEIN,
-            '1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."\nAlberto\nEmstein',
-            15,
-            id="figure 3, configuration 1",
-        ),
-        pytest.param(
-            EINSTEIN,
-            '1 hav\nnospecial\ntalents. Alberto\nI am one Emstein\npassionate\ncuriousity."',
-            16,
-            id="figure 3, configuration 2: a space more",
-        ),
-        pytest.param(
-            EINSTEIN,
-            'Alberto\nEmstein\n1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."',
-            15,
-            id="figure 3, configuration 3",
-        ),
-        pytest.param(f"{FROGS}\n{WINGS}", f"{WINGS}\n{FROGS}", 0, id="figure 4, B: another order of blocks"),
-        pytest.param(
-            "Eight happy frogs\nscuba dived\nJenny chick flaps\nwhite wings",
-            "Eight happy frogs Jenny chick flaps\nscuba dived white wings",
-            2,
-            id="figure 4, C: merged across columns",
-        ),
-        pytest.param(
-            f"{FROGS}\n{WINGS}",
-            "Eight happy frogs\nJenny chick flaps\nscuba dived\nwhite wings",
-            2,
-            id="figure 4, D: lines in parts",
-        ),
-        pytest.param(f"{FROGS}\n{WINGS}", FROGS, 29, id="figure 4, E: a part missing"),
-        pytest.param(FROGS, f"{FROGS}\nJenny chick", 11, id="figure 4, G: a part more"),
-        pytest.param(
-            "французских\nчаю да\nбулок\nфранцузских съешь",
-            "ранцузских\nч\nаюха\nфранцузских съешь",
-            8,
-            id="dinglehopper, 1",
-        ),
-        pytest.param(
+        # Figure 3, configurations 1 to 3; the second has a space more.
+        (EINSTEIN, '1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."\nAlberto\nEmstein', 15),
+        (EINSTEIN, '1 hav\nnospecial\ntalents. Alberto\nI am one Emstein\npassionate\ncuriousity."', 16),
+        (EINSTEIN, 'Alberto\nEmstein\n1 hav\nnospecial\ntalents.\nI am one\npassionate\ncuriousity."', 15),
+        # Figure 4, B to E and G: another order, columns merged, lines in parts, a part missing, a part more.
+        (f"{FROGS}\n{WINGS}", f"{WINGS}\n{FROGS}", 0),
+        (IN_PARTS, "Eight happy frogs Jenny chick flaps\nscuba dived white wings", 2),
+        (f"{FROGS}\n{WINGS}", "Eight happy frogs\nJenny chick flaps\nscuba dived\nwhite wings", 2),
+        (f"{FROGS}\n{WINGS}", FROGS, 29),
+        (FROGS, f"{FROGS}\nJenny chick", 11),
+        # dinglehopper, 1 to 3
+        ("французских\nчаю да\nбулок\nфранцузских съешь", "ранцузских\nч\nаюха\nфранцузских съешь", 8),
+        (
             "съешь этих scuba happy\nчаю мягких frogs\nфранцузских мягких the\nбулок ещё\nEight happy frogs этих",
             "французсих мягких thуe\nEight hap fr\nсъешь этих scuba appy\nogs этих",
             30,
-            id="dinglehopper, 2",
         ),
-        pytest.param(
-            "мягких мягких fox французских\nfrogs brown brown французских булок\n"
-            "the французских этих\nэтих этих съешь dived чаю",
-            "мягких мягиху foх фанцузских\nthe францухских этих\nfуrogs brown brown фуранцзских булок\n"
-            "хтих уэтих съешь dived чаю",
-            11,
-            id="dinglehopper, 3",
-        ),
-        pytest.param(
+        (
             "scuba чаю\nhappy fox the\nscuba чаю scuba съешь\nthe съешь этих\nда dived чаю frogs этих",
             "scubуa чаю scuba съешь\nte усъешьу\nscuba чаю\nэтих\nда уdived чаю frogуs эти\nhappy fуoxхthe",
             9,
-            id="dinglehopper, 4",
         ),
     ],
 )

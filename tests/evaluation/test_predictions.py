@@ -121,15 +121,6 @@ def test_page_lines_are_matched_by_position(tmp_path: Path) -> None:
     assert any("page/p.xml:" in note for note in found.notes[2:])
 
 
-def test_alto_lines_are_matched_by_position(tmp_path: Path) -> None:
-    lines = "".join(
-        f'<TextLine HPOS="10" VPOS="{100 * n}" WIDTH="380" HEIGHT="55"><String CONTENT="{text}"/></TextLine>'
-        for n, text in enumerate(TEXTS)
-    )
-    write(tmp_path / "p.xml", alto(lines))
-    assert texts_of(match_file(tmp_path / "p.xml", PLACED)) == TEXTS
-
-
 def test_a_sample_that_is_a_whole_page_takes_its_lines_together(tmp_path: Path) -> None:
     lines = "".join(page_line(n, text) for n, text in enumerate(TEXTS))
     write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))
@@ -170,13 +161,6 @@ def test_everything_unusual_is_counted(tmp_path: Path) -> None:
     assert [note.split()[0] for note in found.notes[2:]] == ["1", "1", "1", "1", "2", "1"]
     assert found.notes[2].endswith("a.jsonl:4")
     assert found.notes[3].endswith("test/images/p_0001.png")
-
-
-def test_half_a_character_is_replaced_and_counted(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", "".join(f'{{"id": "p_000{n}", "text": "да\\ud83d"}}\n' for n in range(3)))
-    found = match_file(tmp_path / "a.jsonl")
-    assert texts_of(found) == ["да\ufffd"] * 3
-    assert found.notes[2].startswith("3 ")
 
 
 def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -> None:

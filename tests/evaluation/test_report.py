@@ -27,14 +27,12 @@ from dsocr.evaluation.report.contents import (
     describe_in_words,
     differences,
     gather_contents,
-    one_in,
     other_lines,
     unbroken,
 )
 from dsocr.evaluation.report.report import (
     Axis,
     character_tables,
-    code_span,
     confusion_map,
     drop_reports,
     render_markdown,
@@ -141,18 +139,6 @@ def test_similar_letters_of_two_scripts_are_named() -> None:
     assert tables is not None
     assert tables["pairs"] == [("а (Cyrillic)", "a (Latin)", ["1"])]
     assert character_tables({"adapter": CharacterErrors.compute([line(1, 0)])}) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        pytest.param("a", "` a `", id="plain"),
-        pytest.param("a ``b`", "``` a ``b` ```", id="with ticks inside"),
-        pytest.param("a\nb", "` a\ufffdb `", id="on one line"),
-    ],
-)
-def test_a_code_span_ends_where_it_should(text: str, drawn: str) -> None:
-    assert code_span(text) == drawn
 
 
 @pytest.mark.parametrize(
@@ -308,16 +294,6 @@ def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) ->
     assert (run.path / "report.md").exists(), "it may be part of a repository"
 
 
-def test_a_page_that_cannot_be_removed_is_reported(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path) -> None:
-        raise PermissionError(13, "it is open in another program")
-
-    run.report.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(Path, "unlink", fail)
-    (message,) = drop_reports(run, drawn=False)
-    assert message.endswith("it is open in another program")
-
-
 TEXT = "съешь ещё этих мягких булок"
 
 
@@ -326,18 +302,6 @@ def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
     pairs = ((TEXT, "x" * wrong * (n % 2) + TEXT[wrong * (n % 2) :]) for n in range(60))
     lines = scored(*pairs, writers=[f"w{n % writers}" for n in range(60)])
     return make_scorecard("test", None, [replace(line, writer_status="new" if new else "known") for line in lines])
-
-
-@pytest.mark.parametrize(
-    ("rate", "words"),
-    [
-        pytest.param(1 / 16, "1 letter in 16", id="some"),
-        pytest.param(0.62, "62 of 100 letters", id="most"),
-        pytest.param(1 / 4321, "1 letter in 4,300", id="few"),
-    ],
-)
-def test_a_rate_is_one_in_so_many(rate: float, words: str) -> None:
-    assert one_in(rate, "letter") == words
 
 
 def test_the_result_names_its_writers_and_lines() -> None:
@@ -361,10 +325,3 @@ def test_no_errors_are_no_promise_of_none() -> None:
     (sentence,) = perfect.uncertainty
     assert "31 % of all writers" in sentence
     assert describe_in_words(perfect, None)[0].startswith("All 60 lines")
-
-
-def test_numbers_stay_with_their_units() -> None:
-    assert unbroken("8.3 points, 95 % CI 5 to 6, p = 0.1, 6% of 3 lines").split(" ") == [
-        *("8.3\u00a0points,", "95\u00a0%\u00a0CI", "5", "to", "6,", "p\u00a0=\u00a00.1,"),
-        *("6\u00a0%", "of", "3", "lines"),
-    ]

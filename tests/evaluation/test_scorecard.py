@@ -152,23 +152,6 @@ def test_the_worst_lines_cost_most() -> None:
     assert [line.id for line in CARD.worst] == ["b"], "the adapter's, without correct lines"
 
 
-def test_the_table_shows_the_card() -> None:
-    rows = {" ".join(line.split()) for line in str(CARD).splitlines()}
-    assert rows >= {
-        *(
-            "CER 72.73 % 9.09 %",
-            "exact 1 2",
-            "runaway 1 0",
-            "seconds 4.0 5.2",
-            "1 new writer (no interval)",
-            "prediction пера",
-        ),
-        "macro average over lines 77.78 % 8.33 %",
-    }
-    assert "<td>72.73 %</td><td>9.09 %</td>" in CARD._repr_html_()
-    assert "<script>" not in replace(CARD, split="<script>")._repr_html_()
-
-
 def test_a_prediction_can_neither_flood_nor_control_the_terminal() -> None:
     looping = replace(ADAPTER[0], prediction="\x1b[2J" + "ой\n" * 500, cer=ErrorRate(4, 4))
     table = str(replace(CARD, worst=(looping,)))

@@ -82,16 +82,3 @@ def test_only_one_image_of_many_is_found(tmp_path: Path) -> None:
         convert(pages, tmp_path / "out", to="tsv").conversion.notes,
     ):
         assert any("19 of 20" in note for note in notes)
-
-
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ""])
-def test_pages_of_a_pdf_are_prepared_and_converted(tmp_path: Path, suffix: str) -> None:
-    """eScriptorium names the pages of `page_1.pdf` so."""
-    names = [f"page_1.pdf_page_{number}" for number in (1, 2, 11)]
-    pages = write_pages(tmp_path / "source", names)
-    for name in names:
-        xml = pages / f"{name}.xml"
-        write(xml, xml.read_text("utf-8").replace(f"{name}.png", f"{name}{suffix}"))
-    assert prepare(pages, tmp_path / "data").card.skipped == {}
-    out = convert(pages, tmp_path / "out", to="page").output
-    assert len(list((out / "page").iterdir())) == len(list(out.glob("*.png"))) == 3

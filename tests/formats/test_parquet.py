@@ -92,11 +92,6 @@ def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
     assert "x, y" in str(error.value)
 
 
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    write(tmp_path / "t.parquet", "PAR1 and no more")
-    assert skipped(read("parquet", tmp_path)) == [(SkipReason.BAD_SOURCE, "t.parquet")]
-
-
 def test_a_row_without_bytes_is_an_error(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"image": cell(0)}, {"image": {"bytes": None, "path": "/a.png"}}, {"image": None}]
     column = ImageColumn(write_parquet(tmp_path / "t.parquet", rows), "image.bytes")

@@ -11,7 +11,6 @@ from PIL import Image, ImageOps
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import SkipReason, Split
-from dsocr.formats import detect_format
 from dsocr.formats.pdf import count_pages, find_pdf, page_image
 from dsocr.images import decode_image, read_bytes
 from tests.data.making import write
@@ -179,12 +178,6 @@ def test_texts_that_do_not_match_a_page_are_skipped(
     assert expected in skipped(read("pdf", tmp_path))
 
 
-def test_a_text_that_is_not_utf8_is_skipped(tmp_path: Path) -> None:
-    three_pages(tmp_path)
-    write(tmp_path / "a.txt", "раз\fдва\fтри", encoding="cp1251")
-    assert skipped(read("pdf", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.pdf")]
-
-
 def test_a_number_in_a_name_is_not_a_page(tmp_path: Path) -> None:
     three_pages(tmp_path, "box")
     three_pages(tmp_path, "box_1")
@@ -210,10 +203,3 @@ def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.txt", "1\f2\f3")
     with raises_code("unit-unsupported"):
         prepare(tmp_path / "s", tmp_path / "out", unit="line")
-
-
-def test_a_pdf_that_is_named_and_has_no_text_is_an_error(tmp_path: Path) -> None:
-    path = three_pages(tmp_path)
-    assert detect_format(path, None, {}).name == "pdf"
-    with raises_code("not-transcribed"):
-        prepare(path, tmp_path / "out")

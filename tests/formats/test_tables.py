@@ -10,7 +10,7 @@ from dsocr.document import Item, Outline, SkipReason, Split
 from dsocr.formats import tables
 from dsocr.formats.tables import escape_formula, find_tables, read_tables, unescape_formula
 from tests.data.making import picture, write
-from tests.formats.reading import pages, read, read_one, skipped, texts
+from tests.formats.reading import pages, read, skipped, texts
 from tests.raising import raises_code
 
 
@@ -71,12 +71,6 @@ def test_a_table_named_after_a_split_looks_into_its_own_folder(tmp_path: Path) -
     assert found == [(Split.TEST, "test"), (Split.TRAIN, "train")]
 
 
-def test_one_table_file_is_a_source(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
-    write(tmp_path / "other.tsv", "a.png\tдругое\n")
-    assert read_one("table", write(tmp_path / "t.tsv", "a.png\tда\n")).lines[0].text == "да"
-
-
 @pytest.mark.parametrize(
     ("name", "row", "reason"),
     [
@@ -114,11 +108,6 @@ def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
     with raises_code("columns-unknown", "t.csv") as error:
         read_tables(tmp_path, {})
     assert "скан, чтение" in str(error.value)
-
-
-def test_a_table_without_a_requested_column_is_skipped(tmp_path: Path) -> None:
-    items = table(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
-    assert skipped(items) == [(SkipReason.BAD_SOURCE, "t.csv")]
 
 
 @pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
@@ -201,12 +190,6 @@ def test_what_a_spreadsheet_would_calculate_is_escaped_and_comes_back(text: str)
 @pytest.mark.parametrize("text", ["", "-", "'", "' quoted'", "— тире", "a=b", "а"])
 def test_other_cells_stay_as_they_are(text: str) -> None:
     assert escape_formula(text) == unescape_formula(text) == text
-
-
-def test_an_apostrophe_in_another_programs_table_is_text(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
-    write(tmp_path / "t.tsv", "image\ttext\na.png\t'=1\n")
-    assert texts(read("table", tmp_path)) == ["'=1"]
 
 
 def test_no_module_writes_a_table_with_formulas() -> None:

@@ -57,15 +57,6 @@ def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> N
     require_valid(etree.parse(file), target)
 
 
-@pytest.mark.parametrize("target", ["page", "alto"])
-def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) -> None:
-    write_pages(tmp_path / "source", ["anna_1", "boris_1"])
-    convert(tmp_path / "source", tmp_path / "out", to=target)
-    found = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
-    own = {"anna_1.png", "boris_1.png", f"{target}/anna_1.xml", f"{target}/boris_1.xml"}
-    assert found == {*own, "conversion.json"}
-
-
 def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> None:
     SOURCES["page"](tmp_path / "source")
     new, old = (convert(tmp_path / "source", tmp_path / to, to=to).output for to in ("page", "page-2013"))
@@ -81,20 +72,6 @@ def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     require_valid(root, "page")
     (line,) = root.iter("{*}TextLine")
     assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]
-
-
-@pytest.mark.parametrize(
-    ("epoch", "time"),
-    [
-        pytest.param("", "1970-01-01T00:00:00Z", id="none"),
-        pytest.param("86400", "1970-01-02T00:00:00Z", id="the epoch that builds are given"),
-        pytest.param("soon", "1970-01-01T00:00:00Z", id="nonsense"),
-    ],
-)
-def test_page_xml_takes_its_time_from_source_date_epoch(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-    root, _ = page_document(page_of())
-    assert root.findtext("{*}Metadata/{*}LastChange") == time
 
 
 @pytest.mark.parametrize(
@@ -181,15 +158,6 @@ def test_datasets_opens_a_dataset_of_pages(tmp_path: Path, load_dataset: Callabl
     assert row["image"].size == (51, 21)
 
 
-@opened_by_datasets
-def test_datasets_opens_a_dataset_of_pairs(tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
-    for number in range(3):
-        pair(tmp_path / "source", f"{number}", f"{number}", colour=(number, 0, 0))
-    prepare(tmp_path / "source", tmp_path / "out")
-    loaded = load_dataset("imagefolder", data_dir=str(tmp_path / "out"))
-    assert sorted(row["text"] for rows in loaded.values() for row in rows) == ["0", "1", "2"]
-
-
 def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "GROUP_BYTES", 1)
     monkeypatch.setattr(shards, "SHARD_BYTES", 1)
@@ -220,15 +188,6 @@ def test_conversations_as_a_program_wants_them(
     assert row["messages"] == [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     assert row.get("images") == images
     assert (out / "images" / "a.png").is_file()
-
-
-def test_line_images_are_those_that_prepare_cuts(tmp_path: Path) -> None:
-    write_pages(tmp_path / "source", ["a", "b", "c"])
-    prepare(tmp_path / "source", tmp_path / "dataset")
-    out = convert(tmp_path / "source", tmp_path / "out", to="ms-swift").output
-    cut = {path.name: path.read_bytes() for path in (out / "images").iterdir()}
-    assert cut == {path.name: path.read_bytes() for path in tmp_path.glob("dataset/*/images/*")}
-    assert len(cut) == 9
 
 
 def test_llama_factory_finds_its_files_by_name(tmp_path: Path) -> None:

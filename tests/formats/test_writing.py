@@ -133,16 +133,6 @@ def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, mo
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
-    path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
-    line = Line("слово\nи дело", "in.pdf#1")
-    page = Page(path, "in_0001", "in.pdf#1", (line,), (200, 300), content=partial(page_image, path, 1), number=1)
-    out = written("pdf", [page], tmp_path / "o.pdf")
-    assert text_of_pdf(out) == ["слово", "и дело"]
-    with pypdfium2.PdfDocument(out) as pdf:
-        assert pdf[0].get_size() == pytest.approx((96, 144), abs=0.01)
-
-
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 def test_a_pdf_keeps_bookmarks_title_author_and_annotations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotation: int

@@ -120,11 +120,6 @@ def test_errors_keep_their_type_across_processes(pages: list[InputPage], error: 
     assert getattr(caught.value, "hint", None) == getattr(error, "hint", None)
 
 
-def test_a_page_that_cannot_be_read_is_an_error_if_strict(pages: list[InputPage]) -> None:
-    with raises_code("page-not-readable", "p05.png"):
-        answered(pages, Hashes(), strict=True)
-
-
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

@@ -1,6 +1,5 @@
 """Inputs of a transcription, and the pages they yield."""
 
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.formats.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
-from tests.raising import raises_code
 
 
 @pytest.fixture
@@ -103,26 +101,6 @@ def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_n
     ]
 
 
-def test_a_zip_is_read_as_its_folder_is(run: RunFolder, tmp_path: Path) -> None:
-    alto_page(tmp_path / "in", "w1", ["", ""])
-    with zipfile.ZipFile(tmp_path / "box.zip", "w") as packed:
-        for path in sorted((tmp_path / "in").iterdir()):
-            packed.write(path, path.name)
-    for name, given in (("a", tmp_path / "in"), ("b", tmp_path / "box.zip")):
-        transcribe(run, [given], tmp_path / name, reader=Hashes())
-    assert (tmp_path / "a" / "w1.xml").read_bytes().count("слово".encode()) == 2
-    read = [(tmp_path / name / "w1.xml").read_bytes().partition(b"<Layout")[2] for name in "ab"]
-    assert read[0] == read[1]
-
-
-def test_markup_finds_its_image_in_the_parent_folder(run: RunFolder, tmp_path: Path) -> None:
-    draw_page(tmp_path / "doc" / "p.png")
-    write(tmp_path / "doc" / "page" / "p.xml", page_xml(page_line("", points="40,60 560,60 560,110"), size=(600, 800)))
-    report = transcribe(run, [tmp_path / "doc" / "page" / "p.xml"], tmp_path / "out.xml", reader=Hashes())
-    assert (report.images, report.lines) == (1, 1)
-    assert "слово" in (tmp_path / "out.xml").read_text(encoding="utf-8")
-
-
 def test_a_folder_is_looked_through_once_for_all_its_files_that_are_named(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,15 +146,6 @@ def test_an_answer_with_as_many_lines_as_are_drawn_fills_them(unit: str, tmp_pat
     report = transcribe(run, [tmp_path / "in"], tmp_path / "other.txt", reader=Hashes(lines=2))
     assert report.unmatched == 1
     assert (tmp_path / "other.txt").read_text(encoding="utf-8").splitlines()[1] == "строка 1"
-
-
-def test_a_folder_that_somebody_else_filled_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
-    alto_page(tmp_path / "in", "w1", [""])
-    with raises_code("output-occupied"):
-        transcribe(run, [tmp_path / "in"], tmp_path / "in", overwrite=True, reader=Hashes())
-    for _ in range(2):
-        transcribe(run, [tmp_path / "in"], tmp_path / "out", overwrite=True, reader=Hashes())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "run"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import errno
 import multiprocessing
 import os
-import pickle
 import signal
 import sqlite3
 from collections import Counter
@@ -16,7 +15,7 @@ from PIL import Image
 
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.inputs import choose_segmenter, find_pages
+from dsocr.inference.inputs import find_pages
 from dsocr.inference.pages import group_pages
 from dsocr.inference.transcribe import transcribe
 from dsocr.io import work
@@ -195,13 +194,3 @@ def test_a_large_page_is_opened_while_no_other_is(tmp_path: Path, monkeypatch: p
     with find_pages([tmp_path / "in"], tmp_path / "unpacked", shows="page") as found:
         groups = [[page.name for page in group] for group in group_pages(found.pages)]
     assert groups == [["p0"], ["p1", "p2"], ["p3"], ["p4", "p5"]]
-
-
-def test_a_kraken_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    kraken = tmp_path / "kraken"
-    kraken.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
-    kraken.chmod(0o755)
-    draw_page(tmp_path / "page.png")
-    find_lines = pickle.loads(pickle.dumps(choose_segmenter(str(kraken))))
-    with raises_code("kraken-failed"):
-        find_lines((tmp_path / "page.png").read_bytes(), "page")

@@ -11,13 +11,13 @@ import torch
 from lxml import etree
 from PIL import Image
 
-from dsocr.errors import DataError, RunError
+from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.engines import RemoteEngine
 from dsocr.inference.transcribe import transcribe
 from dsocr.io import work
 from dsocr.io.work import Journal
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.formats.making_pdf import encrypted_pdf, image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
@@ -82,19 +82,6 @@ def test_images_in_the_output_folder_are_not_read(run: RunFolder, scans: Path) -
         assert (report.images, report.kept) == (5, 0)
 
 
-def test_a_nested_archive_and_an_empty_folder_are_reported(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as inner:
-        inner.write(scans / "p0.png", "q.png")
-    with zipfile.ZipFile(tmp_path / "box.zip", "w") as box:
-        box.write(scans / "p0.png", "p.png")
-        box.write(tmp_path / "inner.zip", "inner.zip")
-    report = transcribe(run, [tmp_path / "box.zip"], tmp_path / "o.txt", reader=Hashes())
-    assert ["inner.zip" in seen for seen in report.failed] == [True]
-    (tmp_path / "void").mkdir()
-    with pytest.raises(DataError, match="no image, PDF"):
-        transcribe(run, [tmp_path / "box.zip", tmp_path / "void"], tmp_path / "p.txt", reader=Hashes())
-
-
 def test_bad_archives_and_pdf_files_are_sentences_and_the_rest_is_read(
     run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:
@@ -134,26 +121,6 @@ def test_page_files_keep_their_encoding(
     assert filled.startswith(mark)
     assert "слово" in filled.decode(encoding)
     assert etree.fromstring(filled).tag.endswith("PcGts")
-
-
-def test_entities_are_not_resolved(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("hidden", encoding="utf-8")
-    seen = page_xml(page_line("&secret;"), image="p0.png", size=(600, 800))
-    head = f'<!DOCTYPE PcGts [<!ENTITY secret SYSTEM "{(tmp_path / "secret").as_uri()}">]>'
-    begin = seen.index("<PcGts")
-    (scans / "p0.xml").write_text(seen[:begin] + head + seen[begin:], encoding="utf-8")
-    report = transcribe(run, [scans], tmp_path / "o.jsonl", reader=Hashes())
-    assert [sentence.partition(":")[0] for sentence in report.failed] == ["p0.xml"]
-    assert "hidden" not in (tmp_path / "o.jsonl").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("ending", ["hocr", "tei", "pdf"])
-def test_a_file_is_titled_by_its_name(ending: str, run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    out = tmp_path / f"letters.{ending}"
-    transcribe(run, [scans], out, reader=Hashes())
-    content = out.read_bytes()
-    assert b"<title>letters" in content or b"/Title (letters)" in content
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in", "run", out.name])
 
 
 def test_markup_of_a_pdf_page_is_not_accepted_alone(run: RunFolder, tmp_path: Path) -> None:
@@ -196,15 +163,6 @@ def test_a_review_is_written_next_to_the_output(run: RunFolder, scans: Path, tmp
     review = tmp_path / "lists" / "review.txt"
     transcribe(run, [scans], tmp_path / "o", formats=["text"], review=review, reader=Hashes())
     assert len(review.read_text(encoding="utf-8").splitlines()) == 5
-
-
-def test_leftovers_of_an_earlier_transcription_are_removed(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    transcribe(run, [scans], tmp_path / "out", formats=["text"], reader=Hashes())
-    left = tmp_path / ".out.work" / "former" / "open.txt"
-    left.parent.mkdir(parents=True)
-    left.touch()
-    transcribe(run, [scans], tmp_path / "out", formats=["text"], overwrite=True, reader=Hashes())
-    assert not left.exists()
 
 
 def test_a_journal_of_another_version_is_not_resumed(run: RunFolder, scans: Path, tmp_path: Path) -> None:
@@ -265,20 +223,3 @@ def test_an_interrupted_command_reports_what_it_keeps(
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert code == 130
     assert ("kept" in err) == kept, err
-
-
-def test_linked_images_take_one_line_of_output(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    draw_page(tmp_path / "in" / "d.png")
-    for name in ("a", "b", "c"):
-        draw_page(tmp_path / "real" / f"{name}.png")
-        (tmp_path / "in" / f"{name}.png").symlink_to(tmp_path / "real" / f"{name}.png")
-        (tmp_path / "in" / f"{name}.xml").write_text(page_xml(page_line(""), image=f"{name}.png"), encoding="utf-8")
-    monkeypatch.setattr("dsocr.inference.reader.LocalReader.of_run", lambda *_, **__: Hashes())
-    monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
-    monkeypatch.setattr("dsocr.inference.transcribe.require_readable_adapter", ReadingSettings.load)
-    code, _, err = call(monkeypatch, capsys, "transcribe", run.path, tmp_path / "in", "-o", tmp_path / "o.txt")
-    assert code == 0
-    (line,) = (line for line in err.splitlines() if "link" in line)
-    assert line.startswith("cannot read a.png and 5 more")

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -198,14 +197,6 @@ def test_a_rare_character_and_a_new_writer_count_for_less_once_they_are_taken() 
     assert choose(new, KNOWN, 4)[3].value < choose(new, KNOWN, 4)[0].value - 0.2
 
 
-def test_the_reason_is_a_readable_sentence() -> None:
-    chosen = choose([line("a", 0.62, text="аъ №", writer="new"), line("b", None, text="")], KNOWN, 2)
-    assert {choice.candidate.id: choice.reason for choice in chosen} == {
-        "a": "62% of its text is likely right; a new writer; rare in training: ъ №",
-        "b": "read as empty",
-    }
-
-
 lines = st.builds(
     Candidate,
     id=st.integers(0, 10**6).map(str),
@@ -224,10 +215,3 @@ def test_as_many_as_asked_each_once_and_always_the_same(candidates: list[Candida
     worths = [choice.value for choice in chosen]
     assert worths == sorted(worths, reverse=True)
     assert chosen == choose(candidates, KNOWN, 99)[:count]
-
-
-def test_many_lines_are_ranked_in_time() -> None:
-    """Worth falls lazily: fifty thousand lines take a moment, not fifty thousand rounds of them."""
-    draw = random.Random(1)
-    many = [line(f"{number}", draw.random(), page=f"{number // 30}") for number in range(50_000)]
-    assert len({choice.candidate.page for choice in choose(many, KNOWN, 200)}) > 100

@@ -12,7 +12,6 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.document import parse_points
-from dsocr.errors import DataError
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.work import write_manifest
@@ -112,26 +111,6 @@ def test_no_cer_is_estimated_for_pages_unlike_those_of_the_calibration(
     assert (like.confidence_distance, like.unlike_calibration) == (0.0, False)
     assert unlike.estimated_cer is None
     assert (unlike.confidence_distance, unlike.unlike_calibration) == (1.0, True)
-
-
-def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    (scans / "broken.png").write_bytes(b"\x89PNG")
-    report = transcribe(run, [scans], tmp_path / "texts.txt")
-    assert report.images == 3
-    assert len(report.failed) == 1
-    assert "broken.png" in report.failed[0]
-    with pytest.raises(DataError, match=r"broken\.png"):
-        transcribe(run, [scans], tmp_path / "strict.txt", strict=True)
-    assert not (tmp_path / "strict.txt").exists()
-
-
-def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    out = tmp_path / "texts.txt"
-    out.write_text("mine", encoding="utf-8")
-    with raises_code("output-exists"):
-        transcribe(run, [scans], out)
-    transcribe(run, [scans / "a.png"], out, overwrite=True)
-    assert out.read_text(encoding="utf-8") != "mine"
 
 
 class OneWord:

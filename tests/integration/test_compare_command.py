@@ -35,13 +35,6 @@ def test_a_folder_is_written_and_only_replaced_when_asked(run: Path, tmp_path: P
     assert fail("compare", run, "-o", run, "--overwrite").code == "output-occupied"
 
 
-def test_a_page_alone_can_be_asked_for(run: Path, tmp_path: Path, call: Call) -> None:
-    code, out, _ = call("compare", run, "-o", tmp_path / "found.html")
-    assert (code, out.strip().splitlines()[-1]) == (0, f"written: {tmp_path / 'found.html'}")
-    page = (tmp_path / "found.html").read_text(encoding="utf-8")
-    assert "<script>alert" not in page
-
-
 def test_missing_predictions_are_an_error_until_they_count_as_empty(
     run: Path, tmp_path: Path, call: Call, fail: Fail
 ) -> None:

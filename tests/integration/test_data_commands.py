@@ -23,13 +23,6 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def test_an_unknown_encoding_is_named_with_the_option_that_reads_it(source: Path, tmp_path: Path, call: Call) -> None:
-    code, out, _ = call("prepare", source, "-o", tmp_path / "out", "--writer", "(.)_")
-    assert code == 0
-    assert "b_1.txt" in out
-    assert "cp1251" in out
-
-
 def test_every_choice_together_and_the_report(source: Path, tmp_path: Path, call: Call) -> None:
     data, policy = tmp_path / "out", write(tmp_path / "archive.yaml", "struck: drop-line\n")
     names = write(tmp_path / "published.txt", "a\ttrain\n")
@@ -115,23 +108,6 @@ def fonts(tmp_path: Path) -> Path:
     return tmp_path / "fonts"
 
 
-def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_path: Path) -> None:
-    (fonts / "broken.ttf").write_bytes(b"no font")
-    text = write(tmp_path / "words.txt", "\n".join(f"line number {number}" for number in range(30)) + "\nмир\n")
-    arguments = ["synthesize", "--fonts", fonts, "--text", text, "-o", tmp_path / "drawn", "--count", 31]
-    code, out, err = call(*arguments)
-    assert code == 0, err
-    for problem in ("  broken.ttf: ", "Aileron Regular lacks имр", "\n  мир"):
-        assert problem in out
-    assert f"next:    dsocr check {tmp_path / 'drawn'}" in out
-    assert call("check", tmp_path / "drawn")[0] == 0
-    assert call(*arguments)[0] == 2
-    assert call(*arguments, "--overwrite", "--quiet")[0] == 0
-    code, _, err = call(*arguments, "--overwrite", "--strict")
-    assert code == 2
-    assert "broken.ttf" in err
-
-
 @pytest.mark.parametrize("name", ["sheet.html", "sheet.png"])
 def test_a_dataset_and_a_configuration_show_the_same(
     name: str, call: Call, small_dataset: Path, tmp_path: Path
@@ -145,16 +121,6 @@ def test_a_dataset_and_a_configuration_show_the_same(
         assert f"page: {tmp_path / name}" in out
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
-
-
-def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_dataset: Path, tmp_path: Path) -> None:
-    config = write(
-        tmp_path / "c.yaml", f"base: nano\ndataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n"
-    )
-    shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
-    assert "--augmentation medium" in call(*shown)[1]
-    code, out, _ = call(*shown, "--augmentation", "light", "--seed", 3)
-    assert (code, "augmentation light, seed 3" in out, "too much" in out) == (0, True, True)
 
 
 def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_path: Path) -> None:

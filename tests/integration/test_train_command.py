@@ -55,15 +55,3 @@ def test_a_dry_run_names_the_reason_and_the_remedy(
     assert "error    dataset:" in out
     code, out, _ = call(*arguments, "--json")
     assert (code, json.loads(out)["ready"], json.loads(out)["errors"]) == (1, False, ["dataset"])
-
-
-def test_a_dry_run_of_a_sound_training_shows_its_plan(
-    small_dataset: Path, tmp_path: Path, quick: list[str], call: Call
-) -> None:
-    config = write_config(tmp_path, small_dataset)
-    code, out, _ = call("train", config, *quick, "--dry-run", "--no-preflight")
-    assert code == 0
-    for count in ("2 steps", "16 samples", "0.5 epochs"):
-        assert count in out
-    assert f"next: dsocr train {config} --set base=nano --set training.epochs=null" in out
-    assert not (tmp_path / "run").exists()

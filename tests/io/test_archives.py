@@ -16,7 +16,6 @@ from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.document import Skipped, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.io import archives
 from dsocr.io.archives import entry_name, unpack
 from tests.data.making import alto, alto_line, picture, write, write_pages
 from tests.raising import raises_code
@@ -163,11 +162,6 @@ def test_an_archive_over_a_limit_is_rejected(
     assert not (tmp_path / "out").exists()
 
 
-def test_limits_let_the_published_collections_in() -> None:
-    assert archives.MAX_ENTRIES > 2 * 64_943, "HKR: an image and an annotation for each of its words"
-    assert archives.MAX_BYTES > 44_000_000_000, "HWR200"
-
-
 def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr.io.archives.shutil.disk_usage", lambda _: type("Usage", (), {"free": MB}))
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
@@ -242,16 +236,6 @@ def test_every_russian_name_of_windows_and_of_a_mac_survives(
     name = write_name(name)
     raw = unicodedata.normalize("NFD", name).encode() if is_mac else name.encode("cp866")
     assert entry_name(unflagged(raw)) == name
-
-
-def test_an_export_becomes_the_same_dataset_as_its_folder(tmp_path: Path) -> None:
-    pages = write_pages(tmp_path / "export", ["анна_1", "anna_2", "vera_1", "vera_2"])
-    files = {f"export/doc/{name}": (pages / name).read_bytes() for name in everything_in(pages)}
-    source = archive(tmp_path / "export.zip", files)
-    card = prepare(source, tmp_path / "mine", split="0.5/0.25/0.25").card
-    assert (card.source, card.source_format, card.skipped) == ("export.zip", "alto", {})
-    assert card.splits == prepare(pages, tmp_path / "folder", split="0.5/0.25/0.25").card.splits
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "export.zip", "folder", "mine"]
 
 
 def test_unpacked_files_are_removed_after_an_error_too(tmp_path: Path) -> None:

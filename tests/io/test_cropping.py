@@ -18,7 +18,6 @@ from dsocr.images import (
     crop_key,
     crop_line,
     crop_page,
-    cropped_outline,
     paper_colour,
 )
 from tests.data.making import picture
@@ -83,13 +82,6 @@ def test_paper_is_the_median_not_the_mean(mode: str) -> None:
     assert paper_colour(page.convert(mode)) == page.convert(mode).getpixel((599, 399))
 
 
-def test_outlines_grow_with_the_image() -> None:
-    page = page_of(Path("p.png"), TRIANGLE, (100, 50))
-    outline = cropped_outline(page.lines[0], page, (200, 100))
-    assert outline is not None
-    assert (outline.polygon, outline.box) == (((20, 20), (100, 20), (20, 60)), (20, 20, 102, 62))
-
-
 def test_a_key_changes_with_the_pixels_and_nothing_else() -> None:
     page = page_of(Path("p.png"), TRIANGLE, (100, 50))
     key = crop_key(page, b"picture")
@@ -122,23 +114,12 @@ def test_a_line_that_cannot_be_cropped_is_skipped(
     assert line.reason == reason
 
 
-def test_an_unreadable_image_is_skipped(tmp_path: Path) -> None:
-    (tmp_path / "p.png").write_bytes(b"")
-    failure = cropped(tmp_path, TRIANGLE, tmp_path / "p.png")
-    assert isinstance(failure, CropFailure)
-    assert failure.reason == SkipReason.BAD_IMAGE
-
-
 def test_lines_of_a_jpeg_stay_jpeg_at_full_colour(tmp_path: Path) -> None:
     file = cropped_file(tmp_path, TRIANGLE, picture(tmp_path / "in.jpg", quality=90))
     with Image.open(tmp_path / file) as line:
         assert (file, line.format) == ("p_0001.jpg", "JPEG")
         assert [(layer[1], layer[2]) for layer in line.layer] == [(1, 1)] * 3, "colour is not subsampled"  # type: ignore[attr-defined]
         assert max(line.quantization[0]) <= 12, "quality 95"  # type: ignore[attr-defined]
-
-
-def test_lines_of_anything_else_are_png(tmp_path: Path) -> None:
-    assert cropped_file(tmp_path, TRIANGLE, picture(tmp_path / "in.tif")) == "p_0001.png"
 
 
 @pytest.mark.parametrize(

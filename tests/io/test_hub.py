@@ -31,7 +31,6 @@ from dsocr.io.hub import (
     NotFetchedError,
     fetch_hub_files,
     fetch_model,
-    is_hub_id,
     list_dataset_files,
 )
 from tests.data.making import picture, png, write, write_parquet
@@ -129,13 +128,6 @@ def test_parquet_files_become_a_dataset_with_the_commit_in_its_card(tmp_path: Pa
     assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}
     assert hub.fetched == ["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "hub", "out"]
-
-
-def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: FakeHub) -> None:
-    shards(main, "ru/train.parquet", "en/train.parquet")
-    card = prepare(Path("hf:anna/letters/ru"), tmp_path / "out", split="1/0/0").card
-    assert (card.source, card.splits[Split.TRAIN].samples) == (f"hf:anna/letters/ru@{COMMIT}", 2)
-    assert hub.fetched == ["ru/train.parquet"]
 
 
 def test_images_and_tables_are_fetched_without_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
@@ -287,10 +279,3 @@ def test_a_model_is_fetched_with_its_chat_template_and_without_code(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     fetch_model("a/b", None)
     assert fetched == ["chat_template.jinja", "tokenizer.json", "merges.txt", "model-00001-of-00002.safetensors"]
-
-
-@pytest.mark.parametrize(
-    ("name", "is_id"), [("owner/name", True), ("a-b/c_d.e", True), ("name", False), ("a/b/c", False), ("../x y", False)]
-)
-def test_hub_ids_are_not_paths(name: str, is_id: bool) -> None:
-    assert is_hub_id(name) is is_id

@@ -156,13 +156,6 @@ def test_the_limit_on_pixels_is_the_largest_size_that_opens(tmp_path: Path) -> N
         open_image(tmp_path / "scan.png", max_pixels=7)
 
 
-def test_content_decides_not_the_name(tmp_path: Path) -> None:
-    path = tmp_path / "scan.png"
-    path.write_bytes(stored(corner_marked(), "TIFF"))
-    assert open_image(path).size == (4, 2)
-    assert decode_image(path.read_bytes(), name=path).format == "TIFF"
-
-
 def test_smaller_versions_behind_an_image_are_ignored(tmp_path: Path) -> None:
     photograph = stored(corner_marked(), "MPO", save_all=True, append_images=[Image.new("RGB", (2, 2))])
     assert (decode_image(photograph, name="p").image.size, decode_image(photograph, name="p").format) == (

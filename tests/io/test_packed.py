@@ -14,7 +14,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
 from dsocr.formats import parquet as shards
-from dsocr.images import SHARDS_FOLDER, open_image, read_bytes, read_packed, shard_files
+from dsocr.images import SHARDS_FOLDER, open_image, read_bytes, shard_files
 from dsocr.io import work
 from tests.data.making import write_pages
 from tests.raising import raises_code
@@ -62,15 +62,6 @@ def test_the_datasets_library_reads_the_shards(pages: Path, tmp_path: Path) -> N
         assert [image.size for image in images] == [open_image(sample.image).size for sample in samples]
 
 
-def test_large_splits_fill_several_files(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "SHARD_BYTES", 1000)
-    dataset = make(pages, tmp_path / "out", store="parquet")
-    names = [path.name for path in shard_files(tmp_path / "out", Split.TRAIN)]
-    assert len(names) > 1
-    assert names == [f"train-{number:05d}-of-{len(names):05d}.parquet" for number in range(len(names))]
-    assert len({read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}) > 1
-
-
 def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: Path) -> None:
     dataset = make(pages, tmp_path / "out", store="parquet")
     before = {sample.id: read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}
@@ -108,9 +99,3 @@ def test_damage_is_reported(pages: Path, tmp_path: Path, damage: bytes | None, m
         file.write_bytes(damage)
     with raises_code(message):
         [open_image(sample.image) for sample in dataset.samples(Split.TEST)]
-
-
-def test_a_missing_row_is_reported(pages: Path, tmp_path: Path) -> None:
-    make(pages, tmp_path / "out", store="parquet")
-    with raises_code("image-unreadable"):
-        read_packed(PackedImage(shard_files(tmp_path / "out", Split.TEST)[0], 900))

@@ -59,12 +59,6 @@ def test_an_adapter_survives_the_disk_through_our_path_and_through_peft(scope: s
         assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-@pytest.mark.filterwarnings("error")
-def test_no_warning_of_a_library_is_shown(tmp_path: Path) -> None:
-    save_adapter(fresh("decoder"), tmp_path)
-    load_adapter(load_base("nano").network, tmp_path)
-
-
 def test_decoder_tensors_carry_original_names_on_disk(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     names = load_file(tmp_path / WEIGHTS).keys()
@@ -130,11 +124,6 @@ def test_the_decoder_scope_leaves_the_encoder_alone() -> None:
 def test_a_scope_that_matches_nothing_is_an_error_before_training() -> None:
     with raises_code("target-modules-unmatched"):
         fresh(r"^q_proj$")
-
-
-def test_a_folder_without_an_adapter_is_rejected(tmp_path: Path) -> None:
-    with raises_code("adapter-missing"):
-        load_adapter(load_base("nano").network, tmp_path)
 
 
 def test_a_pickled_adapter_is_rejected(tmp_path: Path) -> None:
@@ -213,13 +202,6 @@ def test_gradients_reach_both_published_kinds_of_vision_towers(
     assert [name for name in sorted(reached) if not reached[name]] == []
     vision, _ = vision_parameters(model)
     assert len(vision) > 10
-
-
-def test_vision_and_decoder_parameters_are_separated() -> None:
-    vision, others = vision_parameters(fresh("decoder+vision"))
-    assert len(others) == len(vision_parameters(fresh("decoder"))[1])
-    assert vision
-    assert vision_parameters(fresh("decoder"))[0] == []
 
 
 @pytest.mark.parametrize(("dropout", "variant"), [(0.1, "lora"), (0.0, "dora")])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torch.nn import functional
 
 import dsocr
@@ -24,14 +23,12 @@ from dsocr.images import open_image
 from dsocr.io.work import write_manifest
 from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
-from dsocr.models.family import UNWRITABLE, load_processor, recognize
+from dsocr.models.family import UNWRITABLE, load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.models.line_images import count_steps
 from dsocr.models.loading import choose_dtype, load_base
 from dsocr.runs import RunFolder
-from dsocr.server.engine import ServedModels
-from dsocr.training.dry_run import dry_run
 from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.train import set_up, train
@@ -153,25 +150,6 @@ def test_a_run_holds_a_whole_network_that_reads(run: RunFolder, small_dataset: P
     assert set("йстtrain") & set(load_processor(str(run.adapter), None, "").characters)  # type: ignore[attr-defined]
 
 
-def test_resuming_is_bit_identical(base: Path, small_dataset: Path, run: RunFolder, tmp_path: Path) -> None:
-    config = configuration(base, small_dataset, tmp_path / "run")
-
-    class StopError(Exception):
-        pass
-
-    def stop(progress: Any) -> None:
-        if progress.step == 3:
-            raise StopError
-
-    with pytest.raises(StopError):
-        train(config, preflight=False, on_progress=stop)
-    result = train(config)
-    assert result.resumed_from == 2
-    whole, resumed = (load_file(folder / "model.safetensors") for folder in (run.adapter, result.run.adapter))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -220,13 +198,6 @@ def test_a_run_as_a_base_keeps_its_stretch(base: Path) -> None:
     network, _ = loaded.family.adapt_to(loaded.network, loaded.processor("x1.7", ""), ["abc"])
     config = dict(loaded.family.network_files(network))["config.json"]
     assert json.loads(config)["line_stretch"] == 1.7
-
-
-def test_evaluate_compares_with_the_base(run: RunFolder) -> None:
-    card = dsocr.Run(run.path).evaluate()
-    assert card.adapter is not None
-    assert card.base is not None
-    assert card.settings["resolution"] == "x1.3"
 
 
 def map_doubtful(
@@ -358,32 +329,6 @@ def test_text_for_the_language_model_must_exist(base: Path, small_dataset: Path,
         train(config.model_copy(update={"generation": section}))
 
 
-def test_export_copies_the_network(run: RunFolder, tmp_path: Path) -> None:
-    dsocr.export(run.path, tmp_path / "out", form="merged")
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run.adapter / "model.safetensors").read_bytes()
-    assert "All weights" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert recognize(tmp_path / "out").name == "ctc"
-    with raises_code("export-without-adapter"):
-        dsocr.export(run.path, tmp_path / "peft", form="peft")
-    with raises_code("scale-without-adapter"):
-        dsocr.export(run.path, tmp_path / "half", form="merged", scale=0.5)
-
-
-def test_server_reads_with_the_run_and_with_its_base(run: RunFolder, small_dataset: Path) -> None:
-    served = ServedModels({"mine": run.adapter, "again": run.adapter})
-    image = open_image(Dataset.open(small_dataset).samples(Split.TEST)[0].image)
-    (mine,) = served.read("mine", [("line", image)])
-    assert mine.text == dsocr.load(run.path).read(image).text
-    assert [prediction.text for prediction in served.read("again", [("line", image)])] == [mine.text]
-    list(served.read("base", [("line", image)]))
-
-
-def test_dry_run_measures_it(base: Path, small_dataset: Path, tmp_path: Path) -> None:
-    result = dry_run(configuration(base, small_dataset, tmp_path / "run"), preflight=False)
-    checks = {check.name: check.verdict for check in result.checks}
-    assert checks["labels"] == checks["same input"] == checks["gradients"] == "ok"
-
-
 def test_reading_gives_each_letter_its_probability(base: Path) -> None:
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
@@ -438,20 +383,6 @@ def test_small_passes_the_checks_before_training(small_dataset: Path, tmp_path: 
     checks = {check.name: check for check in check_setup(setup, config, thorough=True)}
     assert checks["overfit"].verdict == "ok", checks["overfit"]
     assert not errors(list(checks.values()))
-
-
-def test_several_processes_can_train_it(base: Path) -> None:
-    """The loss calls the network as a whole, which is where gradients are averaged over processes."""
-    loaded = load_base(str(base))
-    network, processor = loaded.network.requires_grad_(True), loaded.processor(None, "")
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        wrapped = torch.nn.parallel.DistributedDataParallel(network)
-        batch = processor.training_batch(encoded(processor, ["abc", "b"]))
-        loaded.family.loss(wrapped, batch, torch.tensor(4)).backward()  # type: ignore[no-untyped-call]
-    finally:
-        torch.distributed.destroy_process_group()
-    assert all(parameter.grad is not None for parameter in network.parameters())
 
 
 def test_probabilities_of_all_texts_sum_to_one() -> None:

@@ -20,7 +20,6 @@ from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import CanvasWithText, EncoderDecoderProcessor
 from dsocr.models.family import load_processor
-from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.training.train import train
@@ -149,45 +148,6 @@ def test_reading_gives_the_probability_of_each_token(name: str, request: pytest.
         assert best.scores
         means = [sum(s.log_probability for s in d.scores) / len(d.scores) for d in (one, best)]
         assert means[1] >= means[0] - 1e-4
-
-
-@pytest.mark.parametrize("name", ["trocr", "donut"])
-def test_cached_features_are_the_computed_ones(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    base: BaseModel = request.getfixturevalue(name)
-    processor, samples = samples_of(base, ["Привет, мир", "ab"])
-    network: Any = base.network.eval()
-    cache = FeatureCache(FeatureStore(tmp_path, 10**8), network, processor, autocast=None)
-    keys = [cache.key(str(place)) for place in range(2)]
-    cache.fill(dict(zip(keys, samples, strict=True)))
-    stored = [FeatureStore(tmp_path, 10**8).get(key) for key in keys]
-    cached = [
-        processor.encode_features(one, text) for one, text in zip(stored, ["Привет, мир", "ab"], strict=True) if one
-    ]
-    assert [len(one.features) for one in cached if one.features is not None] == [processor.family.patches] * 2
-    assert cache.entry_bytes(processor.family.patches) == pytest.approx(
-        next(tmp_path.rglob("*.safetensors")).stat().st_size, abs=512
-    )
-    batches = [base.family.prepare_batch(processor.training_batch(them)) for them in (samples, cached)]
-    count = (batches[0]["labels"] >= 0).sum()
-    with torch.no_grad():
-        losses = [float(base.family.loss(network, batch, count)) for batch in batches]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    for beams in (1, 3):
-        generation = Generation(max_new_tokens=6, num_beams=beams)
-        read = [
-            base.family.decode(network, processor, [one.without_text() for one in them], generation)
-            for them in (samples, cached)
-        ]
-        assert [one.text for one in read[0]] == [one.text for one in read[1]]
-        scores = [[score.log_probability for one in them for score in one.scores] for them in read]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
-    with raises_code("batch-mixed"):
-        processor.training_batch([cached[0], samples[0]])
-    other = processor_of(base, "squash")
-    assert FeatureCache(FeatureStore(tmp_path, 0), network, other, autocast=None).key("0") != keys[0]
-    network.decoder.model.decoder.layers[0].fc1.weight.data += 1
-    assert FeatureCache(FeatureStore(tmp_path, 0), network, processor, autocast=None).key("0") == keys[0]
-    network.decoder.model.decoder.layers[0].fc1.weight.data -= 1
 
 
 def test_texts_longer_than_the_decoder(trocr: BaseModel) -> None:

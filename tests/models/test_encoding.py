@@ -13,7 +13,7 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.batch import collate, normalize
+from dsocr.models.batch import collate
 from dsocr.models.deepseek_images import Variant, find_resolution, show
 from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
 from dsocr.models.family import IGNORED, load_processor
@@ -110,11 +110,6 @@ def test_a_batch_of_mixed_kinds_is_rejected(encoder: DeepseekProcessor) -> None:
         collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
 
 
-def test_pixels_are_normalized_by_one_half() -> None:
-    assert normalize(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1.0, 1.0]
-    assert normalize(torch.tensor([127], dtype=torch.uint8)).item() == pytest.approx(127 / 255 * 2 - 1, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("name", "slots"),
     [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)],
@@ -160,10 +155,6 @@ def test_tiles_and_slots_of_the_published_configurations(
     resolution = find_resolution(family, "gundam")
     assert resolution.grid(*size) == grid
     assert resolution.slots(grid) == slots
-
-
-def test_the_server_with_six_tiles_has_another_grid() -> None:
-    assert find_resolution("deepseek_ocr", "gundam_vllm").grid(1200, 60) == (6, 1)
 
 
 @hypothesis.given(st.integers(1, 4000), st.integers(1, 4000), st.sampled_from(["gundam", "gundam_vllm"]))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr.errors import DsocrError
 from dsocr.models.adapters import WEIGHTS, load_adapter
 from dsocr.models.base_folder import find_base, tensor_shapes, tensor_types, weight_files
 from dsocr.models.export import export_merged
@@ -201,35 +200,6 @@ def test_a_folder_with_other_files_is_not_touched(
         with raises_code(code):
             export_merged(run, target(run, base), overwrite=overwrite)
     assert (snapshot(base.parent), snapshot(tmp_path)) == before
-
-
-def test_an_earlier_export_is_replaced_where_that_is_wanted(run: RunFolder, tmp_path: Path) -> None:
-    out = tmp_path / "merged"
-    export_merged(run, out)
-    (out / "stray.txt").touch()
-    with raises_code("output-exists"):
-        export_merged(run, out)
-    (out / "mine.gguf").touch()
-    with raises_code("output-occupied"):
-        export_merged(run, out, overwrite=True)
-    (out / "mine.gguf").unlink()
-    export_merged(run, out, overwrite=True)
-    assert not (out / "stray.txt").exists()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_an_export_that_breaks_off_leaves_the_earlier_one(run: RunFolder, tmp_path: Path) -> None:
-    def break_off(done: int, total: int) -> None:
-        if done == total:
-            raise DsocrError("stop")
-
-    for times in range(2):
-        before = snapshot(tmp_path)
-        with pytest.raises(DsocrError, match="stop"):
-            export_merged(run, tmp_path / "merged", overwrite=True, progress=break_off)
-        assert snapshot(tmp_path) == before
-        if not times:
-            export_merged(run, tmp_path / "merged")
 
 
 def test_an_export_in_an_empty_folder_and_below_new_ones(run: RunFolder, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
-from dsocr.training.preflight import forward_backward, overfit
+from dsocr.training.preflight import forward_backward
 from dsocr.training.train import set_up
 from tests.integration.calling import fail
 from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, write_chat_model
@@ -176,43 +176,6 @@ def test_samples_can_change_their_image_and_their_process(base: BaseModel) -> No
     again = pickle.loads(pickle.dumps(processor))
     assert again.encode(draw_text("one"), "one").has_input_of(one)
     assert processor.unknown_characters("aЖ") == ""
-
-
-def test_reads_batches_and_beams_as_single_lines(base: BaseModel) -> None:
-    processor = chat_processor(base)
-    lines = [processor.encode(draw_text(text)) for text in TEXTS[:3]]
-    for beams in (1, 2):
-        generation = Generation(max_new_tokens=6, num_beams=beams)
-        together = base.family.decode(base.network, processor, lines, generation)
-        alone = [base.family.decode(base.network, processor, [line], generation)[0] for line in lines]
-        assert [decoded.text for decoded in together] == [decoded.text for decoded in alone]
-        for decoded, single in zip(together, alone, strict=True):
-            assert len(decoded.scores) == decoded.tokens
-            assert [score.log_probability for score in decoded.scores] == pytest.approx(
-                [score.log_probability for score in single.scores], abs=1e-4
-            )
-
-
-def test_learns_five_samples_by_heart(base: BaseModel, tmp_path: Path) -> None:
-    texts = ["мы", "Ab", "25", "the", "№"]
-    samples = []
-    for number, text in enumerate(texts):
-        draw_text(text).save(tmp_path / f"{number}.png")
-        samples.append(Sample(id=str(number), image=tmp_path / f"{number}.png", text=text, split=Split.TRAIN))
-    config = RunConfig.model_validate(
-        {
-            "base": base.name,
-            "dataset": tmp_path,
-            "output": tmp_path / "run",
-            "input": {"prompt": "Read."},
-            "adapter": {"target_modules": "decoder+vision", "r": 8, "alpha": 32},
-            "training": {"max_steps": 1, "learning_rate": 1e-2},
-        }
-    )
-    setup = set_up(config, samples)
-    encoded = [setup.samples[number] for number in range(5)]
-    result = overfit(setup, encoded, texts, Generation(), learning_rate=1e-2, batch_size=5, max_steps=120)
-    assert result.cer == 0, result
 
 
 def test_trains_in_bf16_with_recomputed_activations(base: BaseModel, tmp_path: Path) -> None:

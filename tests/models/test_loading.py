@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.models.base_folder import explain_damage
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from dsocr.models.family import load_processor, recognize
+from dsocr.models.family import recognize
 from dsocr.models.loading import BaseModel, choose_dtype, load_base
 from tests.raising import raises_code
 
@@ -28,10 +28,6 @@ def test_nano_is_the_native_class_frozen_and_complete(nano: BaseModel) -> None:
     assert not any(parameter.requires_grad for parameter in nano.network.parameters())
     assert set(nano.network.config.text_config.layer_types) == {"full_attention"}
     assert nano.family.name == "nano"
-
-
-def test_a_folder_is_a_base_too(copied_base: Path) -> None:
-    assert load_base(str(copied_base)).name == str(copied_base)
 
 
 def test_a_missing_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
@@ -105,20 +101,6 @@ def test_a_config_that_asks_for_code_is_loaded_without_it(copied_base: Path) -> 
     (copied_base / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (copied_base / "evil.py").write_text("raise SystemExit('this code was run')", encoding="utf-8")
     assert type(load_base(str(copied_base)).network).__module__.startswith("transformers.models.")
-
-
-def test_a_download_that_was_cut_off_is_a_sentence(copied_base: Path) -> None:
-    tokenizer = copied_base / "tokenizer.json"
-    tokenizer.write_bytes(tokenizer.read_bytes()[:500])
-    with raises_code("base-damaged", "base"):
-        load_processor(str(copied_base), None, "free_ocr")
-    with raises_code("base-damaged", "base"):
-        load_base(str(copied_base)).processor(None, "free_ocr")
-    config = json.loads((copied_base / "config.json").read_text(encoding="utf-8"))
-    config["text_config"]["num_attention_heads"] = "four"
-    (copied_base / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with raises_code("base-damaged", "base"):
-        load_base(str(copied_base))
 
 
 def test_what_is_no_damage_stays_as_it_is(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from dsocr.text import TextPolicy
 from tests.raising import raises_code
 
 FIRST, SECOND = DeepseekOcr("deepseek_ocr", original=True), DeepseekOcr("deepseek_ocr_2", original=True)
-NANO = DeepseekOcr("nano", original=False)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SCORES = {
     "split": "test",
@@ -76,10 +75,6 @@ def test_the_card_shows_usage_and_provenance(run: RunFolder) -> None:
         assert part in text
 
 
-def test_a_run_that_was_not_scored_says_so(run: RunFolder) -> None:
-    assert "dsocr evaluate RUN" in card(Export.of_run("merged", run, None).on(FIRST, None))[1]
-
-
 def test_a_run_without_provenance_has_a_card_all_the_same(run: RunFolder) -> None:
     run.provenance.unlink()
     assert "trained with ?" in card(Export.of_run("merged", run, None).on(FIRST, None))[1]
@@ -106,10 +101,3 @@ def test_the_card_warns_if_a_server_shows_images_differently(
     export = Export.of_run("vllm", run, None)
     _, text = card(export if family is None else export.on(family, None))
     assert ("score it there first" in text) != same
-
-
-@pytest.mark.parametrize("form", ["merged", "vllm", "peft"])
-def test_no_server_is_promised_for_nano(form: Any, run: RunFolder) -> None:
-    export = Export.of_run(form, run, None).on(NANO, None)
-    assert export.serve_command(Path("out")) is None
-    assert "vllm serve" not in card(export)[1]

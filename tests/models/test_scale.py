@@ -115,8 +115,3 @@ def test_layers_with_an_alpha_of_their_own_are_scaled_too() -> None:
 def test_a_strength_is_a_part_of_the_whole(strength: float) -> None:
     with raises_code("scale-range"):
         scaled_config({"lora_alpha": 8}, strength)
-
-
-def test_nothing_of_an_adapter_is_not_exported() -> None:
-    with raises_code("scale-zero"):
-        scaled_config({"lora_alpha": 8}, 0)

@@ -2,7 +2,7 @@
 
 import http.client
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -60,17 +60,6 @@ def slope(sizes: Mapping[int, int]) -> float:
 def without_start(sizes: Mapping[int, int]) -> dict[int, int]:
     """The sizes after what is kept has been loaded."""
     return {done: size for done, size in sizes.items() if done > _WARM}
-
-
-@pytest.mark.parametrize(
-    ("grow", "is_flat"),
-    [
-        pytest.param(lambda n: 50e6 + 1e6 * (n % 7), True, id="up and down"),
-        pytest.param(lambda n: 50e6 + 0.1e6 * n, False, id="a tenth of a megabyte each"),
-    ],
-)
-def test_the_slope_tells_growth_from_noise(grow: Callable[[int], float], is_flat: bool) -> None:
-    assert (slope({number: round(grow(number)) for number in range(300)}) < _SLOPE) is is_flat
 
 
 @pytest.mark.timeout(6 * PATIENCE)

@@ -151,26 +151,8 @@ def test_a_server_that_ends_in_the_middle_of_an_answer_is_asked_again(monkeypatc
     assert (prediction.text, answers) == ("text", [])
 
 
-def test_the_run_says_how_to_read(answering: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DSOCR_ENGINE_TOKEN", "secret")
-    asked = answering(completion("a  b", "length"))
-    prediction = read_one()
-    assert (prediction.text, prediction.tokens, prediction.flags) == ("a b", 7, ("truncated",))
-    (body,) = asked
-    assert body["messages"][0]["content"][1] == {"type": "text", "text": "Free OCR."}
-    assert body["vllm_xargs"] == {"ngram_size": 20, "window_size": 90}
-    assert (body["max_tokens"], body["temperature"], body["headers"]["Authorization"]) == (256, 0, "Bearer secret")
-
-
 def test_a_loop_is_cut_off_and_marked(answering: Callable[..., list[Any]]) -> None:
     answering(completion("начало " + "и так далее " * 40))
     prediction = read_one()
     assert prediction.text == "начало"
     assert prediction.flags == ("looping",)
-
-
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}'])
-def test_an_invalid_response_is_an_error(answering: Callable[..., list[Any]], answer: bytes) -> None:
-    answering(answer)
-    with raises_code("engine-answer"):
-        read_one()

@@ -256,12 +256,6 @@ def test_pages_of_other_sites_cannot_use_a_server_without_a_token(
     assert client.post("/v1/transcriptions", content=png(), headers=headers).status_code == status
 
 
-def test_with_the_token_any_origin_is_answered(models: FakeModels) -> None:
-    with TestClient(app_of(models, token=TOKEN)) as client:
-        headers = {**AUTHORIZED, "Origin": "https://proxy.example"}
-        assert client.post("/v1/transcriptions", content=png(), headers=headers).status_code == 200
-
-
 def test_no_response_may_be_framed_or_run_scripts(client: TestClient) -> None:
     for path in ("/docs", "/v1/models", "/nothing"):
         headers = client.get(path).headers
@@ -282,10 +276,3 @@ def test_metrics_count_requests_and_images(client: TestClient) -> None:
     assert 'dsocr_rejections_total{reason="not_an_image"} 1.0' in metrics
     assert 'dsocr_flagged_images_total{flag="truncated"} 1.0' in metrics
     assert "dsocr_images_total 2.0" in metrics
-
-
-def test_the_manual_names_every_path(client: TestClient) -> None:
-    page = client.get("/docs").text
-    paths = client.get("/openapi.json").json()["paths"]
-    assert {"/v1/transcriptions", "/v1/chat/completions", "/v1/models", "/healthz", "/readyz", "/metrics"} <= set(paths)
-    assert all(path in page for path in paths)

@@ -89,18 +89,6 @@ def test_tiles_are_counted_from_the_head_of_a_file(
     assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
 
 
-def test_a_file_without_a_size_is_named(tiled: DeepseekProcessor, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    with raises_code("image-unreadable", "broken.png"):
-        measure_lengths([Sample("broken.png", tmp_path / "broken.png", "a", Split.TRAIN)], tiled)
-
-
-def test_a_spread_is_of_values_that_occur() -> None:
-    assert Spread.of([5]) == Spread(5, 5, 5, 5)
-    assert Spread.of(range(1, 101)) == Spread(1, 50, 95, 100)
-    assert Spread.of([1, 1, 1, 9]) == Spread(1, 1, 9, 9)
-
-
 def foreign(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         row["text"] = "漢字"
@@ -224,11 +212,6 @@ def test_running_out_of_memory_is_explained_with_three_settings(error: Exception
         raise error
     assert isinstance(raised.value, RunError)
     assert settings_in(raised.value) == LIGHTER
-
-
-def test_other_errors_pass(small_config: RunConfig) -> None:
-    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(small_config):
-        raise RuntimeError("shapes do not match")
 
 
 def test_lighter_settings_end(small_config: RunConfig) -> None:

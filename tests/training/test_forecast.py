@@ -85,17 +85,6 @@ def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
     assert pretended.read[5:] == ["lines-8"], "a damaged score is made again"
 
 
-def test_a_forecast_that_was_stopped_goes_on(small_config: RunConfig) -> None:
-    pretended = Pretended(stop_at=1)
-    with pytest.raises(Interrupted):
-        pretended.forecast(small_config)
-    assert not (RunFolder(small_config.output).forecast / "forecast.json").exists()
-    pretended.stop_at = 99
-    pretended.forecast(small_config)
-    assert [samples for samples, _ in pretended.trained] == [8, None]
-    assert pretended.read == ["lines-8", "run", "base"]
-
-
 def test_another_split_is_read_without_training_again(small_config: RunConfig) -> None:
     pretended = Pretended()
     pretended.forecast(small_config)
@@ -118,18 +107,6 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
     pretended.forecast(other, overwrite=True, sizes=SIZES[:1])
     assert len(pretended.trained) == 3
     assert pretended.read[3:] == ["lines-8", "base"]
-
-
-@pytest.mark.parametrize("sizes", [pytest.param((0.5, 2.0), id="over 1"), pytest.param((0.01, 1.0), id="one line")])
-def test_invalid_sizes_are_refused(sizes: tuple[float, ...], small_config: RunConfig) -> None:
-    with raises_code("forecast-sizes"):
-        Pretended().forecast(small_config, sizes=sizes)
-
-
-def test_several_processes_are_refused(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with raises_code("launch-unsupported"):
-        Pretended().forecast(small_config)
 
 
 def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dsocr.data.dataset import Dataset
@@ -16,18 +15,14 @@ from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
-from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (
     Predictions,
-    ValidationLine,
     ValidationResult,
     Validator,
     calibrate_predictions,
     final_scores,
-    lines_table,
 )
-from tests.training.test_train import metrics
 
 
 def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
@@ -99,22 +94,6 @@ class _NoProcessor:
     """Stands for a processor that is not asked."""
 
     resolution = None
-
-
-def test_a_table_marks_differences_and_escapes_markup() -> None:
-    image = np.zeros((3, 8, 8), dtype=np.uint8)
-    table = lines_table([ValidationLine("a", "Милая Соня", "Милая | <b>воня</b>", image)])
-    row = table.splitlines()[2]
-    assert row.count(" | ") == 3
-    assert "<b>" not in row
-    assert "&#91;" in row
-    assert len(lines_table([ValidationLine("a", "я", "я" * 5000, image)])) < 2000
-
-
-def test_metrics_have_no_images(small_run: RunFolder) -> None:
-    last = metrics(small_run.path, "validation")[-1]
-    assert "lines" not in last
-    assert last["runaway_rate"] == last["runaway"] / last["samples"]
 
 
 def reading(text: str, *, looping: bool = False) -> Decoded:

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -55,19 +54,6 @@ def test_texts_in_another_encoding(empty_store: CorrectionStore, tmp_path: Path)
     with open_archive(empty_store, folder, tmp_path / "work" / "unpacked") as archive:
         assert import_pages(empty_store, archive, SourceReport(strict=True), encoding="cp1251") == 1
     assert [line.text for line in empty_store.lines()] == ["одна строка"]
-
-
-def test_an_archive_file_is_unpacked_meanwhile(empty_store: CorrectionStore, source: Path, tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "box.zip", "w") as packed:
-        for path in sorted(source.rglob("*.*")):
-            packed.write(path, path.relative_to(source).as_posix())
-    with open_archive(empty_store, tmp_path / "box.zip", tmp_path / "work" / "unpacked") as archive:
-        import_pages(empty_store, archive, SourceReport(strict=True))
-        page = empty_store.pages()[0]
-        assert archive.image_bytes(page) == (source / "scan-1.png").read_bytes()
-        export(empty_store, archive, tmp_path / "out", to="page", accepted_only=True)
-    assert (tmp_path / "out" / "page" / "scan-1.xml").read_bytes() == (source / "page" / "scan-1.xml").read_bytes()
-    assert not (tmp_path / "work" / "unpacked").exists()
 
 
 def test_a_store_belongs_to_one_source(empty_store: CorrectionStore, archive: Archive, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.text import TextPolicy
-from dsocr.workbench.line_field import GAPS, MARKS, label_of, load_keyboard
+from dsocr.workbench.line_field import GAPS, MARKS, load_keyboard
 from tests.raising import raises_code
 
 
@@ -30,10 +30,6 @@ def test_an_invalid_file_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "keyboards.yaml").write_bytes(text.encode("latin-1"))
     with raises_code("keyboard-invalid"):
         load_keyboard(tmp_path, "en")
-
-
-def test_combining_signs_are_shown_on_a_circle() -> None:
-    assert (label_of("а"), label_of("\u0483")) == ("а", "◌\u0483")
 
 
 def test_the_text_policy_knows_the_marks() -> None:

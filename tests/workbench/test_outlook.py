@@ -3,7 +3,7 @@
 import pytest
 
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.workbench.session import Outlook, estimate_outlook, seconds_a_line
+from dsocr.workbench.session import Outlook, estimate_outlook
 
 
 def test_errors_are_expected_where_the_model_doubts() -> None:
@@ -21,18 +21,6 @@ def test_confidences_are_corrected_by_what_was_found() -> None:
     assert estimate_outlook([(0.9, ErrorRate(90, 10))] * 20, waiting).cer == 1.0
 
 
-def test_nothing_is_estimated_without_confidences() -> None:
-    assert estimate_outlook([], [(False, None, 10)]).cer is None
-    assert Outlook().lines_until(0.01) == 0
-
-
 def test_the_most_doubtful_lines_come_first() -> None:
     outlook = Outlook((5.0, 3.0, 1.0, 1.0), 100)
     assert [outlook.lines_until(cer) for cer in (0.2, 0.1, 0.05, 0.02, 0.0)] == [0, 0, 1, 2, 4]
-
-
-def test_pauses_are_not_work() -> None:
-    times = [f"2026-01-01T10:00:{second:02d}+00:00" for second in (0, 10, 20, 30, 40)]
-    assert seconds_a_line(times) is None
-    later = [f"2026-01-01T12:00:{second:02d}+00:00" for second in (0, 20)]
-    assert seconds_a_line([*later, *times]) == pytest.approx(60 / 5)

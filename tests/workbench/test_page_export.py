@@ -91,18 +91,6 @@ def exported(store: CorrectionStore, archive: Archive, out: Path, to: str, *, ac
     return (out / "page" / "scan-1.xml").read_text(encoding="utf-8")
 
 
-def test_a_file_without_changes_is_exported_as_it_is(
-    markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
-) -> None:
-    format_, store, archive = markup
-    for line in store.lines():
-        store.review(line, line.text, State.ACCEPTED, who="anna")
-    for accepted_only in (True, False):
-        assert exported(store, archive, tmp_path / "out", format_, accepted_only=accepted_only) == MARKUP[format_]
-    report = export(store, archive, tmp_path / "out", to=format_, accepted_only=True, overwrite=True)
-    assert (report.pages, report.texts, report.skipped) == (1, 2, [])
-
-
 def test_only_accepted_texts_are_changed(markup: tuple[str, CorrectionStore, Archive], tmp_path: Path) -> None:
     format_, store, archive = markup
     first, second = store.lines()

@@ -5,7 +5,6 @@ import logging
 import pytest
 from lxml import html
 
-from dsocr.workbench.interface_texts import interface_text
 from dsocr.workbench.page_view import highlighted_html
 from dsocr.workbench.serving import _is_relevant
 
@@ -39,9 +38,3 @@ def test_only_browsers_that_left_early_are_not_logged(error: Exception | None, i
     info = None if error is None else (type(error), error, None)
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "message", None, info)
     assert _is_relevant(record) is is_logged
-
-
-def test_one_line_is_not_called_lines() -> None:
-    assert interface_text("en", "counts", reviewed=1, all=1) == "1 of 1 line reviewed"
-    assert interface_text("en", "counts", reviewed=1, all=21) == "1 of 21 lines reviewed"
-    assert "1 most doubtful line " in interface_text("en", "effort", lines=1, time="1 min", target="2.0%")

@@ -1,0 +1,189 @@
+"""Pairs of images and texts, conversations of other programs, and JSON that holds half of a character."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.data.prepare import prepare
+from dsocr.document import Item, Page, Skipped, SkipReason, Split
+from dsocr.formats.tables import find_tables
+from dsocr.formats.text_files import find_pairs, read_pairs
+from tests.data.making import pair, picture, write
+from tests.formats.reading import pages, read, skipped, texts
+
+
+def read_names(folder: Path) -> tuple[dict[str, str], dict[str, SkipReason]]:
+    """Image name -> text, and where -> reason."""
+    items = list(read_pairs(folder))
+    images = [item for item in items if isinstance(item, Page)]
+    skipped = [item for item in items if isinstance(item, Skipped)]
+    return {image.name: image.lines[0].text for image in images}, {item.where: item.reason for item in skipped}
+
+
+def test_texts_are_beside_their_images_or_in_a_folder_of_texts(tmp_path: Path) -> None:
+    pair(tmp_path, "a", "recognized")
+    write(tmp_path / "a.gt.txt", "transcribed")
+    pair(tmp_path / "sub", "b", "буква б", ending=".gt.txt")
+    picture(tmp_path / "images" / "1_2_3.png")
+    write(tmp_path / "words" / "1_2_3.txt", "слово", "utf-8-sig")
+    assert read_names(tmp_path) == ({"a": "transcribed", "images/1_2_3": "слово", "sub/b": "буква б"}, {})
+
+
+def test_unpaired_files_are_reported(tmp_path: Path) -> None:
+    pair(tmp_path, "a", "а")
+    picture(tmp_path / "b.png")
+    write(tmp_path / "c.gt.txt", "в")
+    write(tmp_path / "README.txt", "about")
+    assert read_names(tmp_path)[1] == {"b.png": SkipReason.NO_TRANSCRIPTION, "c.gt.txt": SkipReason.NO_IMAGE}
+
+
+def test_another_encoding_is_skipped_with_the_option_that_reads_it(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "a.txt", "буква", "cp1251")
+    (item,) = read_pairs(tmp_path)
+    assert isinstance(item, Skipped)
+    assert item.reason is SkipReason.BAD_SOURCE
+    assert "cp1251" in item.message
+
+
+def test_folders_named_after_splits_give_the_split(tmp_path: Path) -> None:
+    pair(tmp_path / "val" / "x", "a", "а")
+    (item,) = read_pairs(tmp_path)
+    assert isinstance(item, Page)
+    assert item.split == Split.VALIDATION
+
+
+def test_a_text_without_any_image_is_no_pair(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "а")
+    assert find_pairs(tmp_path) == []
+
+
+ASKED = {"role": "user", "content": "<image>Free OCR."}
+
+
+SAID = {"role": "assistant", "content": "да"}
+
+
+ROW = {"messages": [ASKED, SAID], "images": ["scans/a.png"]}
+
+
+PARTS = [{"type": "image", "image": "scans/a.png"}, {"type": "text", "text": "Free OCR."}]
+
+
+OLD = [{"from": "human", "value": "?"}, {"from": "gpt", "value": "да"}]
+
+
+def read_messages(folder: Path, *rows: Any, name: str = "m.jsonl") -> list[Item]:
+    picture(folder / "scans" / "a.png")
+    whole = name.endswith(".json")
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    write(folder / name, json.dumps(rows) if whole else "\n".join(lines) + "\n\n")
+    return read("messages", folder)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(ROW, id="ms-swift and LLaMA-Factory"),
+        pytest.param({"messages": [{"role": "system", "content": ""}, ASKED, SAID], "images": "scans/a.png"}, id="one"),
+        pytest.param({"conversations": OLD, "image": "scans/a.png"}, id="LLaMA-Factory's older form"),
+        pytest.param(
+            {"messages": [{"role": "<|User|>", "content": "?", "images": ["scans/a.png"]}, SAID]}, id="in the message"
+        ),
+        pytest.param(
+            {
+                "messages": [
+                    {"role": "user", "content": PARTS},
+                    {"role": "<|Assistant|>", "content": [{"type": "text", "text": "да"}]},
+                ]
+            },
+            id="contents in parts",
+        ),
+        pytest.param({**ROW, "images": [{"bytes": None, "path": "scans/a.png"}]}, id="a path beside bytes"),
+    ],
+)
+@pytest.mark.parametrize(("name", "where"), [("m.jsonl", "m.jsonl:1"), ("m.json", "m.json#1")])
+def test_a_conversation_is_read(tmp_path: Path, row: dict[str, Any], name: str, where: str) -> None:
+    (item,) = read_messages(tmp_path, row, name=name)
+    assert isinstance(item, Page)
+    assert (item.name, item.lines[0].text, item.where) == ("scans/a", "да", where)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        pytest.param({**ROW, "images": ["gone.png"]}, SkipReason.NO_IMAGE, id="no such image"),
+        pytest.param({**ROW, "images": ["../a.png"]}, SkipReason.NO_IMAGE, id="one level up"),
+        pytest.param({**ROW, "images": ["/etc/gone.png"]}, SkipReason.NO_IMAGE, id="absolute"),
+        pytest.param({**ROW, "images": []}, SkipReason.BAD_SOURCE, id="no image"),
+        pytest.param({**ROW, "images": ["a", "b"]}, SkipReason.BAD_SOURCE, id="two images"),
+        pytest.param({**ROW, "images": [7]}, SkipReason.BAD_SOURCE, id="a number"),
+        pytest.param({**ROW, "messages": [ASKED]}, SkipReason.BAD_SOURCE, id="no answer"),
+        pytest.param({**ROW, "messages": [SAID, SAID]}, SkipReason.BAD_SOURCE, id="two answers"),
+        pytest.param({**ROW, "messages": ["да"]}, SkipReason.BAD_SOURCE, id="a word for a message"),
+        pytest.param({"images": []}, SkipReason.BAD_SOURCE, id="no messages"),
+        pytest.param([1], SkipReason.BAD_SOURCE, id="a list"),
+        pytest.param("{broken", SkipReason.BAD_SOURCE, id="a broken line"),
+    ],
+)
+def test_unusable_conversations_are_skipped(tmp_path: Path, row: Any, reason: SkipReason) -> None:
+    items = read_messages(tmp_path, ROW, row, ROW)
+    assert (skipped(items), texts(items)) == ([(reason, "m.jsonl:2")], ["да", "да"])
+    assert find_tables(tmp_path, {}) == []
+
+
+def test_a_broken_list_of_conversations_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path / "m.json", '[{"messages": [')
+    assert skipped(read("messages", tmp_path)) == [(SkipReason.BAD_SOURCE, "m.json")]
+
+
+def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:
+    (page,) = pages(read_messages(tmp_path, {**ROW, "writer": "anna"}, name="my_val.jsonl"))
+    assert (page.split, page.columns["writer"]) == (Split.VALIDATION, "anna")
+
+
+BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
+
+
+TEXT = '"type": "textarea", "value": {"text": ["да"]}'
+
+
+@pytest.mark.parametrize(
+    ("file", "bad", "good"),
+    [
+        pytest.param(
+            "t.jsonl", '{"image": "p.png", "text": "a\\ud800"}\n', '{"image": "p.png", "text": "да"}', id="text"
+        ),
+        pytest.param(
+            "t.jsonl", '{"image": "\\ud800.png", "text": "да"}\n', '{"image": "p.png", "text": "да"}', id="image"
+        ),
+        pytest.param(
+            "a.json",
+            f'{{"images": [{{"id": 1, "file_name": "\\ud800"}}, {{"id": 2, "file_name": "p.png"}}], "annotations": ['
+            f'{{{BOX}, "image_id": 1, "text": "да"}}, {{{BOX}, "image_id": 2, "text": "да"}}',
+            "]}",
+            id="COCO image and id",
+        ),
+        pytest.param(
+            "a.json",
+            '[{"id": 1, "annotations": [], "data": {"image": "\\ud800.png"}},',
+            f'{{"annotations": [{{"result": [{{"id": "\\udc00", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
+            id="Label Studio image and id",
+        ),
+        pytest.param(
+            "a.json",
+            f'[{{"annotations": [{{"result": [{{"id": "a", "from_name": "\\ud800", {TEXT}}},'
+            f'{{"id": "a", "from_name": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}},',
+            f'{{"annotations": [{{"result": [{{"id": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
+            id="Label Studio field",
+        ),
+    ],
+)
+def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, bad: str, good: str) -> None:
+    picture(tmp_path / "s" / "p.png")
+    write(tmp_path / "s" / file, bad + good)
+    card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card
+    assert [part.samples for part in card.splits.values()] == [1]
+    assert sum(part.count for part in card.skipped.values()) == 1
