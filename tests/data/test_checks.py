@@ -12,8 +12,13 @@ from PIL import Image, ImageEnhance
 
 from dsocr.data.check import split_checks
 from dsocr.data.check.findings import CheckedSample, Finding, Findings
-from dsocr.data.check.image_checks import check_brightness, check_sizes, measure_image
-from dsocr.data.check.pair_checks import check_densities, check_neighbours
+from dsocr.data.check.image_checks import (
+    check_brightness,
+    check_densities,
+    check_neighbours,
+    check_sizes,
+    measure_image,
+)
 from dsocr.data.check.split_checks import (
     check_balance,
     check_near_duplicates,
@@ -272,8 +277,6 @@ def several(count: int, text: str, split: Split, **options: Any) -> list[Checked
 
 
 TRAIN = several(60, "обычный текст", Split.TRAIN)
-
-
 TEST = several(60, "обычный текст", Split.TEST)
 
 

@@ -142,16 +142,10 @@ def test_skipped_items_of_a_source_have_places(tmp_path: Path) -> None:
 
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs a peak that can be reset")
-
-
 CEILING = 1000
 """Megabytes over what the process had before."""
-
-
 SECONDS = 60
 """Of processor time for a file; the slowest takes a tenth of it."""
-
-
 MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
@@ -217,8 +211,6 @@ def check(folder: Path, made: dict[str, Make]) -> None:
 
 
 ALL = IMAGES | TEXTS
-
-
 QUICK = (
     *("PNG 390,000 x 10", "PNG 10 x 390,000", "TIFF of 12,000 frames", "GIF of 50,000 frames", "BMP of 900 megapixels"),
     *("XML of 6,000,000 elements", "JSON of 20,000,000 objects", "TSV of 20,000,000 rows"),

@@ -9,7 +9,7 @@ import pytest
 from dsocr.data.dataset import Card
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Note, Outline, Region, SkipReason, Split
-from dsocr.formats.rimes import find_rimes
+from dsocr.formats.published import find_rimes
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
 from tests.raising import raises_code
@@ -55,11 +55,7 @@ def test_unusable_entries_of_hkr_are_skipped(tmp_path: Path, name: Any, text: An
 
 
 HEAD = "#--- lines.txt ---#\n# a01-000u-00  -> line id for form a01-000u\n"
-
-
 ROW = 'a01-000u-00 ok 154 19 408 746 1661 89 A|MOVE|to|stop|Mr.|Gaitskell|"from"\n'
-
-
 IAM_TEXT = 'A MOVE to stop Mr. Gaitskell "from"'
 
 
@@ -233,11 +229,7 @@ def test_a_file_can_be_named_alone(tmp_path: Path) -> None:
 
 
 POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]
-
-
 OUTLINE = Outline((10, 10, 61, 31), ((10, 10), (60, 10), (60, 30), (10, 30)))
-
-
 BOX = [5, 6, 20, 10]
 
 

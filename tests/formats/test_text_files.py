@@ -61,17 +61,9 @@ def test_a_text_without_any_image_is_no_pair(tmp_path: Path) -> None:
 
 
 ASKED = {"role": "user", "content": "<image>Free OCR."}
-
-
 SAID = {"role": "assistant", "content": "да"}
-
-
 ROW = {"messages": [ASKED, SAID], "images": ["scans/a.png"]}
-
-
 PARTS = [{"type": "image", "image": "scans/a.png"}, {"type": "text", "text": "Free OCR."}]
-
-
 OLD = [{"from": "human", "value": "?"}, {"from": "gpt", "value": "да"}]
 
 
@@ -145,8 +137,6 @@ def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:
 
 
 BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
-
-
 TEXT = '"type": "textarea", "value": {"text": ["да"]}'
 
 

@@ -12,8 +12,6 @@ from tests.formats.reading import pages, read, read_one, skipped, texts
 from tests.raising import raises_code
 
 BOX = 'HPOS="1" VPOS="2" WIDTH="30" HEIGHT="10"'
-
-
 POLYGON = ((10, 10), (60, 10), (60, 30))
 
 
@@ -124,14 +122,8 @@ def test_every_version_is_read(tmp_path: Path, version: str) -> None:
 
 
 ONE, TWO = region("one", page_line("1")), region("two", page_line("2"))
-
-
 REF_TWO = '<RegionRefIndexed index="0" regionRef="two"/>'
-
-
 TWO_THEN_ONE = f'<RegionRefIndexed index="1" regionRef="one"/>{REF_TWO}'
-
-
 NESTED_GROUP = f'<UnorderedGroupIndexed index="1"><RegionRef regionRef="one"/></UnorderedGroupIndexed>{REF_TWO}'
 
 
@@ -261,8 +253,6 @@ BOMB = (
     + "".join(f'<!ENTITY a{place} "{f"&a{place - 1};" * 10}">' for place in range(1, 10))
     + "]>"
 )
-
-
 QUADRATIC = f'<!DOCTYPE alto [<!ENTITY a "{"x" * 100_000}">]>'
 
 

@@ -8,9 +8,9 @@ from nicegui import run, ui
 
 from dsocr.errors import DsocrError
 from dsocr.workbench.page_export import EXPORT_FORMATS
-from dsocr.workbench.search import Hit, Query, search
 from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.stored_lines import StoredLine
+from dsocr.workbench.words import Hit, Query, search
 
 _SHOWN = 200
 _KEY = "px-1.5 rounded border border-slate-400 text-sm whitespace-nowrap bg-slate-100 dark:bg-slate-700"

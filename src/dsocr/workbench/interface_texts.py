@@ -211,6 +211,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "hours": ("{hours} h", "{hours} ч"),
     "minutes": ("{minutes} min", "{minutes} мин"),
 }
+VIEW_LABELS = [name for name in _WORDS if name.startswith("view_")]
+"""The names of the texts in the view of a page."""
 
 
 def interface_text(language: Language, name: str, /, **values: object) -> str:

@@ -10,56 +10,16 @@ from typing import Any
 
 from nicegui import events, ui
 
+from dsocr.formats.page import REGION_TYPES
 from dsocr.workbench.dialogs import Translate
+from dsocr.workbench.interface_texts import VIEW_LABELS
 from dsocr.workbench.shape_changes import version_by_hand
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
 
-_VIEW_LABELS = (
-    "page",
-    "view",
-    "canvas",
-    "zoomIn",
-    "zoomOut",
-    "fitPage",
-    "fitLine",
-    "rotate",
-    "invert",
-    "adjust",
-    "contrast",
-    "brightness",
-    "read",
-    "shape",
-    "drawLine",
-    "lineBelow",
-    "knife",
-    "merge",
-    "drawRegion",
-    "remove",
-    "findAgain",
-    "earlier",
-    "later",
-    "kind",
-    "assign",
-    "noRegion",
-    "hint_line",
-    "hint_region",
-    "hint_knife",
-    "hint_chosen",
-    "hint_choose",
-)
-_KINDS = (
-    "paragraph",
-    "heading",
-    "marginalia",
-    "page-number",
-    "header",
-    "footer",
-    "caption",
-    "footnote",
-    "signature-mark",
-    "catch-word",
-    "drop-capital",
-    "other",
+_KINDS = tuple(
+    kind
+    for kind in REGION_TYPES
+    if kind not in {"footnote-continued", "endnote", "floating", "credit", "TOC-entry", "list-label"}
 )
 """The types of PAGE's regions that occur in handwriting."""
 
@@ -97,7 +57,7 @@ class PageView(ui.element, component="page_view.js"):
     ) -> None:
         super().__init__()
         ui.add_css(Path(__file__).with_name("page_view.css"))
-        labels: dict[str, Any] = {name: translate(f"view_{name}") for name in _VIEW_LABELS}
+        labels: dict[str, Any] = {name.removeprefix("view_"): translate(name) for name in VIEW_LABELS}
         labels["kinds"] = {kind: translate(f"region_{kind}") for kind in _KINDS}
         self._props.update({"labels": labels, "kinds": _KINDS, "answered": 0})
         self._props.update({"page": {"number": 0, "width": 1, "height": 1}, "lines": [], "regions": []})

@@ -17,9 +17,9 @@ from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.workbench.archive import Archive, Pictures
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
-from dsocr.workbench.spelling import WordList, counterpart, read_words, variants
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine
+from dsocr.workbench.words import WordList, counterpart, read_words, variants
 
 DATASET = "dataset"
 """Export of the accepted lines as a dataset."""

@@ -22,12 +22,11 @@ from dsocr.workbench.dialogs import (
 from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
-from dsocr.workbench.search import Hit, replace_all
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
 from dsocr.workbench.shape_changes import FIND_AGAIN, carry_out, move_beside, replace_unreviewed
-from dsocr.workbench.spelling import word_at
 from dsocr.workbench.store import StaleError
 from dsocr.workbench.stored_lines import State, StoredLine, line_at
+from dsocr.workbench.words import Hit, replace_all, word_at
 
 _POLL_SECONDS = 1.5
 _TARGETS = (0.05, 0.02, 0.01, 0.005)

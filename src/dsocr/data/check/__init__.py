@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dsocr.data.check import image_checks, pair_checks, split_checks, text_checks
+from dsocr.data.check import image_checks, split_checks, text_checks
 from dsocr.data.check.findings import Example, Finding, Findings
 from dsocr.data.dataset import Dataset
 
@@ -13,8 +13,8 @@ _SAMPLE_CHECKS = (
     text_checks.check_letters,
     text_checks.check_habits,
     text_checks.check_repeats,
-    pair_checks.check_densities,
-    pair_checks.check_neighbours,
+    image_checks.check_densities,
+    image_checks.check_neighbours,
     image_checks.check_brightness,
     image_checks.check_inverted,
     image_checks.check_sizes,

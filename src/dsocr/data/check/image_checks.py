@@ -1,12 +1,17 @@
-"""Measure the images of a dataset, and check exposure, size, orientation and shape."""
+"""Measure the images of a dataset; check exposure, size, orientation and shape, and whether texts can be theirs.
+
+A transcription has as many characters as its image has room for. Swapped and shifted pairs look right one by one. They
+show because a writer fits about the same number of characters on a piece of line as wide as the line is high.
+"""
 
 import hashlib
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from PIL import Image
@@ -18,6 +23,7 @@ from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS, decode_image, read_bytes
 from dsocr.io.processes import worker_processes
 from dsocr.outlines import is_off_baseline
+from dsocr.text import is_blank
 
 MAX_DISTORTION = 1.5
 """Letters shown this many times too tall or too wide no longer look like those a model has learned."""
@@ -189,3 +195,206 @@ def check_distortion(
     for item, width, height, factor in distorted:
         detail = f"{width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
         findings.add("distorted-image", "warning", message, item, detail)
+
+
+_MIN_SAMPLES = 20
+"""Samples needed to know a writer's density; writers with fewer are compared with the whole dataset."""
+_MIN_FACTOR = 3.0
+"""Texts denser or sparser than usual by less than this are normal."""
+_MAX_DEVIATIONS = 6.0
+"""Standard deviations from the median at which a pair is an outlier."""
+_MIN_CHARACTERS_OFF = 5
+"""A word that is a few letters longer or shorter than expected proves nothing."""
+_MIN_SAMPLES_OF_SPLIT = 50
+_MIN_CORRELATION = 0.2
+
+
+def _median_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The median, and the standard deviation estimated from the median absolute deviation."""
+    median = statistics.median(values)
+    return median, 1.4826 * statistics.median(abs(value - median) for value in values)
+
+
+def check_densities(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find texts far too long or too short for their image, and splits where lengths and widths do not correlate."""
+    lines = [item for item in samples if item.size and not is_blank(item.text) and "\n" not in item.text]
+    by_writer: dict[str | None, list[CheckedSample]] = defaultdict(list)
+    by_split: dict[str, list[CheckedSample]] = defaultdict(list)
+    for item in lines:
+        by_writer[item.sample.writer].append(item)
+        by_split[item.sample.split].append(item)
+    known = {writer for writer, members in by_writer.items() if writer is not None and len(members) >= _MIN_SAMPLES}
+    for writer in known:
+        _check_outliers(by_writer[writer], by_writer[writer], findings)
+    if len(lines) >= _MIN_SAMPLES:
+        _check_outliers([item for item in lines if item.sample.writer not in known], lines, findings)
+    for members in by_split.values():
+        _check_correlation(members, findings)
+
+
+def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find the lines whose density is far from the usual density of `reference`."""
+    median, deviation = _median_and_deviation([_log_length(item) - _log_aspect(item) for item in reference])
+    limit = max(math.log(_MIN_FACTOR), _MAX_DEVIATIONS * deviation)
+    for item in lines:
+        length, expected = len(item.text), math.exp(median + _log_aspect(item))
+        off = math.log(length / expected)
+        if abs(off) > limit and abs(length - expected) > _MIN_CHARACTERS_OFF:
+            code, what = ("text-too-long", "long") if off > 0 else ("text-too-short", "short")
+            detail = f"{length} characters, about {expected:.0f} would fit"
+            findings.add(code, "warning", f"Transcription is far too {what} for its image", item, detail)
+
+
+def _check_correlation(lines: Sequence[CheckedSample], findings: Findings) -> None:
+    """Check that longer texts have wider images in a split, if lengths and widths vary enough to tell."""
+    lengths, widths = [_log_length(item) for item in lines], [_log_aspect(item) for item in lines]
+    if len(lines) < _MIN_SAMPLES_OF_SPLIT or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
+        return
+    correlation = statistics.correlation(lengths, widths)
+    shifted = max(statistics.correlation(lengths[1:], widths[:-1]), statistics.correlation(lengths[:-1], widths[1:]))
+    # Three standard errors of the difference of two correlations near zero.
+    margin = max(0.2, 3 * math.sqrt(2 / len(lines)))
+    if correlation < _MIN_CORRELATION or shifted - correlation > margin:
+        message = "Longer texts do not have wider images: pairs may be shifted or shuffled"
+        detail = f"correlation {correlation:.2f}, and {shifted:.2f} with the text of the previous or next line"
+        findings.add("pairs-disagree", "warning", message, lines[0], detail)
+
+
+def _log_length(item: CheckedSample) -> float:
+    return math.log(len(item.text))
+
+
+def _log_aspect(item: CheckedSample) -> float:
+    width, height = item.size or (1, 1)
+    return math.log(width / height)
+
+
+_MIN_LINES_OF_PAGE = 5
+"""Lines needed to know a page's own density."""
+_MIN_LINES_OF_PAGES = 20
+"""Lines needed to know the deviation of densities."""
+_MIN_DEVIATION = 0.05
+_MIN_LENGTH = 2
+_WRONG = 2.5
+"""Deviations by which both lines of a swapped pair are off, in opposite directions."""
+_RIGHT = 2.5
+"""Deviations within which both are after swapping them back."""
+_SHORT_TEXT = 25
+"""Characters; the width of shorter texts varies more."""
+_MIN_SHIFTED = 4
+_MIN_GAIN = 40.0
+"""Decrease of the summed squared deviations of a run; pages of real handwriting reach 17 by chance."""
+_MAX_SHIFTED_OFF = 1.5
+"""Median deviation of a shifted run from its other texts; correct lines are off by 0.7."""
+_MAX_SQUARE = 16.0
+"""Limit of a squared deviation, so that one struck-out line does not decide for a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PageLine:
+    """A line with the logarithms of its length, less the page's usual density, and of its width."""
+
+    item: CheckedSample
+    place: int
+    length: float
+    width: float
+
+    def off(self, other: "_PageLine") -> float:
+        """How much too long the text of `other` is for this image; 0 if it fits."""
+        return other.length - self.width
+
+
+def check_neighbours(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find swapped texts and shifted runs of texts on pages; needs enough lines to know what is usual."""
+    pages = list(_pages(samples))
+    offs = [line.off(line) for lines in pages for line in lines]
+    if len(offs) < _MIN_LINES_OF_PAGES:
+        return
+    deviation = max(_MIN_DEVIATION, _median_and_deviation(offs)[1])
+    for lines in pages:
+        shifted = _check_shifts(lines, deviation, findings)
+        _check_swaps([line for line in lines if line.place not in shifted], deviation, findings)
+
+
+def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
+    """The lines of each page that can be measured, in order; of each writer in each split if pages are unknown.
+
+    Pages of too few lines to know their density are left out.
+    """
+    pages: dict[tuple[str | None, ...], list[_PageLine]] = defaultdict(list)
+    for place, item in enumerate(samples):
+        sample = item.sample
+        if len(item.text.strip()) < _MIN_LENGTH or "\n" in item.text or not (item.stats and item.size):
+            continue
+        # In line heights if pages are unknown, because their scans may differ in size.
+        width = math.log(item.stats.ink_width) - (0.0 if sample.page else math.log(item.size[1]))
+        key = sample.split, sample.writer or "", sample.document or "", sample.page or ""
+        pages[key].append(_PageLine(item, place, _log_length(item), width))
+    for lines in pages.values():
+        if len(lines) >= _MIN_LINES_OF_PAGE:
+            density = statistics.median(line.length - line.width for line in lines)
+            yield [replace(line, length=line.length - density) for line in lines]
+
+
+def _check_swaps(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> None:
+    message = "Texts of two neighbouring lines are probably swapped"
+    reported = -1
+    for first, second in pairwise(lines):
+        if second.place == first.place + 1 and first.place != reported and _are_swapped(first, second, deviation):
+            reported = second.place
+            lengths = f"{len(first.item.text)} and {len(second.item.text)} characters"
+            detail = f"and the next line: {lengths} would fit the other way round"
+            findings.add("neighbours-swapped", "warning", message, first.item, detail, second.item)
+
+
+def _are_swapped(first: _PageLine, second: _PageLine, deviation: float) -> bool:
+    # A short text varies more, as a sum of few letters does.
+    deviation *= max(1.0, math.sqrt(_SHORT_TEXT / min(len(first.item.text), len(second.item.text))))
+    now = first.off(first), second.off(second)
+    swapped = first.off(second), second.off(first)
+    limit = _WRONG * deviation
+    return min(now) < -limit and max(now) > limit and max(map(abs, swapped)) < _RIGHT * deviation
+
+
+def _check_shifts(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> set[int]:
+    """Find runs of lines that fit the text of the next or previous line; return the places of these lines."""
+    reported: set[int] = set()
+    neighbours = list(pairwise(lines))
+    for which, pairs in (("after", neighbours), ("before", [(second, first) for first, second in neighbours])):
+        start, end = _shifted_run(pairs, deviation)
+        run = [line for line, _ in pairs[start:end] if line.place not in reported]
+        if len(run) < _MIN_SHIFTED:
+            continue
+        detail = f"and {len(run) - 1} more lines: each image fits the text of the line {which}"
+        message = "Texts of a run of lines are probably shifted by one"
+        findings.add("lines-shifted", "warning", message, run[0].item, detail)
+        reported |= {line.place for pair in pairs[start:end] for line in pair}
+    return reported
+
+
+def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float) -> tuple[int, int]:
+    """Start and end of the run of images that fit the other line's text far better; an empty run if there is none."""
+    others = [line.off(other) for line, other in pairs]
+    # If most of a page is shifted, its density was taken from wrong pairs; these give a better one.
+    for density in (0.0, statistics.median(others)):
+        shifted = [(off - density) / deviation for off in others]
+        gains = [
+            min(_MAX_SQUARE, (line.off(line) / deviation) ** 2) - min(_MAX_SQUARE, off**2)
+            for (line, _), off in zip(pairs, shifted, strict=True)
+        ]
+        start, end, gain = _best_run(gains)
+        if gain >= _MIN_GAIN and statistics.median(map(abs, shifted[start:end])) < _MAX_SHIFTED_OFF:
+            return start, end
+    return 0, 0
+
+
+def _best_run(gains: Sequence[float]) -> tuple[int, int, float]:
+    """Start, end and sum of the run with the largest sum (Kadane's algorithm)."""
+    best, total, start = (0, 0, 0.0), 0.0, 0
+    for place, gain in enumerate(gains):
+        if total <= 0:
+            total, start = 0.0, place
+        total += gain
+        if total > best[2]:
+            best = (start, place + 1, total)
+    return best

@@ -1,0 +1,222 @@
+"""Published databases: IAM, HKR and RIMES.
+
+IAM: `lines.txt` (in `ascii/` or not), line images, and `forms.txt` for the writers. Lines marked `err` are kept: the
+mark is about word segmentation, not about the transcription. The text is the published one, with words and punctuation
+separated; other copies of IAM join them, so their scores are not comparable. Lists of a published split in the folder
+give the splits; there are several, whose scores are not comparable either.
+
+HKR, the handwritten Kazakh and Russian database: `img/*.jpg`, and for each image `ann/*.json` with a `description`.
+`HKR_splitting.csv`, published separately, gives the splits if it is in the folder: `test1` and `test2` are both the
+test split. Its other splits share nearly all of their texts; `prepare` counts that.
+
+RIMES as it was published for ICDAR 2011: `training_2011.xml` and `eval_2011_annotated.xml`, many pages to a file. The
+evaluation is the test split; a validation split was never published, so papers take a part of the training split.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from lxml import etree
+
+from dsocr.document import Item, Line, Note, Outline, Page, Region, Skipped, SkipReason, Split
+from dsocr.errors import DataError
+from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files
+from dsocr.formats.xml import find_xml, integer_attribute, parse_xml, source_line
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.encodings import head, read_json, read_text
+from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
+
+_SPLIT_FILES = {
+    "the official task": {
+        "trainset.txt": Split.TRAIN,
+        "validationset1.txt": Split.VALIDATION,
+        "validationset2.txt": Split.VALIDATION,
+        "testset.txt": Split.TEST,
+    },
+    "Aachen (uttlist)": {
+        "train.uttlist": Split.TRAIN,
+        "validation.uttlist": Split.VALIDATION,
+        "test.uttlist": Split.TEST,
+    },
+    "lists of lines (lst)": {"tr.lst": Split.TRAIN, "va.lst": Split.VALIDATION, "te.lst": Split.TEST},
+    "lists of lines (ln)": {"train.ln": Split.TRAIN, "val.ln": Split.VALIDATION, "test.ln": Split.TEST},
+}
+_SPLIT_SUFFIXES = {PurePosixPath(name).suffix for names in _SPLIT_FILES.values() for name in names}
+_ROW = re.compile(r"(?P<line>(?P<form>[\w]+-\w+)-\w+) (?:ok|err) \d+(?: -?\d+){5} (?P<text>.*)")
+"""Name, status, grey level, number of components, box (left, top, width, height), words with `|` between them."""
+_FIRST_ROW = re.compile(rb"(?m)^[\w]+-\w+-\w+ (?:ok|err) \d+(?: -?\d+){5} ")
+
+
+def find_iam(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the `lines.txt` of a folder whose rows are IAM's."""
+    return [path for path in _text_files(source, "lines.txt") if _FIRST_ROW.search(head(path))]
+
+
+def _text_files(source: Path, name: str) -> list[Path]:
+    return [path for path in list_files(source, {".txt"}) if path.name.lower() == name]
+
+
+def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
+    """Read every row of `lines.txt` with its image; the page is its form."""
+    description, splits = _read_splits(source)
+    if description:
+        yield Note(f"the splits are those of {description}")
+    images: dict[str, list[Path]] = defaultdict(list)
+    for path in list_files(source, IMAGE_SUFFIXES):
+        images[path.stem].append(path)
+    writers = _read_writers(source)
+    for file in find_iam(source):
+        for number, row in enumerate(read_text(file).split("\n"), start=1):
+            if not row.strip() or row.startswith("#"):
+                continue
+            where = f"{relative(file, source)}:{number}"
+            match = _ROW.fullmatch(row.rstrip("\r"))
+            if match is None:
+                yield Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60].rstrip()!r}")
+                continue
+            line, form = match["line"], match["form"]
+            split = splits.get(line) or splits.get(form)
+            if description and split is None:
+                yield Skipped(SkipReason.NO_SPLIT, where, f"{line} is in none of {description}")
+            elif len(paths := images.get(line, [])) != 1:
+                yield Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
+            else:
+                name = relative(paths[0].with_suffix(""), source)
+                lines = (Line(match["text"].replace("|", " "), where),)
+                yield Page(paths[0], name, where, lines, writer=writers.get(form), page=form, split=split)
+
+
+def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
+    """Return the published split whose lists are in the folder, and the split of each line or form.
+
+    Both are empty if there is none; several are an error.
+    """
+    by_kind: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
+    for path in list_files(source, _SPLIT_SUFFIXES):
+        for kind, names in _SPLIT_FILES.items():
+            if split := names.get(path.name.lower()):
+                by_kind[kind].append((path, split))
+    if len(by_kind) > 1:
+        kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in by_kind.items())
+        message = f"the folder holds the lists of more than one split: {kinds}"
+        raise DataError(message, code="splits-ambiguous", where=source, hint="leave one of them in the folder")
+    for kind, files in by_kind.items():
+        return f"{kind}: {', '.join(relative(path, source) for path, _ in files)}", _read_split_lists(files)
+    return "", {}
+
+
+def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
+    names: dict[str, Split] = {}
+    for path, split in files:
+        for row in read_text(path).splitlines():
+            # Some lists have folders and a suffix.
+            word = PurePosixPath((row.split() or [""])[0])
+            name = word.stem if word.suffix.lower() in IMAGE_SUFFIXES else word.name
+            if name and names.setdefault(name, split) != split:
+                raise DataError(
+                    f"{name} is in the {names[name]} and in the {split} list", code="splits-conflict", where=path
+                )
+    return names
+
+
+def _read_writers(source: Path) -> dict[str, str]:
+    """Return form -> writer, the first two words of each row; empty if there is no `forms.txt`."""
+    rows = (row.split() for path in _text_files(source, "forms.txt") for row in read_text(path).split("\n"))
+    return {row[0]: row[1] for row in rows if len(row) >= 2 and not row[0].startswith("#")}
+
+
+_ANNOTATION = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]
+
+
+def find_hkr(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the annotations of a folder: JSON files in a folder `ann` that have a name and a description."""
+    files = list_files(source, {".json"})
+    heads = ((path, head(path)) for path in files if path.parent.name.lower() == "ann")
+    return [path for path, start in heads if all(pattern.search(start) for pattern in _ANNOTATION)]
+
+
+def read_hkr(source: Path, columns: Columns | None = None) -> Iterator[Item]:
+    """Read every annotation with its image."""
+    return read_files(source, find_hkr(source), partial(_read_annotation, stages=_read_stages(source)))
+
+
+def _read_annotation(file: SourceFile, stages: dict[str, str]) -> Iterator[Item]:
+    data = read_json(file.path)
+    name, text = (data.get(key) if isinstance(data, dict) else None for key in ("name", "description"))
+    if not isinstance(name, str) or not isinstance(text, str):
+        message = "its name and description are not texts"
+        raise DataError(message, code="annotation-incomplete", where=file.path)
+    in_folder = split_of_folder(file.path.parent.relative_to(file.root))
+    split = split_of_name(stages.get(name, "")) if stages else in_folder
+    yield file.find_page(name, file.where, [Line(text, file.where)], folder="img", split=split)
+
+
+def _read_stages(source: Path) -> dict[str, str]:
+    """Return image name -> stage; empty if the folder has no table of stages."""
+    for path in list_files(source, {".csv"}):
+        if head(path).splitlines()[:1] == [b"id,stage"]:
+            rows = (row.partition(",") for row in read_text(path).splitlines()[1:])
+            return {name.strip(): stage.strip() for name, _, stage in rows}
+    return {}
+
+
+def find_rimes(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the files of a folder that contain RIMES' pages, or the one that was named."""
+    files = find_xml(source.parent if source.is_file() else source, "SinglePage")
+    return [path for path in files if source in (path, *path.parents)]
+
+
+def read_rimes(source: Path, columns: Columns | None = None) -> Iterator[Item]:
+    """Read every page with its lines; the paragraphs are the regions."""
+    return read_files(source, find_rimes(source), _read_rimes_file)
+
+
+def _read_rimes_file(file: SourceFile) -> Iterator[Item]:
+    split = Split.TEST if "eval" in file.path.stem.lower() else split_of_name(file.path.stem)
+    for element in list(parse_xml(file.path).iter("{*}SinglePage")):
+        page = file.find_page(element.get("FileName") or "", f"{file.where}:{source_line(element)}", split=split)
+        if isinstance(page, Skipped):
+            yield page
+            continue
+        lines, skipped = [], []
+        for line in _rimes_lines(element, file):
+            if line.outline is None and line.text:
+                yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has no box on an image")
+                skipped.append(line)
+            else:
+                lines.append(line)
+        yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
+
+
+def _rimes_lines(page: etree._Element, file: SourceFile) -> Iterator[Line]:
+    for number, paragraph in enumerate(page.iter("{*}Paragraph"), start=1):
+        region = Region(str(number), _outline(paragraph))
+        for line in paragraph.iter("{*}Line"):
+            text = (line.get("Value") or "").strip()
+            yield Line(text, f"{file.where}:{source_line(line)}", _outline(line), region)
+
+
+def _outline(element: etree._Element) -> Outline | None:
+    """Return the box; None if a side is missing or the box is empty."""
+    sides = [integer_attribute(element, name) for name in ("Left", "Top", "Right", "Bottom")]
+    known = [side for side in sides if side is not None and abs(side) <= LARGEST_COORDINATE]
+    if len(known) < 4 or known[0] >= known[2] or known[1] >= known[3]:
+        return None
+    return Outline((known[0], known[1], known[2], known[3]))
+
+
+FORMATS = (
+    Format(
+        name="hkr",
+        title="HKR annotations",
+        find=find_hkr,
+        read=read_hkr,
+        example="HKR_Dataset -o data/mine --split-by text",
+    ),
+    Format(name="iam", title="IAM lists of lines", find=find_iam, read=read_iam, example="iam -o data/mine"),
+    Format(name="rimes", title="RIMES pages", find=find_rimes, read=read_rimes, example="rimes -o data/mine"),
+)
