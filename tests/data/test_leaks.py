@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.data.check.split_checks import TrainOverlap, leak_tables, report_leaks, summarise, to_markdown
 from dsocr.data.dataset import Dataset
-from dsocr.data.leaks import TrainOverlap, leak_tables, report_leaks, summarise, to_markdown
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from tests.data.making import pair, picture, write

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dsocr.commands.datasets import CheckReport
     from dsocr.commands.scoring import Run, WrittenReport
     from dsocr.config import RunConfig
+    from dsocr.data.check.split_checks import LeakReport
     from dsocr.data.convert import ConvertReport
     from dsocr.data.dataset import Dataset
-    from dsocr.data.leaks import LeakReport
     from dsocr.data.source_report import CountCard
     from dsocr.data.synthesize import SynthesisReport
     from dsocr.doctor import Fact
@@ -123,7 +123,7 @@ def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
 
 
 def _print_splits(printer: Printer, report: "LeakReport") -> None:
-    from dsocr.data.leaks import leak_tables, summarise
+    from dsocr.data.check.split_checks import leak_tables, summarise
 
     if printer.quiet:
         return
@@ -139,7 +139,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
 
 def checked_as_json(report: "CheckReport", given: "Given") -> object:
     """Return the findings and the splits."""
-    from dsocr.data.leaks import summarise
+    from dsocr.data.check.split_checks import summarise
 
     splits = {**report.splits.as_dict(), "quote": summarise(report.splits)}
     return {"findings": [finding.to_dict() for finding in report.findings], "splits": splits}
