@@ -23,10 +23,9 @@ test: setup
 test-slow: setup
 	$(PYTEST) -m slow
 
-# Kills of every job that resumes, and full disks; full disks need Linux and root.
+# Kills of every job that resumes, full disks (Linux and root) and damaged files.
 faults: setup
 	$(BIN)/python benchmarks/faults.py
-	$(BIN)/python benchmarks/kill_training.py 40
 
 # vLLM on a CPU against what we export. Its environment takes 4 GB, the tests twenty minutes of a core.
 engines: setup

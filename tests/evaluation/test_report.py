@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -224,6 +225,31 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, 
     for words in map(unbroken, shown):
         assert words in page.words
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("guard", {"a": 3}, id="another object"),
+        pytest.param("guard", [3], id="a list"),
+        pytest.param("guard", {"interval": {"low": "x"}}, id="an interval of words"),
+        pytest.param("dataset", {"test": 3}, id="hashes that are numbers"),
+        pytest.param("settings", {"dataset": 3}, id="a dataset that is a number"),
+        pytest.param("settings", {"limit": "x"}, id="a limit in words"),
+        pytest.param("settings", {"family": [3]}, id="a family that is a list"),
+        pytest.param("settings", {"adapter_sha256": {"a": 3}}, id="a hash that is an object"),
+        pytest.param("settings", {"fold": {"a": 3}}, id="a fold that is an object"),
+        pytest.param("versions", {"python": None}, id="a version that is null"),
+    ],
+)
+def test_a_scorecard_damaged_by_hand_is_named(run: RunFolder, key: str, value: Any) -> None:
+    guard = GuardResult("print", 20, 1.5, ErrorRate(2, 100), ErrorRate(3, 100))
+    replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
+    card = json.loads(run.scorecard.read_text(encoding="utf-8"))
+    changed = {**card["settings"], **value} if key == "settings" else value
+    run.scorecard.write_text(json.dumps(card | {key: changed}), encoding="utf-8")
+    with raises_code("scorecard-invalid", "scorecard.json"):
+        render_report(gather_contents(run))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])

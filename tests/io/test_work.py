@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.io.work import MANIFEST, find_damage, remove_folder, rewrite_file, write_folder
+from dsocr.io.work import (
+    MANIFEST,
+    Journal,
+    find_damage,
+    remove_folder,
+    require_free_output,
+    rewrite_file,
+    work_path,
+    write_folder,
+    writing_folder,
+)
 from tests.raising import raises_code
 
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
@@ -87,6 +97,19 @@ def test_a_file_that_is_written_again_is_never_taken_for_damaged(
     assert (folder / "a.json").read_bytes() == (b"[]\n" if killed_after > 1 else FILES["a.json"])
     (folder / "a.json").write_bytes(b"[1]")
     assert "a.json" in str(find_damage(folder))
+
+
+def test_what_a_kill_after_the_end_left_is_cleaned_up_by_the_next_look(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with writing_folder(out) as draft:
+        (draft / "a.txt").touch()
+    work = work_path(out)
+    work.mkdir()
+    Journal(work / "journal.sqlite").close()
+    (work / "written").touch()  # as the killed process had done
+    with raises_code("output-exists"):
+        require_free_output(out, "conversion", lambda folder: ["a.txt"], overwrite=False)
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_manifest_cannot_name_files_elsewhere(folder: Path) -> None:

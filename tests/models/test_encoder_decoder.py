@@ -214,6 +214,17 @@ def load(folder: Path) -> EncoderDecoderProcessor:
     return processor
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("image_mean", [0.5]), ("image_mean", "x"), ("image_mean", {"a": 3}), ("image_std", [0.5, 0, 0.5])],
+)
+def test_image_settings_that_were_damaged_by_hand(tmp_path: Path, name: str, value: object) -> None:
+    path = write_trocr(tmp_path / "base") / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {name: value}), encoding="utf-8")
+    with raises_code("base-damaged", "base"):
+        load(path.parent)
+
+
 def test_the_files_of_a_byte_level_tokenizer_as_trocr_is_published(tmp_path: Path) -> None:
     folder = write_trocr(tmp_path / "base")
     (folder / "tokenizer.json").unlink()

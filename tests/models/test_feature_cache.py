@@ -113,6 +113,19 @@ def test_an_entry_round_trips(dtype: torch.dtype, tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".safetensors"]
 
 
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
+    store = FeatureStore(tmp_path, 10**6)
+    store.put("aa11", features())
+    left, new = (tmp_path / "aa" / f".aa1{name}.safetensors.0a1b2c3d.tmp" for name in ("2", "3"))
+    for path in (left, new):
+        path.touch()
+    os.utime(left, (0, 0))
+    store.make_room(0, [])
+    assert not left.exists()
+    assert new.exists(), "another process may be writing it"
+    assert store.get("aa11") is not None
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -378,6 +378,8 @@ def test_thoughts_that_a_template_writes_belong_to_the_prompt(qwen: Path, tmp_pa
         ("tokenizer-no-image", "chat_template.jinja", "<|image_pad|>", ""),
         ("tokenizer-no-image", "tokenizer.json", "<|image_pad|>", "<|picture|>"),
         ("processor-missing", "preprocessor_config.json", "Qwen2VLImageProcessorFast", "OwnImageProcessor"),
+        ("base-damaged", "preprocessor_config.json", '"patch_size": 16', '"patch_size": "x"'),
+        ("base-damaged", "preprocessor_config.json", '"image_mean": [0.5, 0.5, 0.5]', '"image_mean": [0.5]'),
     ],
 )
 def test_files_that_cannot_be_used(code: str, file: str, old: str, new: str, tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
 """What must hold before a training begins: the lock, the folder, and what was left by a kill."""
 
+import errno
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dsocr.errors import RunError
+from dsocr.io.work import explain_disk_errors
 from dsocr.runs import RunFolder
-from dsocr.training.lifecycle import RunLock, require_trainable
+from dsocr.training.lifecycle import RunLock, clear_run, require_trainable
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 
@@ -68,14 +74,49 @@ def test_the_lock_is_free_again_when_a_training_ends(tmp_path: Path) -> None:
 def test_what_a_kill_left_half_written_is_removed_and_hinders_nobody(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     left = [tmp_path / name for name in ("..lock.json.0a1b2c3d.tmp", ".config.yaml.0a1b2c3d.tmp")]
+    folders = [tmp_path / f".{name}.0a1b2c3d.tmp" for name in ("adapter", "model", "checkpoints")]
     others = tmp_path / ".scorecard.json.0a1b2c3d.tmp"
     for path in left:
         path.touch()
+    for path in folders:
+        path.mkdir()
+        (path / "config.json").touch()
     require_trainable(run, overwrite=False)
     others.touch()
     with RunLock(run):
-        assert not any(path.exists() for path in left)
+        assert not any(path.exists() for path in [*left, *folders])
         assert others.exists(), "an evaluation may be writing it"
+
+
+def test_a_run_with_a_file_that_another_program_has_open_is_cleared_once_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Windows says of a file that is open, or mapped into memory by whoever reads with it."""
+    run = RunFolder(tmp_path / "run")
+    for name in ("checkpoints/step-0000002", "model", "tensorboard"):
+        (run.path / name).mkdir(parents=True)
+        (run.path / name / "weights.safetensors").touch()
+    for path in (run.config, run.metrics, run.scorecard):
+        path.touch()
+    inner = os.unlink
+
+    def in_use(path: str, **options: Any) -> None:
+        if str(path).endswith("weights.safetensors"):
+            error = PermissionError(errno.EACCES, "used by another process", str(run.path / "model" / path))
+            error.winerror = 32  # type: ignore[attr-defined, unused-ignore]
+            raise error
+        inner(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", in_use)
+        with raises_code("write-failed", "weights.safetensors") as raised, explain_disk_errors(run.path):
+            clear_run(run)
+    assert "close the program" in str(raised.value.hint)
+    assert run.config.exists(), "without it nobody would know the folder as a run"
+    require_trainable(run, overwrite=True)
+    with RunLock(run):
+        clear_run(run)
+    assert {path.name for path in run.path.iterdir()} <= RunLock.file_names(run)
 
 
 def test_files_tell_all_that_is_needed_without_torch() -> None:

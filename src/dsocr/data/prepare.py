@@ -43,7 +43,7 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import recover_output, resumable_work
+from dsocr.io.work import resumable_work
 from dsocr.options import Count, StrPath
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank
@@ -132,7 +132,6 @@ def prepare(
     earlier = read_earlier_dataset(Path(like)) if like else None
     fractions = parse_fractions(split)
     plan = SplitPlan(fractions, split_by, seed, stratify=stratify, folds=folds, fixed=fixed_list, earlier=earlier)
-    recover_output(output)
     require_free_dataset(output, source, overwrite=overwrite)
     report = SourceReport(strict)
     patterns = {"writer": writer, "page": page, "document": document}

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from dsocr import __version__
 from dsocr.document import Split
@@ -161,6 +161,7 @@ class Scorecard:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
         if missing := [field.name for field in fields(cls) if field.name not in values]:
             raise ValueError(f"missing: {', '.join(missing)}")
+        _Used.model_validate(values, strict=True)
         return _CARD.validate_python(values)
 
     def save(self, path: Path) -> None:
@@ -186,6 +187,43 @@ class Scorecard:
 
 
 _CARD = TypeAdapter(Scorecard)
+
+
+class _Bounds(BaseModel):
+    low: float | None
+    high: float | None
+    reason: str | None
+
+
+class _Guard(BaseModel):
+    dataset: str
+    lines: int
+    margin: float
+    base_cer: float
+    adapter_cer: float
+    increase: float
+    interval: _Bounds | None
+    exceeds_margin: bool
+    message: str
+
+
+class _Settings(BaseModel):
+    base: str | None = None
+    base_revision: str | None = None
+    family: str | None = None
+    dataset: str | None = None
+    fold: int | None = None
+    limit: int | None = None
+    adapter_sha256: str | None = None
+
+
+class _Used(BaseModel):
+    """What others use of the mappings of a card."""
+
+    guard: _Guard | None
+    settings: _Settings
+    dataset: dict[str, str]
+    versions: dict[str, str]
 
 
 def schema() -> dict[str, Any]:

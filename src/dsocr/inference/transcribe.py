@@ -21,7 +21,7 @@ from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, rea
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import listed_files, recover_output, require_free_output, resumable_work, write_file
+from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
@@ -239,7 +239,6 @@ def transcribe(
         if review.resolve().is_relative_to(out.resolve()):
             message, hint = "review list cannot be inside the output", "give a file beside it"
             raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
-    recover_output(out)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)

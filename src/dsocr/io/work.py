@@ -50,8 +50,9 @@ def require_free_output(
     `list_files` lists the files of an earlier output in a folder, with forward slashes (`train/` stands for all files
     below it), and returns None for a folder that is something else; without it the output is a file. An output of the
     same kind is replaced with `overwrite` only. Nothing may be written around one of the `sources`, nor into it unless
-    it `may_be_inside`.
+    it `may_be_inside`. What a killed process had completed is put in its place first.
     """
+    recover_output(out)
     target = out.resolve()
     for source in (source.resolve() for source in sources if source.exists()):
         if source.is_relative_to(target) or (target.is_relative_to(source) and not may_be_inside):
@@ -94,23 +95,28 @@ def listed_files(card: Path, format_: str) -> list[str] | None:
 
 
 @contextmanager
-def writing_file(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace."""
+def writing_file(path: Path, *, flushed: bool = True) -> Iterator[TextIO]:
+    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace.
+
+    What need not survive a power cut is not `flushed` to disk.
+    """
     draft = _sibling(path)
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if flushed:
+                file.flush()
+                os.fsync(file.fileno())
         rename(draft, path)
-        sync_folder(path.parent)
+        if flushed:
+            sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str | bytes, *, flushed: bool = True) -> None:
     """Write a file, texts as UTF-8: a crash leaves the old content or the new."""
-    with writing_file(path) as file:
+    with writing_file(path, flushed=flushed) as file:
         file.buffer.write(content if isinstance(content, bytes) else content.encode("utf-8"))
 
 
@@ -410,7 +416,7 @@ def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
             for path in folder.iterdir():
                 # The former output is still here if it was open in another program when it was replaced.
                 if not path.name.startswith(_JOURNAL) and path != work.parts:
-                    _remove(path)
+                    remove_path(path)
             work.parts.mkdir(exist_ok=True)
             yield work
             (folder / _WRITTEN).touch()
@@ -454,7 +460,8 @@ def recover_output(out: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -58,6 +58,8 @@ _TEMPLATES = {
 _STACKED = ("got_ocr2",)
 """Models that take the features of a batch as one tensor."""
 
+_TRIAL = (320, 64)
+"""Width and height of an image that every image processor takes."""
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 _AGAIN = "download the checkpoint again, with its processor and tokenizer files"
 
@@ -407,6 +409,8 @@ def load_processor(family: Family, folder: Path, resolution: str | None, prompt:
     conversation = read_conversation(processor, prompt, folder)
     _require_image_token(processor, conversation.prompt, prompt, folder)
     end_ids, end_id = _find_end(processor.tokenizer, conversation.end, folder)
+    # Settings that no image can be prepared with show here, and not with the first image.
+    processor.image_processor(images=[Image.new("RGB", _TRIAL)], return_tensors="np")
     return ChatProcessor(family, folder, name, processor, conversation, end_ids, end_id, canvas, prompt=prompt)
 
 

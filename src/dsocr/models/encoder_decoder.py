@@ -364,6 +364,8 @@ class EncoderDecoder(TokenFamily):
             tuple(map(float, image.get(name) or [0.5] * 3)) if normalizes else (default,) * 3
             for name, default in (("image_mean", 0.0), ("image_std", 1.0))
         )
+        if not (len(mean) == len(std) == 3 and all(std)):
+            raise ValueError(f"{_PREPROCESSOR} has no mean and deviation of three colours")
         tokenizer = _load_tokenizer(folder)
         ids = _token_ids(folder, tokenizer)
         if (largest := max(*ids, len(tokenizer) - 1)) >= self.vocabulary:

@@ -8,6 +8,7 @@ prepares pixels, and the libraries it calls. Shapes: `n` image slots, `D` width 
 import hashlib
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +18,15 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from dsocr.errors import DataError
-from dsocr.io.files import cache_path, rename
+from dsocr.io.files import cache_path
+from dsocr.io.work import write_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _CODE = ("models/batch.py", "models/feature_cache.py")
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
+_ABANDONED_SECONDS = 3600
+"""Age of a file that a killed process left half written."""
 _HINT = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
 
 
@@ -127,21 +130,18 @@ class FeatureStore:
             return None
 
     def put(self, key: str, features: Features) -> None:
-        """Store an entry, written to a temporary file and renamed. Raises DataError if that fails."""
+        """Store an entry, which is complete or absent. Raises DataError if that fails."""
         path = self._path(key)
-        temporary = path.with_name(f"{uuid4().hex}.tmp")
         columns, rows = features.grid
         metadata = {"columns": str(columns), "rows": str(rows), "crc32": _checksum(features.tokens)}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({"tokens": features.tokens.contiguous()}, temporary, metadata=metadata)
-            rename(temporary, path)
-        except (OSError, SafetensorError) as error:
+            # Not flushed to disk: a checksum tells what a power cut damaged, and it can be computed again.
+            write_file(path, save({"tokens": features.tokens.contiguous()}, metadata), flushed=False)
+        except OSError as error:
             raise DataError(
                 f"Cannot write features: {error}", code="cache-not-writable", where=path, hint=_HINT
             ) from error
-        finally:
-            _remove(temporary)
 
     def claim(self, keys: Iterable[str]) -> set[str]:
         """Return which of the keys have an entry, and count those entries as used just now."""
@@ -157,6 +157,10 @@ class FeatureStore:
     def make_room(self, size: int, keep: Iterable[str]) -> None:
         """Remove the least recently used entries, except those in `keep`, until `size` bytes fit."""
         protected = set(keep)
+        for path in self._folder.glob("??/.*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                    _remove(path)
         entries = []
         for path in self._folder.glob(f"??/*{_SUFFIX}"):
             with suppress(OSError):  # removed by another process meanwhile

@@ -24,13 +24,15 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError, command, option
 from dsocr.io.files import rename
-from dsocr.io.work import require_free_output, write_file
+from dsocr.io.work import remove_path, require_free_output, write_file
 from dsocr.models.base_folder import find_base, find_base_metadata
 from dsocr.runs import ReadingSettings, RunFolder, cut_back, read_provenance, to_json
 from dsocr.training.callbacks import require_trackers
 
-_TEMPORARY = re.compile(r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl)\.[0-9a-f]{8}\.tmp")
-"""Files of a training that was killed while it wrote them."""
+_TEMPORARY = re.compile(
+    r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8}\.tmp"
+)
+"""Files and folders of a training that was killed while it wrote or removed them."""
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "report_to")
 """Settings of the training section that do not change what is trained, so that a run may resume with others."""
 _PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
@@ -83,7 +85,7 @@ class RunLock:
             raise RunError(message, code="run-locked", where=self._run.path, hint=hint) from error
         for path in self._run.path.iterdir():
             if _TEMPORARY.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+                remove_path(path)
         since = datetime.now(UTC).isoformat("T", "seconds")
         write_file(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
 
@@ -240,10 +242,7 @@ def clear_run(run: RunFolder) -> None:
         rename(run.checkpoints, run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
     others = [path for path in run.path.iterdir() if path.name not in _kept_names(run) and path != run.config]
     for path in [*others, run.config]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove_path(path)
 
 
 def _remove_unfinished(run: RunFolder) -> None:

@@ -1,0 +1,252 @@
+"""Damages each file of what is kept, and uses it: an error with a code that names the file, or the right result.
+
+Files are flipped at a bit, cut in half, emptied, deleted, and, where they are JSON, edited by hand: a value becomes one
+of another type. Edited files may change the result; nothing else may, and nothing may be a traceback.
+"""
+
+import contextlib
+import copy
+import json
+import os
+import random
+import shutil
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fault_jobs import Job, content, jobs, sets
+from fault_jobs import invoke as invoke_command
+
+_WRONG: tuple[Any, ...] = (None, 3, "x", [], {"a": 3}, [3], True, -1.5, "")
+_JSON = {".json", ".jsonl"}
+_MOST = 24
+"""Files of a kind of folder that are damaged."""
+_CODE = "CODE "
+
+Damage = Callable[[Path, random.Random], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder that a command left, how it is used, and which files of it are damaged.
+
+    `is_exact` if an intact use and one that says nothing must give the same; else only tracebacks are faults.
+    """
+
+    name: str
+    folder: Path
+    use: Callable[[Path, Path], None]
+    files: str = "*"
+    is_exact: bool = True
+    is_timed: bool = True
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    """Change a bit."""
+    raw = bytearray(path.read_bytes())
+    raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw)
+
+
+def cut(path: Path, rng: random.Random) -> None:
+    """Lose the second half."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path, rng: random.Random) -> None:
+    """Lose everything."""
+    path.write_bytes(b"")
+
+
+def delete(path: Path, rng: random.Random) -> None:
+    """Delete."""
+    path.unlink()
+
+
+def edit(path: Path, rng: random.Random) -> None:
+    """Put a value of another type somewhere into JSON."""
+    text = path.read_text(encoding="utf-8")
+    rows = text.splitlines() if path.suffix == ".jsonl" else [text]
+    place = rng.randrange(len(rows))
+    value = json.loads(rows[place])
+    spots = list(_spots(value))
+    owner, key = rng.choice(spots) if spots else (None, None)
+    wrong = copy.deepcopy(rng.choice(_WRONG))
+    if owner is None:
+        value = wrong
+    else:
+        owner[key] = wrong
+    rows[place] = json.dumps(value, ensure_ascii=False)
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each place in a value of JSON."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from _spots(value[key])
+
+
+def damage_all(folder: Path, rng: random.Random, fault: Callable[[str, str], None], chosen: str = "") -> int:
+    """Damage everything that is kept; return the number of files that were damaged and used."""
+    total = 0
+    for kept in _make_kept(folder):
+        if chosen and kept.name not in chosen.split(","):
+            continue
+        outcomes = Counter[str]()
+        out, log = folder / "used", folder / "log.txt"
+        code, printed = _use(kept, kept.folder, out, log)
+        if code:
+            fault(kept.name, f"intact: {printed[-800:]}")
+            continue
+        whole = content(out, is_timed=kept.is_timed)
+        for path, name, damage in _cases(kept, rng):
+            copied = folder / "damaged" / kept.folder.name
+            shutil.rmtree(copied.parent, ignore_errors=True)
+            shutil.copytree(kept.folder, copied, symlinks=True)
+            with contextlib.suppress(IndexError, ValueError):  # an empty file has no bit to flip
+                damage(copied / path, rng)
+            code, printed = _use(kept, copied, out, log)
+            total += 1
+            where = f"{kept.name}, {path} {name}"
+            if code not in {0, 2} or "Traceback" in printed:
+                fault(where, f"{code}: {printed[-1500:]}")
+                outcomes["tracebacks"] += 1
+            elif code == 2:
+                names = {path.name, path.parent.name, copied.name}
+                if printed.startswith(_CODE) and any(name in printed for name in names if name):
+                    outcomes["errors"] += 1
+                else:
+                    fault(where, f"error without a code or a name: {printed[-800:]}")
+            elif kept.is_exact and name != "edited" and content(out, is_timed=kept.is_timed) != whole:
+                now = content(out, is_timed=kept.is_timed)
+                different = [file for file in {**whole, **now} if whole.get(file) != now.get(file)]
+                fault(where, f"no error, and another result: {different[:3]}")
+            else:
+                outcomes["the same" if kept.is_exact else "no traceback"] += 1
+        print(f"{kept.name}: {dict(outcomes)}", flush=True)
+    return total
+
+
+def _cases(kept: Kept, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
+    files = sorted(path.relative_to(kept.folder) for path in kept.folder.rglob(kept.files) if path.is_file())
+    files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
+    chosen = sorted(rng.sample(files, min(_MOST, len(files))))
+    for path in chosen:
+        for damage, name in ((flip, "flipped"), (cut, "cut"), (empty, "emptied"), (delete, "deleted")):
+            yield path, name, damage
+        if path.suffix in _JSON:
+            for _ in range(6):
+                yield path, "edited", edit
+
+
+def _use(kept: Kept, folder: Path, out: Path, log: Path) -> tuple[int, str]:
+    """Use a folder in a forked process: its exit code, 2 for an error of ours, and what it printed."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    pid = os.fork()
+    if not pid:
+        from dsocr.errors import DsocrError
+
+        with log.open("wb") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        os.environ["DSOCR_CACHE"] = str(folder.parent / "cache")
+        code = 1
+        try:
+            kept.use(folder, out)
+            code = 0
+        except DsocrError as error:
+            log.write_text(f"{_CODE}{error.code} {error.where}: {error}\n", encoding="utf-8")
+            code = 2 if error.code else 1
+        except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, log.read_text(encoding="utf-8", errors="replace")
+
+
+def invoke(*arguments: object) -> None:
+    """Run a command so that its errors pass through."""
+    from dsocr.cli.app import app
+
+    sys.argv = ["dsocr", *map(str, arguments)]
+    try:
+        app()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+
+
+def _make_kept(folder: Path) -> list[Kept]:
+    """Make what is damaged, in a folder of its own, with the sources of the jobs."""
+    place, every = folder / "kept", {job.name: job for job in jobs(folder)}
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    os.environ["DSOCR_CACHE"] = str(place / "cache")
+    pages, run = folder / "pages", place / "run"
+    shutil.copytree(folder / "reader", run)
+    invoke_command("evaluate", run, "-q")
+    shutil.copytree(folder / "lines", place / "lines")
+    interrupted, steps = place / "interrupted", ("--no-preflight", "-q", "--set", "base=small")
+    short = {"training.batch_size": 4, "training.micro_batch_size": 4, "checkpoints.every_steps": 1}
+    short |= {"validation.every_steps": 1, "validation.max_samples": 2, "training.max_steps": 3}
+    invoke_command("train", folder / "lines", *steps, *sets({**short, "output": interrupted}))
+    shutil.rmtree(interrupted / "model")  # as if it had been killed before its end
+    kept_jobs = {}
+    for name in ("audit", "tune", "workbench", "prepare"):
+        kept_jobs[name] = place / name / "out"
+        kept_jobs[name].parent.mkdir()
+        _run_job(every[name], kept_jobs[name])
+
+    def again(name: str) -> Callable[[Path, Path], None]:
+        def use(kept: Path, out: Path) -> None:
+            _run_job(every[name], kept)
+            shutil.copytree(kept, out, dirs_exist_ok=True)
+
+        return use
+
+    def resume(kept: Path, out: Path) -> None:
+        import dsocr
+
+        dsocr.train(kept / "config.yaml", output=kept, preflight=False)
+        shutil.copytree(kept / "model", out / "model")
+
+    def read(kept: Path, out: Path) -> None:
+        invoke("transcribe", kept, pages, "-o", out / "texts", "--replace", "--format", "text", "-q")
+
+    def read_dataset(kept: Path, out: Path) -> None:
+        invoke("train", kept, "--no-preflight", "-q", *sets({**short, "training.max_steps": 1, "output": out / "run"}))
+        shutil.copytree(out / "run" / "model", out / "model")
+        shutil.rmtree(out / "run")
+
+    def judge(kept: Path, out: Path) -> None:
+        invoke("report", kept, "-o", out / "report.html", "-q")
+        invoke("compare", kept, kept, "-o", out / "compare.html", "-q")
+        invoke("evaluate", kept, "--limit", "1", "--overwrite", "-q")
+
+    def share(kept: Path, out: Path) -> None:
+        invoke("export", kept, "-o", out / "export", "-q")
+
+    return [
+        Kept("dataset", place / "lines", read_dataset),
+        Kept("weights of a run", run, read, "model/*", is_timed=False),
+        Kept("scores of a run", run, judge, "*.json*", is_exact=False),
+        Kept("origin of a run", run, share, "*.json*", is_exact=False),
+        Kept("checkpoints", interrupted, resume),
+        Kept("audit", kept_jobs["audit"], again("audit"), "*.json*"),
+        Kept("tune", kept_jobs["tune"], again("tune"), "*.json*"),
+        Kept("store of the workbench", kept_jobs["workbench"], again("workbench"), "*.sqlite*"),
+    ]
+
+
+def _run_job(job: Job, out: Path) -> None:
+    job.run(out)
