@@ -95,10 +95,6 @@ def test_headline_numbers() -> None:
     assert card.interval is not None
     assert card.interval[0] < card.cer == card.base.cer.rate < card.interval[1]
     assert {interval.clusters for interval in card.base.intervals.values()} == {60}
-    assert {name for name, interval in card.base.intervals.items() if interval.method == "CR2"} == {
-        "cer_cr2",
-        "wer_cr2",
-    }
     assert "95 % interval over 60 writers" in card.uncertainty[0]
 
 

@@ -45,7 +45,6 @@ from dsocr.evaluation.statistics import (
     PermutationTest,
     TypicalRatio,
     clusters_of,
-    cr2_difference,
     difference_interval,
     permutation_test,
     sign_test,
@@ -134,8 +133,7 @@ def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
 class Difference:
     """A system compared with the first.
 
-    `interval` is that of its CER minus the first's, in fractions, `standard_interval` the same by CR2, `typical` the
-    median difference over groups, `ratio` what happens to a typical writer or page (None over single lines).
+    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups, `ratio` what happens to a typical writer or page (None over single lines).
     `groups` counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of
     their sign test. `scope` says what the result is about if fewer than five writers are known, else it is None.
     `improved` and `worsened` hold all changed lines, largest change first. `rate` is the difference among those of all
@@ -145,7 +143,6 @@ class Difference:
     first: System
     second: System
     interval: Interval
-    standard_interval: Interval
     permutation: PermutationTest
     groups: tuple[int, int, int]
     typical: float | None
@@ -229,9 +226,6 @@ class Difference:
         if self.rate.corrected_p is not None and self.rate.corrected_p != self.permutation.p:
             result += f", {describe_p(self.rate.corrected_p)} corrected for all pairs (Holm)"
         results = [result]
-        if self.standard_interval.bounds is not None:
-            low, high = (100 * bound for bound in self.standard_interval.bounds)
-            results.append(f"standard interval of the change (CR2): {format_change_interval(low, high)}")
         if self.typical is not None:
             results.append(
                 f"median {unit}: {describe_change(100 * self.typical)}; sign test: {describe_p(self.sign_p)}"
@@ -269,7 +263,6 @@ class Difference:
             "summary": self.summary,
             "difference": finite_or_none(self.difference),
             "interval": asdict(self.interval),
-            "interval_cr2": asdict(self.standard_interval),
             "permutation_test": asdict(self.permutation),
             "corrected_p": self.rate.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
@@ -387,7 +380,6 @@ def _difference(first: System, second: System, clusters: Clusters, rate: Compare
         first=first,
         second=second,
         interval=difference_interval(paired),
-        standard_interval=cr2_difference(paired),
         permutation=permutation_test(paired),
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,

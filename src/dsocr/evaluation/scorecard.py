@@ -21,7 +21,7 @@ from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
-from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, RATE_PRIOR, withheld_interval
+from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
 from dsocr.io.work import write_file
 from dsocr.runs import to_json
 from dsocr.text import Marks, comparable
@@ -39,13 +39,9 @@ DEFINITION = (
 METHODS = (
     "Error rates are pooled over all lines (edits over reference length). Intervals are at 95 %, with whole writers as "
     "clusters (pages where fewer than five writers are known, else lines), and do not include the randomness of "
-    "training. Those of `cer`, `wer` and `exact` use the jackknife standard error over clusters on the log (share of "
-    "exact lines: logit) scale, moderated towards a usual standard deviation between writers of "
-    f"{RATE_PRIOR.between_writers:g} of the rate with the weight of {RATE_PRIOR.weight:g} degree of freedom (Smyth "
-    "2004), Student's t with Satterthwaite's degrees of freedom, and a shift for skewness (Johnson 1978); these "
-    "constants were set by hand from simulations, not estimated from the data. `cer_cr2` and `wer_cr2` are standard "
-    "intervals: cluster-robust variance CR2 of the log rate, Student's t with Satterthwaite's degrees of freedom (Bell "
-    "and McCaffrey 2002; Pustejovsky and Tipton 2018)."
+    "training. They use the jackknife standard error over clusters of the cube root of the rate (share of exact lines: "
+    "the arcsine of its square root), Student's t with Satterthwaite's degrees of freedom, and a shift for skewness "
+    "(Johnson 1978). Two systems are compared by the Wilcoxon signed-rank test over the clusters' log ratios of errors."
 )
 """A paragraph that a paper can quote."""
 
@@ -292,9 +288,7 @@ def _withhold_intervals(status: WriterStatus, scores: Scores, lines: Mapping[str
         return scores
     none = withheld_interval(count)
     withheld = {
-        model: replace(
-            score, intervals={name: replace(none, method=interval.method) for name, interval in score.intervals.items()}
-        )
+        model: replace(score, intervals=dict.fromkeys(score.intervals, none))
         for model in lines
         if (score := getattr(scores, model)) is not None
     }
@@ -374,11 +368,10 @@ def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
 
 def _column(score: Score) -> dict[str, str]:
     names, kept = ("looping", "wrong_script"), score.cer_without_runaways
-    bounds = {name: score.intervals[name].bounds for name in ("cer", "cer_cr2") if name in score.intervals}
-    labels = {"cer": f"  {percentage(LEVEL, 0)} interval", "cer_cr2": "  the same, CR2"}
+    ends = score.interval.bounds if score.interval else None
     return {
         "CER": percentage(score.cer.rate),
-        **{labels[name]: f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" for name, ends in bounds.items() if ends},
+        **({f"  {percentage(LEVEL, 0)} interval": f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"} if ends else {}),
         **({"  without runaways": percentage(kept.rate)} if score.runaway and kept else {}),
         "WER": percentage(score.wer.rate),
         "lines": str(score.lines),

@@ -25,7 +25,7 @@ from dsocr.evaluation.metrics import (
     rates_to_json,
     word_errors,
 )
-from dsocr.evaluation.statistics import Interval, clusters_of, cr2_interval, interval_of
+from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
 from dsocr.io.work import writing_file
 from dsocr.text import is_blank
 
@@ -136,8 +136,8 @@ class Score:
     """Pooled lines.
 
     `failures` counts the lines with each of `FAILURE_LABELS`. `seconds` is the reading time, None if not measured.
-    `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested, and standard
-    ones as `cer_cr2` and `wer_cr2`. `cer_without_runaways` leaves out runaway lines.
+    `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested.
+    `cer_without_runaways` leaves out runaway lines.
     """
 
     cer: ErrorRate
@@ -249,9 +249,7 @@ def _intervals(lines: Sequence[LineScore], folds: Mapping[str, int] | None) -> d
     errors, characters, word_errors, words, exact = np.array(counts, dtype=np.float64).reshape(-1, 5).T
     return {
         "cer": interval_of(errors, characters, clusters, folds=numbers),
-        "cer_cr2": cr2_interval(errors, characters, clusters),
         "wer": interval_of(word_errors, words, clusters, of="words", folds=numbers),
-        "wer_cr2": cr2_interval(word_errors, words, clusters),
         "exact": interval_of(exact, np.ones_like(exact), clusters, of="lines", folds=numbers),
     }
 

@@ -1,22 +1,20 @@
 """Confidence intervals of error rates, and tests for the difference between two systems that read the same lines.
 
 Errors in lines of one writer, or of one page, are correlated, so whole clusters of lines are treated as independent
-rather than single lines. Intervals are computed without random draws, in four steps:
+rather than single lines. Intervals are computed without random draws:
 
-- The spread of the rate is estimated by the jackknife: each cluster is left out once (Efron 1982, The Jackknife, the
-  Bootstrap and Other Resampling Plans, chapter 3).
-- The degrees of freedom are Satterthwaite's (1946), from how unevenly the clusters contribute to that spread.
-- The spread is shrunk towards a `Prior`, the more the fewer degrees of freedom there are (Smyth 2004, Linear Models
-  and Empirical Bayes Methods, section 3: a moderated t): five writers who happen to be alike do not make all writers
-  alike.
+- The spread of a rate is estimated by the jackknife: each cluster is left out once (Efron 1982, The Jackknife, the
+  Bootstrap and Other Resampling Plans, chapter 3), on a scale on which rates are nearly symmetric: the cube root
+  (Wilson and Hilferty 1931), for shares of lines the arcsine of the square root.
+- Degrees of freedom of Student's t are Satterthwaite's (1946), from how unevenly the clusters contribute.
 - The interval is shifted towards the long tail, where hard writers and loops are, because a small test set more often
   lacks them than has them (Johnson 1978, Modified t Tests and Confidence Intervals for Asymmetrical Populations).
 
 Lines of a cross-validation were read by several models, and all writers of a fold share the chance of one training. By
 how much more the folds differ than their writers explain is added to the variance.
 
-`benchmarks/intervals.py` measures the coverage of these intervals, by which the constants were chosen; percentile
-bootstraps cover too little with fewer than about fifty writers.
+`benchmarks/intervals.py` measures the coverage of these intervals; percentile bootstraps cover too little with fewer
+than about fifty writers.
 """
 
 import math
@@ -30,9 +28,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 ClusterUnit = Literal["writer", "page", "line"]
-IntervalMethod = Literal["moderated Student", "CR2"]
-"""`interval_of` and `difference_interval` return the first, `cr2_interval` and `cr2_difference` the second."""
-
 Quantity = Literal["characters", "words", "lines"]
 """What a rate counts. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
 
@@ -46,19 +41,6 @@ INTERVAL_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 
 MIN_CLUSTERS = 5
 """Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
-
-_MAX_REACH = math.log(100)
-"""Intervals wider than a factor of a hundred either way are not reported."""
-
-_MIN_WORD_ROOM = 0.2
-"""When most words are wrong, writers cannot differ by more than the rest of the words; loops still add some."""
-
-_PAIR_CORRELATION = 0.9
-"""The usual correlation between two systems' errors in a cluster."""
-
-_ONE_CLUSTER_MARGIN = 1.02
-"""Up to this multiple of `freedom_of_one_cluster`, a single cluster makes the whole spread: the squared contributions
-of all others add up to a hundredth of its own."""
 
 _MAX_SWAPPED_GROUPS = 1000
 """Clusters that are swapped one by one; more are first merged at random into this many groups."""
@@ -127,7 +109,6 @@ class Interval:
     unit: ClusterUnit
     clusters: int
     reason: str | None = None
-    method: IntervalMethod = "moderated Student"
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -146,34 +127,12 @@ def withheld_interval(new_writers: int) -> Interval:
     return Interval(None, None, LEVEL, "writer", new_writers, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """How much clusters usually differ, relative to the rate, and how many clusters this assumption is worth."""
-
-    between_writers: float
-    """Standard deviation between clusters of many lines. To it is added the chance of single lines, whose standard
-    deviation is taken to equal the rate and which averages out over the lines of a cluster."""
-    weight: float
-
-    def moderate(self, spread: float, freedom: float, clusters: Clusters, size: float, effective: float) -> float:
-        """Return a standard error shrunk towards the prior's, for a rate of this size (Smyth 2004, s tilde)."""
-        relative = self.between_writers**2 + clusters.count / clusters.of_line.size
-        variance = size**2 * relative / effective
-        return math.sqrt((freedom * spread**2 + self.weight * variance) / (freedom + self.weight))
-
-
-RATE_PRIOR = Prior(between_writers=0.4, weight=1)
-DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
-"""Set by hand from simulations, not estimated: see docs/lab/experiments.md, "Can the prior be estimated?"."""
-
-
 def interval_of(
     errors: Floats,
     lengths: Floats,
     clusters: Clusters,
     of: Quantity = "characters",
     *,
-    prior: Prior = RATE_PRIOR,
     folds: NDArray[np.intp] | None = None,
 ) -> Interval:
     """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1.
@@ -182,103 +141,60 @@ def interval_of(
     """
     interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
     part, whole = clusters.sums(errors), clusters.sums(lengths)
-    if clusters.count < MIN_CLUSTERS:
-        return interval(None, None, reason=_too_few(clusters))
-    if not whole.sum():
-        return interval(None, None, reason="the references are empty")
-    if not part.sum():
-        return interval(None, None, reason="it holds for no line" if of == "lines" else _no_errors(clusters))
-    if of == "lines" and part.sum() >= whole.sum():
-        return interval(None, None, reason="it holds for all lines, so there is no spread to estimate")
-    least = min(0.5, float(part[part > 0].min()) / 2)  # stands for zero in logarithms
-
-    def scale(part: Any, whole: Any) -> Any:
-        """Return the logarithm of a rate, or the log odds of a share."""
-        return np.log(np.maximum(part, least) / (np.maximum(whole - part, least) if of == "lines" else whole))
-
-    spread, freedom = jackknife(part, whole, scale)
-    if not spread:
+    if reason := _no_evidence(part, whole, clusters):
+        return interval(None, None, reason=reason if part.any() or of != "lines" else "it holds for no line")
+    scale = _share_scale if of == "lines" else _rate_scale
+    error, freedom = jackknife(part, whole, scale)
+    if not error:
         return interval(None, None, reason=f"all {clusters} are alike, so there is no spread to estimate")
-    effective, rate = effective_count(whole), float(part.sum() / whole.sum())
-    room = max(_MIN_WORD_ROOM, 1 - rate) if of == "words" else 1.0
-    error = prior.moderate(spread, freedom, clusters, room, effective)
-    degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + prior.weight
-    reach = student_quantile(degrees) * error
+    rate, effective = float(part.sum() / whole.sum()), effective_count(whole)
+    skew = 1.0
+    if of != "characters":
+        # Words and lines are right or wrong. Extremes on both sides make a Student interval wide rather than wrong.
+        skew, freedom = max(-1.0, 1 - 2 * rate), math.sqrt(freedom * (clusters.count - 1))
+    middle = float(scale(part.sum(), whole.sum())) + skew_shift(skew, effective) * error
     if folds is not None:
         groups = Clusters("line", folds)
-        fold_spread, fold_freedom = jackknife(groups.sums(errors), groups.sums(lengths), scale)
-        if (chance := fold_spread**2 - spread**2) > 0:  # of trainings; degrees of freedom by Satterthwaite (1946)
-            variance = error**2 + chance
-            degrees = variance**2 / (error**4 / degrees + chance**2 / fold_freedom)
-            reach = student_quantile(degrees) * math.sqrt(variance)
-    if reach > _MAX_REACH and of != "lines":
-        return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
-    # Characters have the long tail of loops and hard writers; shares have the binomial's skew, which the logit undoes.
-    skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * rate), "lines": 0.0}[of]
-    middle = float(scale(part.sum(), whole.sum())) + skew_shift(skew, effective) * error
-    inverse = special.expit if of == "lines" else math.exp
-    return interval(float(inverse(middle - reach)), float(inverse(middle + reach)))
+        fold_error, fold_freedom = jackknife(groups.sums(errors), groups.sums(lengths), scale)
+        if (chance := fold_error**2 - error**2) > 0:  # of trainings; degrees of freedom by Satterthwaite (1946)
+            freedom = fold_error**4 / (error**4 / freedom + chance**2 / fold_freedom)
+            error = fold_error
+    reach = student_quantile(freedom) * error
+    low, high = max(0.0, middle - reach), middle + reach
+    if of == "lines":
+        return interval(math.sin(low) ** 2, math.sin(min(high, math.pi / 2)) ** 2)
+    return interval(low**3, high**3)
 
 
-def _no_errors(clusters: Clusters) -> str:
-    """Bound the share of clusters with errors: were it higher, none of these would be without in 19 of 20 cases."""
-    most = 1 - (1 - LEVEL) ** (1 / clusters.count)
-    return f"no errors on {clusters}, so at most {100 * most:.0f} % of all {clusters.unit}s have any (rule of three)"
+def _rate_scale(part: Any, whole: Any) -> Any:
+    return np.cbrt(np.divide(part, whole))
 
 
-def _too_few(clusters: Clusters) -> str:
-    return f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval"
+def _share_scale(part: Any, whole: Any) -> Any:
+    return np.arcsin(np.sqrt(np.clip(np.divide(part, whole), 0, 1)))
 
 
-def cr2_interval(errors: Floats, lengths: Floats, clusters: Clusters) -> Interval:
-    """Return the standard interval of sum(errors) / sum(lengths): its logarithm by `linearised`, Student's t."""
-    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count, method="CR2")
-    part, whole = clusters.sums(errors), clusters.sums(lengths)
-    if reason := _no_spread(part, whole, clusters):
-        return interval(None, None, reason=reason)
-    rate, error, freedom = linearised(part, whole)
-    reach = student_quantile(freedom) * error / rate if rate else 0.0
-    if not reach:
-        return interval(None, None, reason="there is no spread to estimate")
-    if reach > _MAX_REACH:
-        return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
-    return interval(rate * math.exp(-reach), rate * math.exp(reach))
-
-
-def _no_spread(part: Floats, whole: Floats, clusters: Clusters) -> str | None:
-    """Return why `linearised` cannot be used; None if it can."""
+def _no_evidence(part: Floats, whole: Floats, clusters: Clusters) -> str | None:
+    """Return why there is no interval of a ratio; None if there is one."""
     if clusters.count < MIN_CLUSTERS:
-        return _too_few(clusters)
+        return f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval"
     if not whole.sum():
         return "the references are empty"
-    if np.count_nonzero(whole) < 2:
-        return f"only one of {clusters} has text"
-    return None if part.any() else _no_errors(clusters)
-
-
-def linearised(part: Floats, whole: Floats) -> tuple[float, float, float]:
-    """Return the ratio of sums, its cluster-robust standard error CR2, and its degrees of freedom.
-
-    The ratio is the weighted mean of the clusters' ratios, with `whole` as weights. For a mean, the bias-reduced
-    linearisation of Bell and McCaffrey (2002) divides each squared residual by 1 - h, where h is the cluster's share of
-    the weights, and Satterthwaite's degrees of freedom have a closed form under the working model that ratios vary
-    inversely to their weights (Pustejovsky and Tipton 2018, equations 6 and 11).
-    """
-    total = whole.sum()
-    share = whole[whole > 0] / total
-    ratio = float(part.sum() / total)
-    residuals = (part[whole > 0] - ratio * whole[whole > 0]) / total
-    error = math.sqrt(float((residuals**2 / (1 - share)).sum()))
-    pairs = share**2 / (1 - share)  # of every two clusters, the product is their squared covariance
-    freedom = 1 / float((share**2).sum() + pairs.sum() ** 2 - (pairs**2).sum())
-    return ratio, error, freedom
+    if part.any():
+        return None
+    # Were the share higher, clusters without any would be this many in fewer than 1 of 20 cases.
+    most = 1 - (1 - LEVEL) ** (1 / clusters.count)
+    return (
+        f"no errors on {clusters}, so at most {100 * most:.0f} % of all {clusters.unit}s have any "
+        f"(exact bound at {100 * LEVEL:.0f} %)"
+    )
 
 
 def jackknife(part: Floats, whole: Floats, scale: Callable[[Any, Any], Any]) -> tuple[float, float]:
     """Return the standard error of a scaled ratio of sums, and its degrees of freedom, from each cluster's sums.
 
     The degrees of freedom are (sum of v)^2 / (sum of v^2), where v is a cluster's contribution to the variance: the
-    number of clusters if all contribute the same, `freedom_of_one_cluster` if one makes the whole spread.
+    number of clusters if all contribute the same, near 1 if one makes the whole spread.
     """
     kept = np.ones(len(part), bool)
     if (whole >= whole.sum()).any():  # the only cluster with text cannot be left out
@@ -288,26 +204,23 @@ def jackknife(part: Floats, whole: Floats, scale: Callable[[Any, Any], Any]) -> 
     if contributions.sum() <= 1e-24 * max(1.0, float(without.mean() ** 2)):  # rounding errors
         return 0.0, 1.0
     count = len(contributions)
-    spread = math.sqrt((count - 1) / count * contributions.sum())
-    return spread, effective_count(contributions)
+    return math.sqrt((count - 1) / count * contributions.sum()), effective_count(contributions)
 
 
-def freedom_of_one_cluster(count: int) -> float:
-    """Return the degrees of freedom if one of `count` clusters makes the whole spread: 1.54 of five, near 1 of many."""
-    return count * (count - 1) / (count**2 - 3 * count + 3)
+def linear_freedom(whole: Floats) -> float:
+    """Return Satterthwaite's degrees of freedom of a ratio of sums, from the clusters' shares of the whole alone.
+
+    A ratio is the mean of the clusters' ratios, weighted by `whole`; under the working model that they vary inversely
+    to their weights there is a closed form (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018, equation 11).
+    """
+    share = whole[whole > 0] / whole.sum()
+    pairs = share**2 / (1 - share)  # of every two clusters, the product is their squared covariance
+    return 1 / float((share**2).sum() + pairs.sum() ** 2 - (pairs**2).sum())
 
 
 def effective_count(weights: Floats) -> float:
     """Return how many equal weights would count as much: (sum of w)^2 / (sum of w^2)."""
     return float(weights.sum() ** 2 / (weights**2).sum())
-
-
-def _two_tailed(freedom: float, clusters: Clusters) -> float:
-    """Return degrees of freedom where either tail can be long: the geometric mean of Satterthwaite's and all.
-
-    Extremes on both sides make a Student interval wide rather than wrong, so Satterthwaite's alone would be too few.
-    """
-    return math.sqrt(freedom * (clusters.count - 1))
 
 
 def skew_shift(skew: float, count: float) -> float:
@@ -347,39 +260,18 @@ def difference_interval(paired: PairedErrors) -> Interval:
     """Return the interval of the second system's pooled rate minus the first's; negative if the second is better."""
     clusters = paired.clusters
     interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
-    if clusters.count < MIN_CLUSTERS:
-        return interval(None, None, reason=_too_few(clusters))
-    change, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
-    if not length.sum():
-        return interval(None, None, reason="the references are empty")
-    if not change.any():
-        return interval(None, None, reason="both have the same number of errors everywhere")
-    spread, freedom = jackknife(change, length, np.divide)
-    if not spread:
-        return interval(None, None, reason=f"all {clusters} differ alike, so there is no spread to estimate")
-    first, second = paired.first.sum() / length.sum(), paired.second.sum() / length.sum()
-    difference, effective = float(second - first), effective_count(length)
-    one_makes_all = freedom < _ONE_CLUSTER_MARGIN * freedom_of_one_cluster(clusters.count)
-    if one_makes_all and spread > abs(difference) / 2:
-        return interval(None, None, reason=f"the size of the difference depends on one of {clusters}")
-    size = math.sqrt(difference**2 + 2 * (1 - _PAIR_CORRELATION) * first * second)
-    error = DIFFERENCE_PRIOR.moderate(spread, freedom, clusters, size, effective)
-    reach = student_quantile(_two_tailed(freedom, clusters) + DIFFERENCE_PRIOR.weight) * error
-    # The harder the writer, the larger the gain.
-    middle = difference + skew_shift(difference / size, effective) * error
-    return interval(middle - reach, middle + reach)
-
-
-def cr2_difference(paired: PairedErrors) -> Interval:
-    """Return the standard interval of the second system's pooled rate minus the first's, by `linearised`."""
-    clusters = paired.clusters
-    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count, method="CR2")
-    change, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
-    if reason := _no_spread(change, length, clusters):
+    first, second, length = (clusters.sums(values) for values in (paired.first, paired.second, paired.lengths))
+    if reason := _no_evidence(first + second, length, clusters):
         return interval(None, None, reason=reason)
-    difference, error, freedom = linearised(change, length)
-    reach = student_quantile(freedom) * error
-    return interval(difference - reach, difference + reach)
+    error, _ = jackknife(second - first, length, np.divide)
+    if not error:
+        return interval(None, None, reason=f"all {clusters} differ alike, so there is no spread to estimate")
+    difference = float((second - first).sum() / length.sum())
+    # The harder the writer, the larger the gain.
+    relative = float((second - first).sum() / max(first.sum(), second.sum()))
+    middle = difference + skew_shift(relative, effective_count(length)) * error
+    reach = student_quantile(linear_freedom(length)) * error
+    return interval(middle - reach, middle + reach)
 
 
 def permutation_test(paired: PairedErrors) -> PermutationTest:

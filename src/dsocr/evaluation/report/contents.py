@@ -127,10 +127,6 @@ class ReportContents:
                 -1
             ]
             sentences = [*map(sentence, (difference.summary, *difference.test_results)), *sentences]
-        standard = self.scores[-1].intervals.get("cer_cr2")
-        if standard is not None and standard.bounds:
-            low, high = standard.bounds
-            sentences.append(f"The standard interval of the CER (CR2) is {100 * low:.1f} to {100 * high:.1f} %.")
         return [unbroken(sentence) for sentence in sentences]
 
 
