@@ -394,9 +394,7 @@ def _summary(cells: list[Cell]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=2000)
-    parser.add_argument(
-        "--scenes", nargs="+", choices=[*GROUPS, "words", "ten"], default=[*GROUPS, "words"]
-    )
+    parser.add_argument("--scenes", nargs="+", choices=[*GROUPS, "words", "ten"], default=[*GROUPS, "words"])
     arguments = parser.parse_args()
     print(f"{processor()}; {arguments.repeats} repeats\n", flush=True)
     run(

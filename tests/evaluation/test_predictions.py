@@ -331,7 +331,7 @@ def test_runs_that_differ_in_seed_alone_are_one_system() -> None:
     assert pooled[1].score.cer.rate == pytest.approx(sum(pooled[1].seeds) / 2)
     assert pooled[0].score.cer.rate == first.score.cer.rate
     (difference,) = compare(pooled).differences
-    assert (difference.verdict, difference.interval.clusters) == ("better", 8)
+    assert (difference.verdict, difference.change.interval.clusters) == ("better", 8)
     with raises_code("seeds-none"):
         pool_trainings([first, *seeds], {"a17": "one", "a18": "other"})
     without = [System(seed.name, scored(*((line.reference, line.prediction) for line in seed.lines))) for seed in seeds]

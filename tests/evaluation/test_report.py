@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from PIL import Image
 from dsocr.document import Split
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
-from dsocr.evaluation.compare import read_lines
+from dsocr.evaluation.compare import System, compare, read_lines
 from dsocr.evaluation.evaluate import GuardResult
-from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.metrics import ErrorRate, of_hundred
 from dsocr.evaluation.report import contents as contents_module
 from dsocr.evaluation.report.contents import (
     LONGEST,
@@ -42,7 +43,7 @@ from dsocr.evaluation.report.report import (
     write_report,
 )
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.scores import LineScore, Score, load_lines
+from dsocr.evaluation.scores import LineScore, Score, WriterStatus, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.io.work import write_file
 from dsocr.models.decoded import ScoredText
@@ -323,25 +324,44 @@ def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) ->
 TEXT = "съешь ещё этих мягких булок"
 
 
-def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
-    """A card of sixty lines; in every second one some letters are wrong."""
+def sixty_lines(wrong: int, writers: int = 7, status: WriterStatus = "new") -> list[LineScore]:
+    """Sixty lines; in every second one some letters are wrong."""
     pairs = ((TEXT, "x" * wrong * (n % 2) + TEXT[wrong * (n % 2) :]) for n in range(60))
     lines = scored(*pairs, writers=[f"w{n % writers}" for n in range(60)])
-    return make_scorecard("test", None, [replace(line, writer_status="new" if new else "known") for line in lines])
+    return [replace(line, writer_status=status) for line in lines]
+
+
+def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
+    return make_scorecard("test", None, sixty_lines(wrong, writers, "new" if new else "known"))
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        pytest.param(1 / 16, "6 of 100 letters", id="some"),
+        pytest.param(0.405, "40 of 100 letters", id="many are counted alike"),
+        pytest.param(0.004, "4 of 1,000 letters", id="few"),
+        pytest.param(0.0, "0 of 100 letters", id="none"),
+    ],
+)
+def test_a_rate_has_one_notation(rate: float, words: str) -> None:
+    assert of_hundred(rate, "letter") == words
+
+
+def words_of(card: Scorecard, confidence: Mapping[str, Any] | None = None) -> list[str]:
+    return list(describe_in_words(card, None, confidence))
 
 
 def test_the_result_names_its_writers_and_lines() -> None:
     curve = [{"share": n / 60, "rest": 0.05 - n / 2000, "found": n / 90} for n in range(61)]
-    words = describe_in_words(card(7), {"budget": curve})
-    text = " ".join(words)
-    for part in ("1 letter in 18", "30 of 60 lines", "7 new writers, 60 lines", "least certain 10 %"):
+    text = " ".join(words_of(card(7), {"budget": curve}))
+    for part in ("6 of 100 letters", "30 of 60 lines", "7 new writers, 60 lines", "least certain 10 %", "between"):
         assert part in text
-    assert "between" in text
 
 
 @pytest.mark.parametrize(("writers", "new"), [(1, True), (4, True), (7, False)])
 def test_nothing_is_promised_for_new_writers_without_five_of_them(writers: int, new: bool) -> None:
-    assert not any("between" in sentence for sentence in describe_in_words(card(writers, new=new), None))
+    assert not any("between" in sentence for sentence in words_of(card(writers, new=new)))
 
 
 def test_no_errors_are_no_promise_of_none() -> None:
@@ -350,4 +370,15 @@ def test_no_errors_are_no_promise_of_none() -> None:
     assert perfect.interval is None
     (sentence,) = perfect.uncertainty
     assert "31 % of all writers" in sentence
-    assert describe_in_words(perfect, None)[0].startswith("All 60 lines")
+    assert words_of(perfect)[0].startswith("All 60 lines")
+
+
+@pytest.mark.parametrize(("trained", "harm", "advice"), [(12, True, "base"), (1, False, "transcribe")])
+def test_the_first_line_says_when_training_did_harm(trained: int, harm: bool, advice: str) -> None:
+    readings = {"base": sixty_lines(6), "adapter": sixty_lines(trained)}
+    both = make_scorecard("test", *readings.values())
+    (difference,) = compare([System(name, read) for name, read in readings.items()]).differences
+    words = list(describe_in_words(both, difference, None))
+    assert ("harm" in words[0]) == harm
+    assert advice in words[-1]
+    assert len(words) <= 8

@@ -15,11 +15,10 @@ def run(small_dataset: Path, tmp_path: Path) -> Path:
     return make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better}).path
 
 
-def test_a_run_is_printed_as_a_sentence_a_table_and_the_lines_that_changed(run: Path, call: Call) -> None:
+def test_a_run_is_printed_as_answers_and_a_table(run: Path, call: Call) -> None:
     code, out, _ = call("compare", run)
     assert code == 0
     assert {"run", "base"} <= set(re.findall(r"\w+", out))
-    assert "<script>alert('1')</script>" in out
     assert json.loads(call("compare", run, "--json")[1])["differences"][0]["verdict"] == "too few"
 
 

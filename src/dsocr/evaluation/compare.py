@@ -1,66 +1,51 @@
 """Compare systems that read the same lines: which is better, by how much, and whether the difference is significant."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError, option
-from dsocr.evaluation.metrics import (
-    ErrorRate,
-    describe_change,
-    finite_or_none,
-    format_change_interval,
-    percentage,
-    pool,
-)
+from dsocr.evaluation.metrics import ErrorRate, describe_change, finite_or_none, of_hundred, percentage, pool
 from dsocr.evaluation.rates import (
     CER,
     LINE_MEASURES,
     PAGE_MEASURES,
     SIGNIFICANCE,
+    Basis,
     ComparedRate,
     RateDifference,
+    Verdict,
     compare_rates,
     describe_bounds,
     describe_p,
     describe_rate_change,
 )
-from dsocr.evaluation.scorecard import PROFILE_LABELS, align_columns, shorten
+from dsocr.evaluation.scorecard import PROFILE_LABELS, align_columns
 from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     LEVEL,
     MIN_CLUSTERS,
     Clusters,
     ClusterUnit,
-    Interval,
     PairedErrors,
-    PermutationTest,
-    TypicalRatio,
     clusters_of,
-    difference_interval,
-    permutation_test,
-    sign_test,
     typical_ratio,
 )
 
-Verdict = Literal["better", "worse", "unclear", "too few", "same"]
-"""How a system compares with the first: "too few" if so few clusters could never be significant."""
-
-_DOMINANT_SHARE = 0.2
-"""A single line with at least this share of all errors is reported."""
+DOMINANT_SHARE = 0.1
+"""A single line with at least this share of all errors is reported: its text may not be what was written."""
 
 _NUMBERS = PROFILE_LABELS["digits_only"]
 _MAX_LINES_IN_JSON = 100
-_MAX_GROUPS_IN_TABLE = 20
-_MAX_LINES_IN_TEXT = 5
 
 
 @dataclass(frozen=True)
@@ -131,28 +116,22 @@ def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A system compared with the first.
+    """A system compared with the first: `change` is the difference in `rate`, the main one of all rates.
 
-    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups, `ratio` what happens to a typical writer or page (None over single lines).
-    `groups` counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of
-    their sign test. `scope` says what the result is about if fewer than five writers are known, else it is None.
-    `improved` and `worsened` hold all changed lines, largest change first. `rate` is the difference among those of all
-    pairs, whose p values are corrected together, and `measure` its name.
+    `typical` is the ratio of the errors of a typical writer or page with its interval, None over single lines.
+    `groups` counts the writers (pages, lines) on which it is better, worse and the same. `improved` and `worsened` hold
+    all changed lines, largest change first.
     """
 
     first: System
     second: System
-    interval: Interval
-    permutation: PermutationTest
+    rate: ComparedRate
+    change: RateDifference
+    basis: Basis
+    typical: tuple[float, tuple[float, float] | None] | None
     groups: tuple[int, int, int]
-    typical: float | None
-    ratio: TypicalRatio | None
-    sign_p: float
-    scope: str | None
     improved: Sequence[ReadLine]
     worsened: Sequence[ReadLine]
-    rate: RateDifference
-    measure: str
 
     @property
     def difference(self) -> float:
@@ -161,27 +140,8 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse if the permutation test is significant and the interval, if there is one, excludes zero."""
-        if not self.improved and not self.worsened:
-            return "same"
-        if self.permutation.smallest_p * self.rate.comparisons > SIGNIFICANCE or self.interval.clusters < MIN_CLUSTERS:
-            return "too few"
-        return self.rate.verdict
-
-    @property
-    def typical_verdict(self) -> Verdict | None:
-        """The verdict on a typical writer or page, by the Wilcoxon signed-rank test; None over single lines.
-
-        A loop decides the pooled CER and hardly moves this one, and each writer counts the same. Of several pairs, p
-        counts times their number.
-        """
-        if self.ratio is None or self.verdict == "same":
-            return None if self.ratio is None else "same"
-        if self.ratio.low is None or self.ratio.smallest_p * self.rate.comparisons > SIGNIFICANCE:
-            return "too few"
-        if self.ratio.p * self.rate.comparisons > SIGNIFICANCE:
-            return "unclear"
-        return "better" if self.ratio.ratio < 1 else "worse"
+        """The verdict on the main rate."""
+        return self.change.verdict
 
     @property
     def without_runaways(self) -> tuple[int, ErrorRate, ErrorRate]:
@@ -193,63 +153,49 @@ class Difference:
 
     @property
     def summary(self) -> str:
-        """The result in one sentence."""
-        unit, (better, worse, same) = self.interval.unit, self.groups
-        first, second, total = self.first.name, self.second.name, better + worse + same
-        units = f"{unit}{'' if total == 1 else 's'}"
-        if self.verdict == "same":
-            return f"{second} makes as many errors as {first} on every line"
-        if self.verdict in {"better", "worse"}:
-            count = better if self.verdict == "better" else worse
-            scope = f"{self.scope}, " if self.scope else ""
-            text = f"{scope}{second} is {self.verdict} than {first}: {self.verdict} on {count} of {total} {units}"
-        elif self.verdict == "unclear":
-            text = f"no clear difference on {total} {units}: {second} is better on {better}, worse on {worse}"
-        else:
-            text = f"too few {unit}s to decide: {second} is better on {better} of {total}, worse on {worse}"
+        """The result in one sentence, with one interval."""
+        first, second, unit = self.first.name, self.second.name, self.change.interval.unit
+        better, worse, same = self.groups
+        counts = f"better on {better} of {better + worse + same} {unit}s"
         cers = " \N{RIGHTWARDS ARROW} ".join(
             f"{100 * system.score.cer.rate:.1f}" for system in (self.first, self.second)
         )
-        text += f"; {self.measure} {cers} %, {describe_change(100 * self.difference)}"
-        if self.interval.bounds is None:
-            return f"{text}, without an interval: {self.interval.reason}"
-        low, high = self.interval.bounds
-        return f"{text} ({100 * self.interval.level:.0f} % CI {format_change_interval(100 * low, 100 * high)})"
+        rates = f"{self.rate.name} {cers} %"
+        if self.verdict == "same":
+            return f"{second} makes as many errors as {first} on every line"
+        if self.verdict == "too few":
+            return f"too few {unit}s to decide: {second} is {counts}; {rates}"
+        scope = f"{self.rate.scope}, " if self.rate.scope else ""
+        if self.verdict == "unclear":
+            return f"{scope}no clear difference between {second} and {first}: {self._amount()}; {rates}"
+        return f"{scope}{second} is {self.verdict} than {first}: {self._amount()}, {counts}; {rates}"
+
+    def _amount(self) -> str:
+        """Describe the difference that the verdict is about, and its interval."""
+        level = f"{100 * LEVEL:.0f} % CI"
+        if self.basis == "pooled" or self.typical is None:
+            bounds = describe_bounds(self.rate, self.change)
+            return f"{describe_rate_change(self.rate, self.change)} ({level} {bounds})"
+        ratio, ends = self.typical
+        interval = f" ({level} {_describe_ratios(ends)})" if ends else ""
+        return f"{_describe_ratios((ratio,))} errors for a typical {self.change.interval.unit}{interval}"
 
     @property
-    def test_results(self) -> list[str]:
-        """The permutation test, and the median difference with the sign test, as sentences."""
-        if self.verdict == "same":
+    def details(self) -> list[str]:
+        """What is behind the summary: the test, all errors together, and the lines that did not run away."""
+        if self.change.test is None or self.verdict == "same":
             return []
-        unit, kind = self.interval.unit, "exact" if self.permutation.exact else "random swaps"
-        result = f"paired permutation test over {unit}s: {describe_p(self.permutation.p)} ({kind})"
-        if self.rate.corrected_p is not None and self.rate.corrected_p != self.permutation.p:
-            result += f", {describe_p(self.rate.corrected_p)} corrected for all pairs (Holm)"
-        results = [result]
-        if self.typical is not None:
-            results.append(
-                f"median {unit}: {describe_change(100 * self.typical)}; sign test: {describe_p(self.sign_p)}"
-            )
-        if self.ratio is not None:
-            results.append(self._describe_typical(self.ratio))
+        unit, test = self.change.interval.unit, self.change.test
+        results = [f"{test.name} test over {unit}s: {describe_p(test.p)}"]
+        if self.change.corrected_p != test.p:
+            results[0] += f", {describe_p(self.change.corrected_p or 0)} corrected for all pairs (Holm)"
+        bounds = describe_bounds(self.rate, self.change)
+        results.append(f"all errors together: {describe_rate_change(self.rate, self.change)} (95 % CI {bounds})")
         lines, first, second = self.without_runaways
         if lines:
-            kept = f"without the {lines} line{'' if lines == 1 else 's'} on which either ran away"
-            results.append(f"{kept}: CER {100 * first.rate:.1f} → {100 * second.rate:.1f} %")
+            kept = f"without the {lines} lines on which either ran away"
+            results.append(f"{kept}: CER {percentage(first.rate, 1)} and {percentage(second.rate, 1)}")
         return results
-
-    def _describe_typical(self, ratio: TypicalRatio) -> str:
-        unit = self.interval.unit
-        verdict = {"unclear": "no clear difference", "too few": f"too few {unit}s to decide"}
-        sentence = verdict.get(str(self.typical_verdict), str(self.typical_verdict))
-        scope = f" {self.scope.removeprefix(f'on {unit}s ')}" if self.scope else ""
-        changes = [100 * (1 - bound) for bound in (ratio.ratio, ratio.high, ratio.low) if bound is not None]
-        more = changes[0] < 0
-        change, *ends = [-change for change in changes] if more else changes
-        interval = f", {100 * LEVEL:.0f} % CI {min(ends):.0f} to {max(ends):.0f} %" if ends else ""
-        errors = f"{change:.0f} % {'more' if more else 'fewer'} errors{interval}"
-        test = f"Wilcoxon signed-rank test over {unit}s: {describe_p(ratio.p)}"
-        return f"typical {unit}{scope}: {sentence}, {errors} ({test})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
@@ -259,25 +205,32 @@ class Difference:
             "first": self.first.name,
             "second": self.second.name,
             "verdict": self.verdict,
-            "scope": self.scope,
+            "verdict_on": self.basis,
+            "scope": self.rate.scope,
             "summary": self.summary,
             "difference": finite_or_none(self.difference),
-            "interval": asdict(self.interval),
-            "permutation_test": asdict(self.permutation),
-            "corrected_p": self.rate.corrected_p,
+            "interval": asdict(self.change.interval),
+            "test": self.change.test and asdict(self.change.test),
+            "corrected_p": self.change.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
-            "typical_difference": self.typical,
-            "typical": self.ratio
-            and {"verdict": self.typical_verdict, "test": "Wilcoxon signed-rank", **asdict(self.ratio)},
+            "typical": self.typical and {"ratio": self.typical[0], "interval": self.typical[1]},
             "without_runaways": {
                 "lines": lines,
                 "first": finite_or_none(first_cer.rate),
                 "second": finite_or_none(second_cer.rate),
             },
-            "sign_test": self.sign_p,
             "improved_lines": [line.to_dict() for line in self.improved[:_MAX_LINES_IN_JSON]],
             "worsened_lines": [line.to_dict() for line in self.worsened[:_MAX_LINES_IN_JSON]],
         }
+
+
+def _describe_ratios(ratios: Sequence[float]) -> str:
+    """Describe how many errors are left, such as `48 to 66 % fewer` for ratios of 0.34 to 0.52."""
+    changes = sorted(round(100 * (1 - ratio)) for ratio in ratios)
+    words = ["more" if change < 0 else "fewer" for change in changes]
+    if len(set(words)) > 1:
+        return f"{-changes[0]} % more to {changes[1]} % fewer"
+    return f"{' to '.join(map(str, sorted(map(abs, changes))))} % {words[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +238,9 @@ class Comparison:
     """Systems that read the same lines, the others compared with the first.
 
     `groups` are writers or pages, the most improved by the last system first; empty if every line counts by itself.
-    `rates` are all rates side by side, of which the first decides the verdicts. `cautions` say what the numbers do not
-    show. `images` are those of the lines by id, as far as they are known.
+    `rates` are all rates side by side, of which the first decides the verdicts. `answers` say how good the best system
+    is and what to do next, `cautions` what the numbers do not show. `images` are those of the lines by id, as far as
+    they are known.
     """
 
     systems: Sequence[System]
@@ -294,6 +248,7 @@ class Comparison:
     groups: Sequence[ComparedGroup]
     unit: ClusterUnit
     clusters: int
+    answers: Sequence[str]
     cautions: Sequence[str]
     rates: Sequence[ComparedRate]
     images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
@@ -312,6 +267,7 @@ class Comparison:
             "summaries": [difference.summary for difference in self.differences],
             "unit": self.unit,
             "clusters": self.clusters,
+            "answers": list(self.answers),
             "cautions": list(self.cautions),
             "systems": [
                 {"name": system.name, **system.score.to_dict(), "notes": list(system.notes)} for system in self.systems
@@ -334,8 +290,9 @@ def compare(
     images: Mapping[str, Path | PackedImage] | None = None,
     about: Mapping[str, Any] | None = None,
     pages: bool = False,
+    basis: Basis = "typical",
 ) -> Comparison:
-    """Compare systems with the first of them.
+    """Compare systems with the first of them; `basis` is what verdicts are about, to be chosen before looking.
 
     `about` is kept with the result, such as the dataset's hash. With `pages`, lines are whole pages that
     `page_metrics.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
@@ -349,17 +306,21 @@ def compare(
     aligned = align_readings({system.name: system.lines for system in systems})
     systems = [replace(system, lines=aligned[system.name]) for system in systems]
     first, clusters = systems[0], clusters_of(systems[0].lines)
-    rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES)
+    noun = "page" if pages else "line"
+    rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES, basis)
+    differences = [_difference(first, system, clusters, rates[0], basis) for system in systems[1:]]
     return Comparison(
         systems=systems,
-        differences=[_difference(first, system, clusters, rates[0]) for system in systems[1:]],
+        differences=differences,
         groups=_group(systems, clusters),
         unit=clusters.unit,
         clusters=clusters.count,
         rates=rates,
+        answers=_answers(differences, noun),
         cautions=[
             *_cluster_cautions(first.lines, clusters),
-            *_dominant_line_cautions(systems, "page" if pages else "line"),
+            *(sentence for system in systems if (sentence := describe_dominant_line(system.lines, system.name, noun))),
+            *_direction_cautions(differences),
             *_normalisation_cautions(systems, rates),
             *_training_cautions(systems),
         ],
@@ -368,29 +329,43 @@ def compare(
     )
 
 
-def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate) -> Difference:
+def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate, basis: Basis) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
-    first_errors, second_errors, lengths = np.array(counts, dtype=np.float64).T
-    paired = PairedErrors(first_errors, second_errors, lengths, clusters)
-    changes, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
+    paired = PairedErrors(*np.array(counts, dtype=np.float64).T, clusters)
+    changes = clusters.sums(paired.second - paired.first)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
     changed = sorted(lines, key=lambda line: -abs(line.saved))
     return Difference(
         first=first,
         second=second,
-        interval=difference_interval(paired),
-        permutation=permutation_test(paired),
+        rate=rate,
+        change=rate.of_pair(first.name, second.name),
+        basis=basis,
+        typical=typical_ratio(paired) if clusters.unit != "line" and paired.lengths.any() else None,
         groups=(better, worse, same),
-        typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
-        ratio=typical_ratio(paired),
-        sign_p=sign_test(better, worse),
-        scope=rate.scope,
         improved=[line for line in changed if line.saved > 0],
         worsened=[line for line in changed if line.saved < 0],
-        rate=rate.of_pair(first.name, second.name),
-        measure=rate.name,
     )
+
+
+def _answers(differences: Sequence[Difference], noun: str) -> list[str]:
+    """Say how good the best system is, and what to do next."""
+    better = [difference.second for difference in differences if difference.verdict == "better"]
+    few = [difference for difference in differences if difference.verdict == "too few"]
+    candidates = better or [differences[0].first, *(difference.second for difference in few)]
+    best = min(candidates, key=lambda system: system.score.cer.rate)
+    score = best.score
+    good = f"{best.name} gets {of_hundred(score.cer.rate, 'letter')} and {of_hundred(score.wer.rate, 'word')} wrong"
+    answers = [f"{good}; {score.exact:,} of {score.lines:,} {noun}s are perfect"] if score.cer.length else []
+    if any(describe_dominant_line(system.lines, system.name, noun) for system in (differences[0].first, best)):
+        return [*answers, f"next: look at the {noun} named below, then compare again"]
+    if few:
+        needed = math.ceil(1 - math.log2(SIGNIFICANCE / len(differences[0].rate.differences)))
+        return [*answers, f"next: compare on {noun}s by {needed} {few[0].change.interval.unit}s or more"]
+    if not better and any(difference.verdict == "unclear" for difference in differences):
+        return [*answers, "next: choose by other reasons, or compare on more writers"]
+    return [*answers, f"next: read with {best.name}"]
 
 
 def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]:
@@ -419,13 +394,24 @@ def _cluster_cautions(lines: Sequence[LineScore], clusters: Clusters) -> Iterato
         yield f"the intervals are over {unit}s, as no writers are known; they are too narrow if a writer has several"
 
 
-def _dominant_line_cautions(systems: Sequence[System], noun: str) -> Iterator[str]:
-    """Yield where a single line, such as a loop, dominates the pooled rate."""
-    for system in systems:
-        worst = max(system.lines, key=lambda line: line.cer.errors)
-        share = worst.cer.errors / max(1, system.score.cer.errors)
-        if len(system.lines) >= MIN_CLUSTERS and share >= _DOMINANT_SHARE:
-            yield f"{100 * share:.0f} % of all errors of {system.name} are in one {noun}, {worst.id}"
+def describe_dominant_line(lines: Sequence[LineScore], name: str, noun: str = "line") -> str | None:
+    """Name the line with most errors if it dominates the pooled rate, as a loop or a text of another line does."""
+    worst = max(lines, key=lambda line: line.cer.errors)
+    share = worst.cer.errors / max(1, sum(line.cer.errors for line in lines))
+    if len(lines) < MIN_CLUSTERS or share < DOMINANT_SHARE:
+        return None
+    return (
+        f"{100 * share:.0f} % of all errors of {name} are in one {noun}, {worst.id}: "
+        f"see whether its text is what is written there (dsocr audit)"
+    )
+
+
+def _direction_cautions(differences: Sequence[Difference]) -> Iterator[str]:
+    """Yield where a typical writer gained and all errors together became more, or the other way round."""
+    for difference in differences:
+        if {"better": 1, "worse": -1}.get(difference.verdict, 0) * difference.difference > 0:
+            change = describe_change(100 * difference.difference)
+            yield f"all errors of {difference.second.name} together: CER {change}, since few writers have most of them"
 
 
 def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedRate]) -> Iterator[str]:
@@ -438,7 +424,8 @@ def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedR
             before, after = (measure.of_pair(first, system.name) for measure in (plain, rate))
             if before.verdict == after.verdict or after.difference is None:
                 continue
-            kind = f"is {after.verdict} than" if after.verdict != "unclear" else "is not clearly different from"
+            clear = after.verdict in {"better", "worse"}
+            kind = f"is {after.verdict} than" if clear else "is not clearly different from"
             change = describe_change(100 * after.difference)
             scope = f"{plain.scope}, " if plain.scope else ""
             yield f"{scope}{rate.name.removeprefix(f'{CER.name} ')}, {system.name} {kind} {first}: {change}"
@@ -461,21 +448,13 @@ def _training_cautions(systems: Sequence[System]) -> Iterator[str]:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return the comparison as text: verdicts, scores, writers, and the lines that changed most."""
-    blocks = [
-        "\n".join("\n  ".join([difference.summary, *difference.test_results]) for difference in comparison.differences)
-    ]
+    """Return the comparison as text: the answers first, then notes and every rate."""
+    blocks = ["\n".join([*(difference.summary for difference in comparison.differences), *comparison.answers])]
     if comparison.cautions:
         blocks.append("\n".join(f"note: {caution}" for caution in comparison.cautions))
-    names = [system.name for system in comparison.systems]
     blocks.append(align_columns(list(_rate_table(comparison))))
-    if len(names) > 2:
+    if len(comparison.systems) > 2:
         blocks.append(align_columns(list(_pair_table(comparison))))
-    if comparison.groups:
-        blocks.append(align_columns(list(_group_table(comparison, names))))
-    for difference in comparison.differences:
-        changes = {"better": difference.improved, "worse": difference.worsened}
-        blocks += [_changed_lines(kind, lines, difference) for kind, lines in changes.items() if lines]
     notes = [f"{system.name}: {'; '.join(system.notes)}" for system in comparison.systems if system.notes]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip() + "\n"
 
@@ -515,28 +494,3 @@ def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             describe_bounds(rate, difference),
             *ps,
         )
-
-
-def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    yield comparison.unit, f"{comparison.rates[0].noun}s", *names
-    groups, half = comparison.groups, _MAX_GROUPS_IN_TABLE // 2
-    for place, group in enumerate(groups):
-        if half <= place < len(groups) - half:
-            if place == half:
-                yield f"... {len(groups) - _MAX_GROUPS_IN_TABLE} more ...", "", *("" for _ in names)
-            continue
-        cers = (f"{cer.rate:.1%}" if cer.length else "no text" for cer in group.cers)
-        yield shorten(group.name, 40), str(group.lines), *cers
-
-
-def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Difference) -> str:
-    first, second = difference.first.name, difference.second.name
-    noun = "Lines" if difference.measure == CER.name else "Pages"
-    lines = [f"{noun} that {second} reads {kind} than {first}: {len(changes)}"]
-    width = max(map(len, ("reference", first, second)))
-    for change in changes[:_MAX_LINES_IN_TEXT]:
-        before, after = change.scores
-        lines.append(f"  {before.id}: {before.cer.errors} -> {after.cer.errors} errors")
-        texts = (("reference", before.reference), (first, before.prediction), (second, after.prediction))
-        lines += [f"    {name:<{width}}  {shorten(text)}" for name, text in texts]
-    return "\n".join(lines)

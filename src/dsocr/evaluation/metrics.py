@@ -223,6 +223,14 @@ def percentage(rate: float, digits: int = 2) -> str:
     return f"{100 * rate:.{digits}f} %" if math.isfinite(rate) else "no text"
 
 
+def of_hundred(rate: float, noun: str) -> str:
+    """Describe a rate in round numbers, such as `9 of 100 letters`; of 1,000 or more where that is less than one."""
+    whole = 100
+    while rate and round(rate * whole) < 1:
+        whole *= 10
+    return f"{rate * whole:,.0f} of {whole:,} {noun}s"
+
+
 def describe_change(points: float) -> str:
     """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
     size = format_difference(abs(points)).removeprefix("+")

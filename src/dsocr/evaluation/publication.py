@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dsocr.evaluation.compare import Comparison
+from dsocr.evaluation.metrics import format_difference
 from dsocr.evaluation.rates import ComparedRate, RateDifference
 from dsocr.evaluation.statistics import Interval
 from dsocr.formats.tables import escape_formula
@@ -25,7 +26,9 @@ _COLUMNS = [
     "interval_over",
     "clusters",
     "p",
+    "test",
     "p_holm",
+    "holm_over",
     "verdict",
     "scope",
     "no_interval_because",
@@ -52,15 +55,16 @@ def comparison_csv(comparison: Comparison) -> str:
         head = (rate.name, rate.part, rate.lines, rate.writers)
         for system, value, interval in zip(comparison.systems, rate.rates, rate.intervals, strict=True):
             cell = value.rate if math.isfinite(value.rate) else ""
-            row = (*head, escape_formula(system.name), "", cell, *_interval_cells(interval), "", "", "")
+            row = (*head, escape_formula(system.name), "", cell, *_interval_cells(interval), "", "", "", "", "")
             writer.writerow((*row, rate.scope or "", interval.reason or ""))
         for difference in rate.differences:
-            ps = ("" if p is None else p for p in (difference.p, difference.corrected_p))
+            tested, holm_over = difference.test, f"all {len(rate.differences)} pairs of systems, this rate"
+            tests = (tested.p, tested.name, difference.corrected_p, holm_over) if tested else ("", "", "", "")
             names = escape_formula(difference.second), escape_formula(difference.first)
             row = (*head, *names, "" if difference.difference is None else difference.difference)
             cells = (
                 *_interval_cells(difference.interval),
-                *ps,
+                *tests,
                 difference.verdict,
                 rate.scope or "",
                 difference.interval.reason or "",
@@ -89,8 +93,9 @@ def comparison_latex(comparison: Comparison) -> str:
     ]
     pairs = [["", "difference, points", "95 % CI", "p", "p (Holm)"]]
     pairs += [list(_pair_row(difference)) for difference in rates[0].differences]
+    name = next((f"{pair.test.name} test" for pair in rates[0].differences if pair.test), "no test")
     tests = (
-        f"Differences in {rates[0].name}, system minus other; paired permutation test over {comparison.unit}s, "
+        f"Differences in {rates[0].name}, system minus other; {name} over {comparison.unit}s, "
         f"and its p corrected for all pairs (Holm 1979){scope}."
     )
     return "\n".join([*_table([head, *body], caption), "", *_table(pairs, tests), ""])
@@ -106,10 +111,14 @@ def _rate_cell(rate: ComparedRate, place: int) -> str:
 
 def _pair_row(difference: RateDifference) -> Iterator[str]:
     yield f"{difference.second} against {difference.first}"
-    yield "none" if difference.difference is None else f"{100 * difference.difference:+.1f}"
+    yield "none" if difference.difference is None else _points(difference.difference)
     bounds = difference.interval.bounds
-    yield f"{100 * bounds[0]:+.1f} to {100 * bounds[1]:+.1f}" if bounds else "none"
+    yield " to ".join(map(_points, bounds)) if bounds else "none"
     yield from ("none" if p is None else f"{p:.2g}" for p in (difference.p, difference.corrected_p))
+
+
+def _points(difference: float) -> str:
+    return format_difference(100 * difference).replace("\N{MINUS SIGN}", "-")
 
 
 def _table(rows: Sequence[Sequence[str]], caption: str) -> Iterator[str]:

@@ -1,11 +1,11 @@
 """Every rate of several systems side by side, with intervals, and each pair of systems tested.
 
-Rates are those of all lines, of known and of new writers, and under each text normalisation. The p values of the pairs
-are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure).
+Rates are those of all lines, of known and of new writers, and under each text normalisation. The p values of all pairs
+of systems are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import combinations
 from operator import attrgetter
@@ -33,11 +33,13 @@ from dsocr.evaluation.statistics import (
     Floats,
     Interval,
     PairedErrors,
+    PairedTest,
     Quantity,
     clusters_of,
     difference_interval,
     interval_of,
     permutation_test,
+    signed_rank_test,
     withheld_interval,
 )
 from dsocr.html import counted
@@ -45,7 +47,11 @@ from dsocr.text import comparable
 
 SIGNIFICANCE = 0.05
 
-RateVerdict = Literal["better", "worse", "unclear"]
+Verdict = Literal["better", "worse", "unclear", "too few", "same"]
+"""How a system compares with another: "too few" if so few clusters could never be significant."""
+
+Basis = Literal["typical", "pooled"]
+"""What a verdict is about: the typical writer (or page), each of whom counts the same, or all errors together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +90,23 @@ PAGE_MEASURES = (
 
 @dataclass(frozen=True, slots=True)
 class RateDifference:
-    """A rate of the second system minus the first's, as a fraction, and the permutation test for this pair.
+    """A rate of the second system minus the first's, as a fraction, and the test for this pair, None if there is none.
 
-    `p` is None where there is no test; `corrected_p` is corrected for all pairs of systems (Holm), of which
-    `comparisons` have no smaller p, so that `p` is multiplied by as many.
+    `corrected_p` is corrected for all pairs of systems (Holm).
     """
 
     first: str
     second: str
     difference: float | None
     interval: Interval
-    p: float | None
+    test: PairedTest | None
     corrected_p: float | None
-    comparisons: int
-    verdict: RateVerdict
+    verdict: Verdict
+
+    @property
+    def p(self) -> float | None:
+        """The p value before any correction."""
+        return None if self.test is None else self.test.p
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,9 @@ class ComparedRate:
         }
 
 
-def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> list[ComparedRate]:
+def compare_rates(
+    readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure], basis: Basis
+) -> list[ComparedRate]:
     """Compare readings of the same lines, in the same order: each measure of all lines, then by writers' status.
 
     CER and WER are also counted under each text normalisation that changes the lines. New writers have intervals and
@@ -165,15 +176,15 @@ def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequenc
     """
     lines = next(iter(readings.values()))
     clusters = clusters_of(lines)
-    rates = [_compare(readings, measure, "all", clusters) for measure in measures]
-    rates += [_compare(readings, measure, "all", clusters) for measure in _normalised(readings, measures)]
+    rates = [_compare(readings, measure, "all", clusters, basis) for measure in measures]
+    rates += [_compare(readings, measure, "all", clusters, basis) for measure in _normalised(readings, measures)]
     statuses: list[WriterStatus] = [line.writer_status for line in lines]
     parts = [status for status in get_args(WriterStatus) if status in statuses]
     for status in parts if len(parts) > 1 else []:
         chosen = [place for place, known in enumerate(statuses) if known == status]
         part = {name: [reading[place] for place in chosen] for name, reading in readings.items()}
         own_clusters = clusters_of([lines[place] for place in chosen])
-        rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
+        rates += [_compare(part, measure, status, own_clusters, basis) for measure in measures[:3]]
     return rates
 
 
@@ -191,42 +202,63 @@ def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[
 
 
 def _compare(
-    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
+    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters, basis: Basis
 ) -> ComparedRate:
     counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
     arrays = {name: _arrays(rates) for name, rates in counts.items()}
     lines = next(iter(readings.values()))
     writers = len({line.writer for line in lines} - {None})
     withheld = withheld_interval(writers) if part == "new" and writers < MIN_CLUSTERS else None
-    intervals = [withheld or interval_of(*pair, clusters, measure.of) for pair in arrays.values()]
+    pairs = {
+        (first, second): PairedErrors(arrays[first][0], arrays[second][0], arrays[first][1], clusters)
+        for first, second in combinations(arrays, 2)
+    }
+    tests = {} if withheld else {names: _test(paired, measure, basis) for names, paired in pairs.items()}
     differences = []
-    for first, second in combinations(arrays, 2):
-        (first_counts, lengths), (second_counts, _) = arrays[first], arrays[second]
-        paired = PairedErrors(first_counts, second_counts, lengths, clusters)
-        interval, p = withheld, None
-        if interval is None:
-            interval, p = difference_interval(paired), permutation_test(paired).p
-        change = float((second_counts - first_counts).sum() / lengths.sum()) if lengths.any() else None
-        differences.append((first, second, change, interval, p))
-    ps = [p for *_, p in differences if p is not None]
-    tested = []
-    for first, second, change, interval, p in differences:
-        corrected, comparisons = (None, 0) if p is None else holm(p, ps)
-        verdict = _verdict(change, interval, corrected, better=1 if measure.more_is_better else -1)
-        tested.append(RateDifference(first, second, change, interval, p, corrected, comparisons, verdict))
-    rates = tuple(pool(line_counts) for line_counts in counts.values())
+    for names, paired in pairs.items():
+        length, test = paired.lengths.sum(), tests.get(names)
+        corrected, comparisons = (None, 0) if test is None else holm(test.p, [test.p for test in tests.values()])
+        differences.append(
+            RateDifference(
+                *names,
+                difference=float((paired.second - paired.first).sum() / length) if length else None,
+                interval=withheld or difference_interval(paired),
+                test=test,
+                corrected_p=corrected,
+                verdict=_verdict(paired, test, corrected, comparisons),
+            )
+        )
     return ComparedRate(
         measure.name,
         part,
         len(lines),
         writers,
-        rates,
-        tuple(intervals),
-        tuple(tested),
+        tuple(pool(line_counts) for line_counts in counts.values()),
+        tuple(withheld or interval_of(*pair, clusters, measure.of) for pair in arrays.values()),
+        tuple(differences),
         _scope(writers, clusters),
         noun="page" if measure in PAGE_MEASURES else "line",
         more_is_better=measure.more_is_better,
     )
+
+
+def _test(paired: PairedErrors, measure: Measure, basis: Basis) -> PairedTest:
+    if measure.more_is_better:
+        paired = replace(paired, first=paired.lengths - paired.first, second=paired.lengths - paired.second)
+    is_pooled = basis == "pooled" or paired.clusters.unit == "line"
+    return permutation_test(paired) if is_pooled else signed_rank_test(paired)
+
+
+def _verdict(paired: PairedErrors, test: PairedTest | None, p: float | None, comparisons: int) -> Verdict:
+    if np.array_equal(paired.first, paired.second):
+        return "same"
+    if test is None or p is None:
+        return "unclear"
+    if test.smallest_p * comparisons > SIGNIFICANCE or paired.clusters.count < MIN_CLUSTERS:
+        return "too few"
+    if p > SIGNIFICANCE:
+        return "unclear"
+    return "better" if test.direction < 0 else "worse"
 
 
 def _scope(writers: int, clusters: Clusters) -> str | None:
@@ -240,13 +272,6 @@ def _scope(writers: int, clusters: Clusters) -> str | None:
 def _arrays(counts: Sequence[ErrorRate]) -> tuple[Floats, Floats]:
     errors, lengths = np.array([(count.errors, count.length) for count in counts], dtype=np.float64).reshape(-1, 2).T
     return errors, lengths
-
-
-def _verdict(change: float | None, interval: Interval, p: float | None, *, better: int) -> RateVerdict:
-    bounds = interval.bounds
-    if not change or p is None or p > SIGNIFICANCE or (bounds and bounds[0] <= 0 <= bounds[1]):
-        return "unclear"
-    return "better" if change * better > 0 else "worse"
 
 
 def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:

@@ -245,15 +245,16 @@ class PairedErrors:
 
 
 @dataclass(frozen=True, slots=True)
-class PermutationTest:
-    """Result of a paired permutation test.
+class PairedTest:
+    """A test whether two systems differ: its two-sided p value, and the smallest that so few clusters can give.
 
-    `smallest_p` is the smallest p value that this number of clusters can give; `exact` if all swaps were enumerated.
+    `direction` is negative if the second system has fewer errors.
     """
 
+    name: str
     p: float
     smallest_p: float
-    exact: bool
+    direction: float
 
 
 def difference_interval(paired: PairedErrors) -> Interval:
@@ -274,7 +275,7 @@ def difference_interval(paired: PairedErrors) -> Interval:
     return interval(middle - reach, middle + reach)
 
 
-def permutation_test(paired: PairedErrors) -> PermutationTest:
+def permutation_test(paired: PairedErrors) -> PairedTest:
     """Test whether the systems differ, by swapping their predictions for whole clusters.
 
     If the systems were equally good, every swap would be as likely as the observed assignment. All swaps are enumerated
@@ -287,45 +288,36 @@ def permutation_test(paired: PairedErrors) -> PermutationTest:
         groups = Clusters("line", random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS)
         changes = groups.sums(changes)
     changes = changes[changes != 0]
-    observed = abs(changes.sum()) * (1 - 1e-12)
+    total = float(changes.sum())
+    observed = abs(total) * (1 - 1e-12)
     if len(changes) <= _MAX_EXACT_CLUSTERS:
         signs = (np.arange(2 ** len(changes))[:, None] >> np.arange(len(changes)) & 1) * 2 - 1
         p = float(np.mean(np.abs(signs @ changes) >= observed))
-        return PermutationTest(p, 2.0 ** (1 - max(len(changes), 1)), exact=True)
+        return PairedTest("permutation", p, 2.0 ** (1 - max(len(changes), 1)), total)
     extreme = 0
     for _ in range(_SWAPS // _SWAPS_PER_BATCH):
         signs = random.integers(0, 2, (_SWAPS_PER_BATCH, len(changes))) * 2 - 1
         extreme += int(np.sum(np.abs(signs @ changes) >= observed))
-    return PermutationTest((extreme + 1) / (_SWAPS + 1), 1 / (_SWAPS + 1), exact=False)
+    return PairedTest("permutation", (extreme + 1) / (_SWAPS + 1), 1 / (_SWAPS + 1), total)
 
 
-@dataclass(frozen=True, slots=True)
-class TypicalRatio:
-    """How the second system changes the CER of a typical cluster, by the Wilcoxon signed-rank test.
-
-    `ratio` is the second system's CER over the first's (Hodges and Lehmann 1963), `low` to `high` its 95 % interval by
-    inversion of the test, None if the clusters are too few for one. `smallest_p` is as in `PermutationTest`.
-    """
-
-    ratio: float
-    low: float | None
-    high: float | None
-    p: float
-    smallest_p: float
-
-
-def typical_ratio(paired: PairedErrors) -> TypicalRatio | None:
-    """Test whether the second system changes the errors of a typical writer or page; None over single lines.
+def signed_rank_test(paired: PairedErrors) -> PairedTest:
+    """Test whether the second system changes the errors of a typical cluster (Wilcoxon 1945).
 
     Compared are the clusters' log ratios of errors, each count with half an error added. Each cluster counts the same
     however many lines it has, and a loop only moves the ratio of its own cluster.
     """
-    clusters = paired.clusters
-    kept = clusters.sums(paired.lengths) > 0
-    if clusters.unit == "line" or not kept.any():
-        return None
-    first, second = (clusters.sums(errors)[kept] + 0.5 for errors in (paired.first, paired.second))
-    values = np.log(second / first)
+    ratios = _log_ratios(paired)
+    signed, p = _signed_ranks(ratios)
+    return PairedTest("Wilcoxon signed-rank", p, 2.0 ** (1 - max(1, int(np.count_nonzero(ratios)))), signed)
+
+
+def typical_ratio(paired: PairedErrors) -> tuple[float, tuple[float, float] | None]:
+    """Return the second system's errors over the first's for a typical cluster (Hodges and Lehmann 1963).
+
+    Its interval is that of `signed_rank_test` inverted, None if the clusters are too few for one.
+    """
+    ratios = _log_ratios(paired)
 
     def cross(start: float, end: float, is_before: Callable[[float], bool]) -> float:
         for _ in range(40):
@@ -333,20 +325,24 @@ def typical_ratio(paired: PairedErrors) -> TypicalRatio | None:
             start, end = (middle, end) if is_before(middle) else (start, middle)
         return (start + end) / 2
 
-    least, most = float(values.min()) - 1e-9, float(values.max()) + 1e-9
+    least, most = float(ratios.min()) - 1e-9, float(ratios.max()) + 1e-9
     # Between the two middle means of pairs if their number is even.
-    middles = (
-        cross(least, most, lambda shift: _signed_ranks(values - shift)[0] > 0),
-        cross(least, most, lambda shift: _signed_ranks(values - shift)[0] >= 0),
-    )
-    center = sum(middles) / 2
-    p, smallest_p = _signed_ranks(values)[1], 2.0 ** (1 - max(1, int(np.count_nonzero(values))))
-    if 2.0 ** (1 - len(values)) > 1 - LEVEL:
-        return TypicalRatio(math.exp(center), None, None, p, smallest_p)
+    lower = cross(least, most, lambda shift: _signed_ranks(ratios - shift)[0] > 0)
+    upper = cross(least, most, lambda shift: _signed_ranks(ratios - shift)[0] >= 0)
+    center = (lower + upper) / 2
+    if 2.0 ** (1 - len(ratios)) > 1 - LEVEL:
+        return math.exp(center), None
     low, high = (
-        cross(center, end, lambda shift: _signed_ranks(values - shift)[1] > 1 - LEVEL) for end in (least, most)
+        cross(center, end, lambda shift: _signed_ranks(ratios - shift)[1] > 1 - LEVEL) for end in (least, most)
     )
-    return TypicalRatio(math.exp(center), math.exp(low), math.exp(high), p, smallest_p)
+    return math.exp(center), (math.exp(low), math.exp(high))
+
+
+def _log_ratios(paired: PairedErrors) -> Floats:
+    """Return the log ratios of errors of all clusters with text."""
+    kept = paired.clusters.sums(paired.lengths) > 0
+    first, second = (paired.clusters.sums(errors)[kept] + 0.5 for errors in (paired.first, paired.second))
+    return np.asarray(np.log(second / first), dtype=np.float64)
 
 
 def _signed_ranks(values: Floats) -> tuple[float, float]:
@@ -366,8 +362,3 @@ def _signed_ranks(values: Floats) -> tuple[float, float]:
     for rank in ranks.tolist():
         ways[rank:] += ways[:-rank].copy()
     return signed, min(1.0, 2 * float(ways[: lower + 1].sum()) / 2.0 ** len(ranks))
-
-
-def sign_test(better: int, worse: int) -> float:
-    """Return the two-sided p value of the sign test."""
-    return min(1.0, 2 * float(special.bdtr(min(better, worse), better + worse, 0.5)))

@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
-from dsocr.evaluation.compare import ReadLine, System, compare, read_lines
+from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
 from dsocr.evaluation.evaluate import open_scored_dataset
-from dsocr.evaluation.metrics import align, describe_change, format_change_interval, percentage
+from dsocr.evaluation.metrics import align, describe_change, format_change_interval, of_hundred, percentage
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
@@ -25,6 +25,8 @@ _ARROW = "\N{RIGHTWARDS ARROW}"
 _SPOKEN = {"base": "the base", "adapter": "the trained model"}
 _CHECKED = 0.1
 """The share of lines whose checking is described."""
+_USABLE = 0.1
+"""The CER from which on correcting is hardly faster than typing."""
 _UNBROKEN = re.compile(
     rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
 )
@@ -77,7 +79,7 @@ class ReportContents:
 
     `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
     recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing,
-    `plain` is the result in words that need no statistics.
+    `confidence` is the run's confidence.json.
     """
 
     run: RunFolder
@@ -90,7 +92,7 @@ class ReportContents:
     history: History | None
     provenance: Mapping[str, Any]
     extras: Sequence[ExtraTable]
-    plain: Sequence[str] = ()
+    confidence: Mapping[str, Any] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -119,15 +121,22 @@ class ReportContents:
         return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
 
     @property
+    def difference(self) -> Difference | None:
+        """The trained model compared with the base; None if only one was read."""
+        if len(self.readings) < 2:
+            return None
+        return compare([System(_SPOKEN[model], lines) for model, lines in self.readings.items()]).differences[-1]
+
+    @property
+    def answers(self) -> list[str]:
+        """How good it is, whether it is better, and what to do next, in words that need no statistics."""
+        return [unbroken(text) for text in describe_in_words(self.card, self.difference, self.confidence)]
+
+    @property
     def sentences(self) -> list[str]:
-        """The result as statistics say it, notes on it, and how far to trust it."""
-        sentences = [*self.card.notes, *self.card.uncertainty]
-        if len(self.readings) > 1:
-            difference = compare([System(_SPOKEN[model], lines) for model, lines in self.readings.items()]).differences[
-                -1
-            ]
-            sentences = [*map(sentence, (difference.summary, *difference.test_results)), *sentences]
-        return [unbroken(sentence) for sentence in sentences]
+        """How far to trust the numbers, and the tests."""
+        tests = self.difference.details if self.difference else []
+        return [unbroken(text) for text in (*self.card.uncertainty, *map(sentence, tests))]
 
 
 def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
@@ -166,7 +175,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
         history,
         read_provenance(run),
         extras,
-        plain=[unbroken(sentence) for sentence in describe_in_words(card, confidence)],
+        confidence=confidence,
     )
 
 
@@ -306,25 +315,33 @@ def commands(contents: ReportContents) -> list[str]:
 # The result in words that need no statistics
 
 
-def describe_in_words(card: Scorecard, confidence: Mapping[str, Any] | None) -> list[str]:
-    """Describe what the trained model (else the base) gets wrong; `confidence` is the run's confidence.json, if any."""
-    return [*_describe_scores(card), *_describe_writers(card), *_describe_checking(confidence)]
+def describe_in_words(
+    card: Scorecard, difference: Difference | None, confidence: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Describe how good the trained model (else the base) is, whether it is better, and what to do next."""
+    yield from _describe_scores(card, difference)
+    if difference is not None:
+        yield sentence(difference.summary)
+    yield from _describe_writers(card)
+    yield from _describe_checking(confidence)
+    yield _describe_next(card, difference)
 
 
-def _describe_scores(card: Scorecard) -> Iterator[str]:
-    score = card.scores.final
+def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator[str]:
+    score, did_harm = card.scores.final, difference is not None and difference.verdict == "worse"
     if not score.cer.length:
         return
     if not score.cer.errors:
         yield f"All {counted(score.lines, 'line')} are read without an error."
         return
-    wrong = f"{one_in(score.cer.rate, 'letter')} and {one_in(score.wer.rate, 'word')} are wrong"
-    before = ""
-    if card.base and card.adapter and card.base.cer.errors:
-        before = f", before training {one_in(card.base.cer.rate, 'letter')} and {one_in(card.base.wer.rate, 'word')}"
-    yield f"{wrong[0].upper()}{wrong[1:]}{before}."
+    text = f"{'Training did harm: ' if did_harm else ''}{_wrong(score)} are wrong"
+    yield text + (f", before training {_wrong(card.base)}." if card.base and card.adapter else ".")
     perfect = "line is" if score.exact == 1 else "lines are"
     yield f"{score.exact:,} of {score.lines:,} {perfect} perfect{_also_failed(score)}."
+
+
+def _wrong(score: Score) -> str:
+    return f"{of_hundred(score.cer.rate, 'letter')} and {of_hundred(score.wer.rate, 'word')}"
 
 
 def _also_failed(score: Score) -> str:
@@ -340,13 +357,13 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
         return
     score = new.final
     tested = counted(new.writers or 0, "new writer") + f", {counted(score.lines, 'line')}"
-    letters = one_in(score.cer.rate, "letter") if score.cer.errors else "no letter"
+    text = f"On new writers {of_hundred(score.cer.rate, 'letter')} are wrong ({tested})"
     bounds = score.interval.bounds if score.interval else None
-    if bounds is None:
-        yield f"On new writers {letters} is wrong ({tested}): too few writers to say how the next one will be read."
+    if bounds is None or bounds[1] > 1:
+        yield f"{text}: too few to say how the next one will be read."
         return
-    best, worst = (one_in(end, "letter") for end in bounds)
-    yield f"On new writers {letters} is wrong ({tested}): on others like them, between {best} and {worst}."
+    best, worst = (of_hundred(end, "letter") for end in bounds)
+    yield f"{text}: on others like them, between {best} and {worst}."
 
 
 def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
@@ -355,17 +372,21 @@ def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
     if len(curve) < 1 / _CHECKED or not curve[0]["rest"]:
         return
     point = curve[round(_CHECKED * (len(curve) - 1))]
-    rest = f"{one_in(point['rest'], 'letter')} wrong in the others" if point["rest"] else "none in the others"
     share, part = percentage(point["share"], 0), percentage(point["found"], 0)
-    yield f"Checking the least certain {share} of the lines finds {part} of all wrong letters, and leaves {rest}."
+    rest = of_hundred(point["rest"], "letter")
+    yield f"Checking the least certain {share} of the lines finds {part} of all wrong letters, and leaves {rest} wrong."
 
 
-def one_in(rate: float, noun: str) -> str:
-    """Describe a rate as one in so many, from two in three on as a share."""
-    if rate > 0.4:
-        return f"{100 * rate:.0f} of 100 {noun}s"
-    count = 1 / rate
-    return f"1 {noun} in {count:,.0f}" if count < 1000 else f"1 {noun} in {round(count, -2):,.0f}"
+def _describe_next(card: Scorecard, difference: Difference | None) -> str:
+    """Describe the one thing that pays most now."""
+    score = card.scores.final
+    if difference is not None and difference.difference > 0:
+        return "Next: read with the base, or train again with a lower learning rate or on more lines."
+    if difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
+        return f"Next: {dominant}."
+    if score.cer.rate > _USABLE:
+        return "Next: transcribe more lines; dsocr suggest names the best ones, dsocr forecast says what they bring."
+    return "Next: dsocr transcribe reads your pages; check the least certain lines first."
 
 
 def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:
