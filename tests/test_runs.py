@@ -102,17 +102,6 @@ def test_an_adapter_without_a_manifest_and_edited_settings_are_mentioned(tmp_pat
         RunFolder.to_read_with(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("folder", "command"),
-    [
-        pytest.param("runs/a", "dsocr train runs/a/config.yaml", id="plain"),
-        pytest.param("my runs/a", 'dsocr train "my runs/a/config.yaml"', id="a space in it"),
-    ],
-)
-def test_the_command_that_resumes_can_be_copied(folder: str, command: str) -> None:
-    assert RunFolder(Path(folder)).resume_command == command
-
-
 def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
     marks = TextPolicy(struck="strip", struck_marks=(("{", "}"),), unclear_marks=("[...]",))
     for settings in (SETTINGS, replace(SETTINGS, text_policy=marks)):

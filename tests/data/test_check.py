@@ -75,6 +75,14 @@ def test_texts_may_be_as_long_as_max_text_tokens(folder: Path) -> None:
     assert "long-text" not in found(folder, processor=processor(), max_text_tokens=50)
 
 
+def test_unknown_characters_are_counted(folder: Path) -> None:
+    edit(folder, TRAIN, lambda rows: rows[0].update(text="ѣѣ\u00ad"))
+    edit(folder, TEST, lambda rows: rows[0].update(text="ѣ"))
+    finding = found(folder, processor=processor("ѣ\u00ad"))["unknown-characters"]
+    assert finding.message.endswith(": ѣ 3x, U+00AD 1x")
+    assert (finding.severity, finding.count, finding.where) == ("warning", 2, f"{TRAIN}:1")
+
+
 @pytest.mark.parametrize(
     ("kind", "split_by", "severity"),
     [

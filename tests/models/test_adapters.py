@@ -71,30 +71,57 @@ def test_an_adapter_names_its_base_and_no_machine(tmp_path: Path) -> None:
     assert config["base_model_name_or_path"] == "nano"
 
 
+Damage = Callable[[Path], object]
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    def damage(folder: Path) -> None:
+        changed = load_file(folder / WEIGHTS)
+        change(changed)
+        save_file(changed, folder / WEIGHTS)
+
+    return damage
+
+
+def config(**changes: object) -> Damage:
+    def damage(folder: Path) -> None:
+        known = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        (folder / CONFIG).write_text(json.dumps(known | changes), encoding="utf-8")
+
+    return damage
+
+
+def of_wider_scope(folder: Path) -> None:
+    (folder / "other").mkdir()
+    save_adapter(fresh("decoder+vision"), folder / "other")
+    (folder / "other" / WEIGHTS).replace(folder / WEIGHTS)
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "code"),
     [
-        pytest.param(lambda tensors: tensors.pop(next(iter(tensors))), id="missing"),
-        pytest.param(lambda tensors: tensors.update(strange=torch.zeros(1)), id="unexpected"),
-        pytest.param(lambda tensors: tensors.update({next(iter(tensors)): torch.zeros(1)}), id="shape"),
+        pytest.param(tensors(lambda held: held.pop(next(iter(held)))), "adapter-mismatch", id="a missing tensor"),
+        pytest.param(tensors(lambda held: held.update(strange=torch.zeros(1))), "adapter-mismatch", id="unexpected"),
+        pytest.param(
+            tensors(lambda held: held.update({next(iter(held)): torch.zeros(1)})), "adapter-mismatch", id="misshapen"
+        ),
+        pytest.param(of_wider_scope, "adapter-mismatch", id="other target modules"),
+        pytest.param(config(target_modules="nothing"), "adapter-mismatch", id="another network"),
+        pytest.param(config(alora_invocation_tokens=[5]), "adapter-alora", id="activated LoRA"),
+        pytest.param(
+            lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"), "weights-pickled", id="pickle"
+        ),
+        pytest.param(
+            lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100]),
+            "weights-damaged",
+            id="cut",
+        ),
     ],
 )
-def test_a_tensor_that_does_not_match_is_an_error(damage, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    save_adapter(trained("decoder"), tmp_path)
-    tensors = load_file(tmp_path / WEIGHTS)
-    damage(tensors)
-    save_file(tensors, tmp_path / WEIGHTS)
-    with raises_code("adapter-mismatch"):
-        load_adapter(load_base("nano").network, tmp_path)
-
-
-def test_an_adapter_with_other_target_modules_is_rejected(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    save_adapter(trained("decoder+vision"), other)
-    (other / WEIGHTS).replace(tmp_path / WEIGHTS)
-    with raises_code("adapter-mismatch"):
+def test_an_adapter_that_does_not_match_is_an_error(damage: Damage, code: str, tmp_path: Path) -> None:
+    save_adapter(fresh("decoder"), tmp_path)
+    damage(tmp_path)
+    with raises_code(code):
         load_adapter(load_base("nano").network, tmp_path)
 
 
@@ -124,28 +151,6 @@ def test_the_decoder_scope_leaves_the_encoder_alone() -> None:
 def test_a_scope_that_matches_nothing_is_an_error_before_training() -> None:
     with raises_code("target-modules-unmatched"):
         fresh(r"^q_proj$")
-
-
-def test_a_pickled_adapter_is_rejected(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    (tmp_path / WEIGHTS).rename(tmp_path / "adapter_model.bin")
-    with raises_code("weights-pickled"):
-        load_adapter(load_base("nano").network, tmp_path)
-
-
-def test_a_truncated_adapter_is_rejected(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-100])
-    with raises_code("weights-damaged"):
-        load_adapter(load_base("nano").network, tmp_path)
-
-
-def test_an_adapter_for_another_network_is_rejected(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    config = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))
-    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "target_modules": "nothing"}), encoding="utf-8")
-    with raises_code("adapter-mismatch"):
-        load_adapter(load_base("nano").network, tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -217,12 +222,3 @@ def test_settings_that_routed_experts_do_not_support_are_rejected(dropout: float
             dropout=dropout,
             variant=variant,
         )
-
-
-def test_an_activated_lora_adapter_is_an_error(tmp_path: Path) -> None:
-    save_adapter(fresh("decoder"), tmp_path)
-    config = json.loads((tmp_path / CONFIG).read_text(encoding="utf-8"))
-    (tmp_path / CONFIG).write_text(json.dumps({**config, "alora_invocation_tokens": [5]}), encoding="utf-8")
-    with raises_code("adapter-alora") as caught:
-        load_adapter(load_base("nano").network, tmp_path)
-    assert caught.value.where == str(tmp_path / CONFIG)

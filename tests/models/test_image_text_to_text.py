@@ -389,21 +389,6 @@ def test_files_that_cannot_be_used(code: str, file: str, old: str, new: str, tmp
         load_processor(str(base), None, "free_ocr")
 
 
-@pytest.mark.parametrize(
-    ("code", "file"),
-    [
-        ("processor-missing", "preprocessor_config.json"),
-        ("processor-missing", "tokenizer.json"),
-        ("chat-template-missing", "chat_template.jinja"),
-    ],
-)
-def test_missing_files(code: str, file: str, tmp_path: Path) -> None:
-    base = write_chat_model(tmp_path / "base", "qwen3_vl")
-    (base / file).unlink()
-    with raises_code(code, "base"):
-        load_processor(str(base), None, "free_ocr")
-
-
 def test_a_processor_that_wants_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     base = write_chat_model(tmp_path / "base", "smolvlm")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,68 +31,59 @@ def test_nano_is_the_native_class_frozen_and_complete(nano: BaseModel) -> None:
     assert nano.family.name == "nano"
 
 
-def test_a_missing_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
-    tensors = load_file(copied_base / "model.safetensors")
-    tensors.pop("lm_head.weight")
-    save_file(tensors, copied_base / "model.safetensors", metadata={"format": "pt"})
-    with raises_code("checkpoint-mismatch"):
-        load_base(str(copied_base))
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+Damage = Callable[[Path], object]
 
 
-def test_an_unsupported_kind_of_model_is_rejected(copied_base: Path) -> None:
-    config = json.loads((copied_base / "config.json").read_text(encoding="utf-8"))
-    (copied_base / "config.json").write_text(json.dumps({**config, "model_type": "bert"}), encoding="utf-8")
-    with raises_code("model-unknown"):
-        load_base(str(copied_base))
+def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    def damage(base: Path) -> None:
+        changed = load_file(base / WEIGHTS)
+        change(changed)
+        save_file(changed, base / WEIGHTS, metadata={"format": "pt"})
+
+    return damage
 
 
-def test_a_misshapen_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
-    tensors = load_file(copied_base / "model.safetensors")
-    tensors["model.norm.weight"] = torch.zeros(3)
-    save_file(tensors, copied_base / "model.safetensors", metadata={"format": "pt"})
-    with raises_code("checkpoint-mismatch"):
-        load_base(str(copied_base))
+def index(name: object) -> Damage:
+    """An index that says that a tensor is in this file."""
+    return lambda base: (base / INDEX).write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
 
 
-def test_an_unexpected_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
-    tensors = load_file(copied_base / "model.safetensors")
-    save_file({**tensors, "model.stray": torch.zeros(3)}, copied_base / "model.safetensors", metadata={"format": "pt"})
-    with raises_code("checkpoint-mismatch"):
-        load_base(str(copied_base))
+def of_another_kind(base: Path) -> None:
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps({**config, "model_type": "bert"}), encoding="utf-8")
 
 
-def test_a_shard_that_is_cut_off_is_named(copied_base: Path) -> None:
-    whole = (copied_base / "model.safetensors").read_bytes()
-    (copied_base / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with raises_code("weights-damaged"):
-        load_base(str(copied_base))
+def cut(base: Path) -> None:
+    whole = (base / WEIGHTS).read_bytes()
+    (base / WEIGHTS).write_bytes(whole[: len(whole) // 2])
 
 
-def test_a_shard_that_is_missing_is_named(copied_base: Path) -> None:
-    (copied_base / "model.safetensors").rename(copied_base / "model-00001-of-00002.safetensors")
-    files = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    (copied_base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}), encoding="utf-8")
-    with raises_code("weights-missing"):
-        load_base(str(copied_base))
-
-
-@pytest.mark.parametrize("name", ["../outside.safetensors", "weights.bin", 7])
-def test_an_index_cannot_lead_out_of_the_folder_or_to_a_pickle(copied_base: Path, name: object) -> None:
-    index = copied_base / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
-    with raises_code("weights-index"):
-        load_base(str(copied_base))
-
-
-def test_pickled_weights_are_rejected(copied_base: Path) -> None:
-    (copied_base / "model.safetensors").rename(copied_base / "pytorch_model.bin")
-    with raises_code("weights-pickled"):
-        load_base(str(copied_base))
-
-
-def test_a_folder_without_weights_is_rejected(copied_base: Path) -> None:
-    (copied_base / "model.safetensors").unlink()
-    with raises_code("weights-missing"):
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        pytest.param(tensors(lambda held: held.pop("lm_head.weight")), "checkpoint-mismatch", id="a missing tensor"),
+        pytest.param(
+            tensors(lambda held: held.update({"model.norm.weight": torch.zeros(3)})),
+            "checkpoint-mismatch",
+            id="misshapen",
+        ),
+        pytest.param(
+            tensors(lambda held: held.update({"model.stray": torch.zeros(3)})), "checkpoint-mismatch", id="unexpected"
+        ),
+        pytest.param(of_another_kind, "model-unknown", id="an unsupported kind of model"),
+        pytest.param(cut, "weights-damaged", id="cut off"),
+        pytest.param(index("model-00002-of-00002.safetensors"), "weights-missing", id="a shard that is missing"),
+        pytest.param(index("../outside.safetensors"), "weights-index", id="an index that leads out of the folder"),
+        pytest.param(index("weights.bin"), "weights-index", id="an index that leads to a pickle"),
+        pytest.param(index(7), "weights-index", id="an index of numbers"),
+        pytest.param(lambda base: (base / WEIGHTS).rename(base / "pytorch_model.bin"), "weights-pickled", id="pickled"),
+        pytest.param(lambda base: (base / WEIGHTS).unlink(), "weights-missing", id="no weights"),
+    ],
+)
+def test_a_base_that_is_not_whole_is_an_error(copied_base: Path, damage: Damage, code: str) -> None:
+    damage(copied_base)
+    with raises_code(code):
         load_base(str(copied_base))
 
 
