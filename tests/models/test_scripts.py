@@ -1,5 +1,6 @@
 """The script that is decided for texts and pages, and what decoding leaves out then."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,9 @@ def test_the_script_of_a_page_is_the_likelier_one_with_its_language_model(learne
     doubtful = line(*((latin, 0.5, cyrillic) for latin, cyrillic in zip("aeopn", "аеорп", strict=True)))
     model = LanguageModel.fit([learned] * 9)
     assert decide_script([doubtful] * MIN_LINES, CHARACTERS, model) == script
-    assert decide_script([doubtful] * (MIN_LINES - 1), CHARACTERS, model) == "any"
+    assert decide_script([doubtful] * (MIN_LINES - 1), CHARACTERS, model) is None, "few lines leave it open"
+    long, known = np.concatenate([doubtful] * 40), LanguageModel.fit([40 * learned[:5]] * 9)
+    assert decide_script([long], CHARACTERS, known) == script, "unless it is much likelier"
     both = [CLEAR, CLEAR, CLEAR_CYRILLIC, CLEAR_CYRILLIC]
     assert decide_script([doubtful] * MIN_LINES + both, CHARACTERS, model) == "any", "a mixed page"
     assert decide_script([doubtful] * MIN_LINES, ("a", "e", *CHARACTERS[10:]), model) == "any"
@@ -117,9 +120,26 @@ def test_each_page_has_its_script_whatever_is_read_with_it(reader: LocalReader) 
     assert {p.script for p in reader.read(first)} == {None}, "only lines of pages"
 
 
+def test_a_page_is_decided_as_a_whole_however_many_lines_are_read_at_once(reader: LocalReader) -> None:
+    first, second = images("a.xml", 8), images("b.xml", 9)
+    few = replace(reader, generation=replace(reader.generation, batch_size=1, prefetch_batches=3)).for_pages()
+    expected = [(p.text, p.script) for page in (first, second) for p in reader.for_pages().read(page)]
+    assert [(p.text, p.script) for p in few.read([*first, *second])] == expected
+
+
+def test_the_lines_of_a_job_decide_for_its_short_pages_and_its_images_of_lines(reader: LocalReader) -> None:
+    job = [image for _, image in images("job", 12)]
+    decided = reader.decide_script(job).generation.script
+    assert decided in {"latin", "cyrillic"}
+    short, alone = images("c.xml", 3), [("line.png", images("d", 1)[0][1])]
+    assert {p.script for p in reader.for_pages(job).read([*short, *alone])} == {decided}
+    chosen = reader.with_script("latin")
+    assert chosen.decide_script(iter([])) is chosen, "opened only where a script is to be decided"
+
+
 def test_a_given_script_is_kept(reader: LocalReader) -> None:
     def letters(script: str) -> set[str]:
-        return set("".join(p.text for p in reader.for_pages(script).read(images("a", 20)))) - set(" .")
+        return set("".join(p.text for p in reader.with_script(script).read(images("a", 20)))) - set(" .")
 
     assert letters("any") <= set("aeopn"), "the script of every likeliest letter"
     assert letters("latin") == letters("any")
@@ -130,9 +150,10 @@ def test_a_given_script_is_kept(reader: LocalReader) -> None:
 def test_other_families_take_no_script() -> None:
     base = load_base("nano")
     nano = LocalReader(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
-    assert nano.for_pages("any").for_pages().by_page
+    assert nano.with_script("any").for_pages().by_page
+    assert nano.decide_script([]) is nano
     with raises_code("script-unsupported"):
-        nano.for_pages("cyrillic")
+        nano.with_script("cyrillic")
 
 
 @pytest.mark.parametrize(("given", "texts", "kept"), [("auto", "été 1858", "latin"), ("any", "été", "any")])

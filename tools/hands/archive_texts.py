@@ -17,14 +17,14 @@ def _listed(words: str) -> list[str]:
     return words.split()
 
 
-_MEN = _listed(
+MEN = _listed(
     "Александръ Алексѣй Андрей Антонъ Василій Владиміръ Гаврила Георгій Герасимъ Григорій Даніилъ Дмитрій Евдокимъ "
     "Егоръ Емельянъ Ефимъ Захаръ Иванъ Игнатій Илья Исидоръ Іаковъ Іоаннъ Кириллъ Козьма Константинъ Корнилій "
     "Лаврентій Леонтій Лука Макаръ Максимъ Матвѣй Михаилъ Никита Никифоръ Николай Осипъ Павелъ Петръ Пименъ "
     "Прокофій Родіонъ Савелій Семенъ Сергѣй Спиридонъ Степанъ Тарасъ Терентій Тимоѳей Тихонъ Трофимъ Филиппъ Ѳедоръ "
     "Ѳома Ѳаддей Харитонъ Яковъ"
 )
-_WOMEN = _listed(
+WOMEN = _listed(
     "Агаѳья Агриппина Акулина Александра Анастасія Анисья Анна Варвара Василиса Вѣра Дарья Домна Евдокія Екатерина "
     "Елена Елизавета Ефросинья Зинаида Ирина Іулитта Ксенія Лукерья Любовь Марина Марія Марѳа Марья Матрона Матрена "
     "Надежда Наталья Ольга Параскева Пелагія Прасковья Раиса Софья Степанида Татьяна Ульяна Устинья Ѳедосья Ѳекла "
@@ -35,13 +35,13 @@ _STEMS = _listed(
     "Михайлов Никитин Павлов Семенов Сергѣев Степанов Тимоѳеев Ѳедоров Яковлев Лукин Осипов Савель Терентьев "
     "Прохоров"
 )
-_SURNAMES = _listed(
+SURNAMES = _listed(
     "Смирнов Кузнецов Попов Соколов Лебедев Козлов Новиков Морозов Волков Соловьев Зайцев Голубев Виноградов "
     "Воробьев Богданов Орлов Макаров Щербаков Жуков Чернышев Цвѣтков Юдин Эрдман Шубин Яхонтов Хомяков Фроловъ "
     "Бѣляев Гусев Дьячков Ежов Калинин Мельников Овчинников Рыбаков Суханов Ткачев Уваров Холодов Шестаков Щукин "
     "Южаков Ямщиков"
 )
-_VILLAGES = _listed(
+VILLAGES = _listed(
     "Ивановка Петровское Березовка Никольское Покровское Троицкое Каменка Сосновка Дубровка Липовка Ольховка "
     "Михайловка Васильевка Алексѣевка Николаевка Преображенское Спасское Ильинское Богородское Воскресенское "
     "Знаменское Заречье Слободка Погостъ Выселки Починокъ Займище Городище Кузнецово Морозово Лебедево Гусево "
@@ -75,7 +75,7 @@ _ABBREVIATIONS = _listed(
     "г. гг. г-нъ г-жа ул. руб. коп. р. к. № т._е. т._д. и_пр. и_т._п. см. стр. л. об. кв. обл. губ. у. вол. св. о. "
     "ум. род. т._ж. тоже он_же в._д. д._с._с. н._с. с._с. кол._сов. ск. ст. пуд. арш. дес. саж. вер. ф. зол. на_об."
 )
-_MONTHS = _listed("января февраля марта апрѣля мая іюня іюля августа сентября октября ноября декабря")
+MONTHS = _listed("января февраля марта апрѣля мая іюня іюля августа сентября октября ноября декабря")
 _SHORT_MONTHS = _listed("янв. фев. мар. апр. іюн. іюл. авг. сен. окт. ноя. дек.")
 _ROMAN = _listed("I II III IV V VI VII VIII IX X XI XII")
 _NUMBERS = _listed(
@@ -146,7 +146,7 @@ class ArchiveTexts:
         if kind < 0.06:
             token = self._name(rng)
         elif kind < 0.09:
-            token = _choose(_VILLAGES, rng)
+            token = _choose(VILLAGES, rng)
         elif kind < 0.13:
             token = _choose(_ESTATES, rng)
         elif kind < 0.19:
@@ -172,7 +172,7 @@ class ArchiveTexts:
 
     def _name(self, rng: np.random.Generator) -> str:
         woman = rng.random() < 0.4
-        first = _choose(_WOMEN if woman else _MEN, rng)
+        first = _choose(WOMEN if woman else MEN, rng)
         kind = rng.random()
         if kind < 0.3:
             return first
@@ -184,7 +184,7 @@ class ArchiveTexts:
             second = stem[:-2] + ("инична" if woman else "ичъ")
         else:
             second = stem + ("на" if woman else "ичъ")
-        surname = _choose(_SURNAMES, rng).removesuffix("ъ") + ("а" if woman else "ъ")
+        surname = _choose(SURNAMES, rng).removesuffix("ъ") + ("а" if woman else "ъ")
         if kind < 0.8:
             return f"{first} {second}"
         return f"{first} {second} {surname}" if kind < 0.92 else f"{surname} {first[0]}."
@@ -195,7 +195,7 @@ class ArchiveTexts:
         order = rng.permutation(6)[: int(rng.integers(1, 4))]
         for place in sorted(order.tolist()):
             if place == 0:
-                parts.append(f"{_choose(_PLACES, rng)} {_choose(_VILLAGES, rng)}")
+                parts.append(f"{_choose(_PLACES, rng)} {_choose(VILLAGES, rng)}")
             elif place == 1:
                 parts.append(_choose(_ESTATES, rng))
             elif place == 2:
@@ -211,7 +211,7 @@ class ArchiveTexts:
 
     def _date(self, rng: np.random.Generator) -> str:
         day, year = rng.integers(1, 32), rng.integers(1700, 1960)
-        month = _choose(_MONTHS, rng)
+        month = _choose(MONTHS, rng)
         return _choose(
             [
                 f"{day} {month}",

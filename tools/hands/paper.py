@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,13 @@ def write_sheets(folders: Sequence[Path], out: Path, most: int, keep: Callable[[
     return len(rows)
 
 
+class Paper(Protocol):
+    """Something to write on."""
+
+    def draw(self, rng: np.random.Generator, height: int, width: int) -> tuple[Mask, float]:
+        """A random piece of paper of a size in pixels, and the darkness of its ink."""
+
+
 class Sheets:
     """The sheets that `write_sheets` wrote."""
 
@@ -117,7 +124,7 @@ def _smooth_noise(rng: np.random.Generator, height: int, width: int, cell: float
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
-def put_on_paper(ink: Mask, sheets: Sheets, rng: np.random.Generator) -> NDArray[np.uint8]:
+def put_on_paper(ink: Mask, sheets: Paper, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Put ink on a real sheet, as dark as on that sheet and unevenly flowing; then let it age."""
     height, width = ink.shape
     paper, darkness = sheets.draw(rng, height, width)

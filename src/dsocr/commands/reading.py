@@ -15,6 +15,7 @@ from dsocr.errors import ConfigError, DataError, option
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.models.generation import spread
 from dsocr.options import Count, ScriptName, StrPath, checked
 from dsocr.runs import ReadingSettings, RunFolder
 
@@ -77,7 +78,7 @@ def transcribe(
         engine_model: Name of the model on the server; the run's name if not given.
         actors: Number of Ray actors; one per GPU or machine if not given.
         replace: Also transcribe lines that have a text already.
-        script: Script of the lines, for line recognisers; auto decides it by page; as trained if not given.
+        script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
         shard: Transcribe one share of the pages, as 2/5: the second of five.
         second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
         review: Also write all lines to this file, least certain first.
@@ -113,7 +114,7 @@ def transcribe(
             engine=choose_engine(engine, engine_model or folder.name, actors),
             strict=strict,
             overwrite=overwrite,
-            reader=None if reader is None else reader._local.for_pages(script),
+            reader=None if reader is None else reader._local,
             second=places_of(second),
             fetch=fetch,
             progress=done,
@@ -153,6 +154,7 @@ def suggest(
     *,
     count: Count = 100,
     second: StrPath | Sequence[StrPath] = (),
+    script: ScriptName | None = None,
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
@@ -169,6 +171,7 @@ def suggest(
         output: Folder to write.
         count: Number of lines to suggest.
         second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
+        script: Script that line recognisers keep to; auto decides it by the lines; as trained if not given.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
@@ -191,6 +194,7 @@ def suggest(
             Path(output),
             count=count,
             second=places_of(second),
+            script=script,
             format=format,
             writer=writer,
             encoding=encoding,
@@ -209,20 +213,32 @@ class Reader:
         self._reads_lines = not run.is_base and ReadingSettings.load(run.adapter).unit == "line"
 
     @overload
-    def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]
+    def read(  # type: ignore[overload-overlap]
+        self, images: "StrPath | Image.Image", *, script: ScriptName | None = None
+    ) -> "Prediction": ...
     @overload
-    def read(self, images: "Sequence[StrPath | Image.Image]") -> "list[Prediction]": ...
     def read(
-        self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]"
+        self, images: "Sequence[StrPath | Image.Image]", *, script: ScriptName | None = None
+    ) -> "list[Prediction]": ...
+    @checked
+    def read(
+        self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]", *, script: ScriptName | None = None
     ) -> "Prediction | list[Prediction]":
         """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
 
+        A line recogniser keeps to `script`, by default that of its training; auto decides it by these images together.
         Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
         Raises DataError for what is not an image or cannot be read.
         """
         single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
         several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
-        predictions = list(self._local.read(self._open(image, place) for place, image in enumerate(several)))
+        local = self._local.with_script(script)
+        if script == "auto":
+            from dsocr.models.scripts import SAMPLE_LINES
+
+            several = list(several)
+            local = local.decide_script(self._open(image, 0)[1] for image in spread(several, SAMPLE_LINES))
+        predictions = list(local.read(self._open(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
 
     @property

@@ -12,7 +12,7 @@ from dsocr.console import current_printer, progress_bar
 from dsocr.document import Split
 from dsocr.errors import ConfigError, option
 from dsocr.io.processes import ProgressCallback
-from dsocr.options import Count, ExportForm, Range, SplitName, StrPath, checked
+from dsocr.options import Count, ExportForm, Range, ScriptName, SplitName, StrPath, checked
 from dsocr.runs import History, RunFolder, read_history
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def evaluate(
     base: bool = True,
     report: bool = True,
     calibrate: bool = False,
+    script: ScriptName | None = None,
     folds: bool = False,
     output: StrPath | None = None,
     overwrite: bool = False,
@@ -49,6 +50,7 @@ def evaluate(
         base: Also score the base as it was before training.
         report: Also write report.html, a page with images of the lines.
         calibrate: Fit the confidences again first, on the validation split.
+        script: Script that line recognisers keep to; auto decides it by the lines; as trained if not given.
         folds: Train as the run on all folds but one, for each, and score all lines.
         output: Folder for the scores of a base or an export; runs/NAME-DATASET if not given.
         overwrite: For `folds`: train again what has other settings or data.
@@ -64,8 +66,8 @@ def evaluate(
         RunError: The run is missing, unfinished or damaged.
     """
     if folds:
-        if dataset or split != "test" or limit or calibrate or output:
-            names = ("dataset", "split", "limit", "calibrate", "output")
+        if dataset or split != "test" or limit or calibrate or script or output:
+            names = ("dataset", "split", "limit", "calibrate", "script", "output")
             hint = f"leave {', '.join(option(name, ...) for name in names)} out"
             message = f"{option('folds')} scores all lines of the run's own dataset"
             raise ConfigError(message, code="option-invalid", hint=hint)
@@ -95,6 +97,7 @@ def evaluate(
             limit=limit,
             with_base=base,
             calibrate=calibrate,
+            script=script,
             progress=done,
         )
     outdated = drop_reports(results, drawn=report)

@@ -10,17 +10,14 @@ from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from dsocr.console import current_printer, progress_bar
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.io.files import safe_stem
 from dsocr.io.web import DEFAULT_FETCH, FetchOptions
-from dsocr.options import Count, Range, StrPath, checked
+from dsocr.options import Count, Range, ScriptName, StrPath, checked
 from dsocr.runs import RunFolder
-
-if TYPE_CHECKING:
-    from dsocr.inference.reader import LocalReader
 
 TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -34,6 +31,7 @@ def serve(
     port: Annotated[int, Range(0, 65535)] = 8000,
     deadline: Annotated[float, Range(1)] = 60.0,
     waiting: Count = 64,
+    script: ScriptName | None = None,
     public: bool = False,
 ) -> None:
     """Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send.
@@ -44,6 +42,7 @@ def serve(
         port: Port; 0 takes a free one.
         deadline: Seconds that a request may take.
         waiting: Images that may wait; beyond, requests get 429.
+        script: Script that line recognisers keep to; as trained if not given, and any if nothing was trained.
         public: Answer without a token on any address.
 
     Raises:
@@ -74,7 +73,7 @@ def serve(
     from dsocr.server.limits import ServerLimits
 
     printer, limits = current_printer(), ServerLimits(deadline=deadline, max_queued=waiting)
-    models = ServedModels(adapters)
+    models = ServedModels(adapters, script=script)
     hosts = _LOCAL | {host} if _is_local(host) else None
     server = create_app(models, limits=limits, token=token, hosts=hosts)
     with listen(host, port) as listener:
@@ -119,6 +118,7 @@ def open_workbench(
     config: StrPath | None = None,
     only: StrPath | None = None,
     work: StrPath | None = None,
+    script: ScriptName | None = None,
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
@@ -137,6 +137,7 @@ def open_workbench(
         config: Configuration for training on corrections; the run's if not given.
         only: Table of the lines to review first, such as the audit.csv of dsocr audit.
         work: Folder for corrections; NAME.workbench beside the source if not given.
+        script: Script that line recognisers keep to; auto decides it by lines of all pages; as trained if not given.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
@@ -153,7 +154,13 @@ def open_workbench(
     """
     from dsocr.data.fetch import is_manifest, web_address
     from dsocr.models.base_folder import require_readable_adapter
-    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, find_training_config
+    from dsocr.workbench.background import (
+        BackgroundReader,
+        BackgroundTraining,
+        Learner,
+        find_training_config,
+        load_reader,
+    )
     from dsocr.workbench.session import Session
 
     pages = Path(source)
@@ -194,8 +201,9 @@ def open_workbench(
         session = Session(pages.resolve().name, store, archive, folder, only=listed, is_shared=shared)
         if not session.pages:
             raise DataError("holds no page that can be shown", where=source, code="source-empty")
+        load = partial(load_reader, store=store, archive=archive, script=script, on_message=printer.message)
         if reads is not None:
-            session.reader = BackgroundReader(store, archive, partial(_load_reader, reads))
+            session.reader = BackgroundReader(store, archive, partial(load, reads))
             session.reader.start()
         stack.callback(session.stop_reading)
         if training_config is not None:
@@ -205,8 +213,8 @@ def open_workbench(
                 store,
                 session.training,
                 session.read_again,
-                load=lambda path: _load_reader(RunFolder(path)),
-                first=None if reads is None else partial(_load_reader, reads),
+                load=lambda path: load(RunFolder(path)),
+                first=None if reads is None else partial(load, reads),
             )
             session.learner.start()
             stack.callback(session.learner.stop)
@@ -219,12 +227,6 @@ def open_workbench(
         printer.result(address)
         names = [name.lower() for name in host_name]
         serve_session(session, language=language, port=port, show=show, host=host, token=token, names=names)
-
-
-def _load_reader(run: RunFolder) -> "LocalReader":
-    from dsocr.inference.reader import LocalReader
-
-    return LocalReader.of_run(run)
 
 
 def group_messages(items: Iterable[tuple[str, str]]) -> list[str]:

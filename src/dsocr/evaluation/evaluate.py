@@ -37,7 +37,8 @@ from dsocr.io.work import hash_file, require_free_output, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.decoded import ScoredText
 from dsocr.models.family import Processor
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Generation, batches, spread
+from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import is_blank
 
@@ -204,6 +205,7 @@ def evaluate(
     limit: int | None = None,
     with_base: bool = True,
     calibrate: bool = False,
+    script: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another one.
@@ -212,7 +214,8 @@ def evaluate(
     into `results`, the run folder if not given; a base or an export, which has none, needs both that and a dataset. Of
     a base, only the base is scored.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
-    validation split; training has fitted them once. With the base, the guard set is scored too. `progress` gets
+    validation split; training has fitted them once. `script` replaces the run's `generation.script`; where that is
+    auto, lines from all over the split decide. With the base, the guard set is scored too. `progress` gets
     the number of lines read and their total.
     """
     opened = open_dataset(run, dataset)
@@ -221,7 +224,9 @@ def evaluate(
     require_readable_adapter(run.adapter)
     from dsocr.inference.reader import LocalReader
 
-    reader, is_base, results = LocalReader.of_run(run), reads_as_base(run), results or run
+    undecided, is_base, results = LocalReader.of_run(run, script=script), reads_as_base(run), results or run
+    all_lines = require_samples(opened, split, None)  # whatever the limit
+    reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)
     # First, so that an unreadable guard set fails before hours of reading.
     guard = _score_guard_set(results, reader) if with_base and not is_base else None
@@ -256,6 +261,8 @@ def evaluate(
     notes = [] if is_base else list(_notes(run, opened, split, is_own=dataset is None))
     if limit is not None:
         notes.append(f"Only the first lines of the split were read, at most {limit}.")
+    if reader is not undecided:
+        notes.append(describe_script(reader.generation.script))
     language_model = _language_model(samples, predictions, reader)
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))

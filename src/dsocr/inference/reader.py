@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,13 +16,14 @@ from dsocr.models.decoded import Decoded
 from dsocr.models.family import Processor, recognize, require_script
 from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
-from dsocr.models.scripts import MIN_LINES
 from dsocr.models.trained import is_whole_network, without_adapter
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
 _MAX_PIXELS = 24_000_000
 """Images are opened ahead until they have this many pixels together, at four bytes each."""
+_MAX_LINES = 512
+"""Lines of a page that are read together."""
 
 
 Item = TypeVar("Item")
@@ -41,6 +43,8 @@ class LocalReader:
     """Name and revision of the base of a network all of whose weights were trained."""
     by_page: bool = False
     """Whether lines come from pages, whose script is decided if `generation.script` is auto."""
+    otherwise: str = "any"
+    """The script of pages whose few lines leave it open."""
 
     @classmethod
     def of_run(
@@ -49,12 +53,10 @@ class LocalReader:
         *,
         precision: str = "auto",
         merged: bool = False,
-        by_page: bool = False,
         script: str | None = None,
     ) -> "LocalReader":
-        """Load a finished run's adapter on its base; see `of_adapter`, and `for_pages` for a reader `by_page`."""
-        reader = cls.of_adapter(run.adapter, precision=precision, merged=merged)
-        return reader.for_pages(script) if by_page else reader
+        """Load a finished run's adapter on its base; see `of_adapter` and `with_script`."""
+        return cls.of_adapter(run.adapter, precision=precision, merged=merged).with_script(script)
 
     @classmethod
     def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
@@ -105,6 +107,9 @@ class LocalReader:
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """Yield a prediction for every (id, image), in their order; `prefetch_batches` batches are opened at a time."""
+        if self.by_page and self._is_undecided:
+            yield from (self._prediction(name, decoded) for name, decoded in self._read_pages(images))
+            return
         decoded_lines = map_by_length(
             images,
             self._read_lines,
@@ -116,14 +121,34 @@ class LocalReader:
         for (name, _), decoded in decoded_lines:
             yield self._prediction(name, decoded)
 
-    def for_pages(self, script: str | None = None) -> "LocalReader":
-        """Return the reader for lines of pages, with ids as `PAGE#LINE`, in a script; None as it is set.
+    @property
+    def _is_undecided(self) -> bool:
+        return self.generation.script == "auto" and self.processor.family.reads_by_character
 
-        Raises ConfigError if the network cannot keep to a script.
-        """
-        script = script or self.generation.script
+    def with_script(self, script: str | None) -> "LocalReader":
+        """Return the reader in a script; None as it is set. Raises ConfigError if the network cannot keep to it."""
+        if script is None:
+            return self
         require_script(self.processor.family, script)
-        return replace(self, by_page=True, generation=replace(self.generation, script=script))
+        return replace(self, generation=replace(self.generation, script=script))
+
+    def decide_script(self, images: Iterable[Image.Image]) -> "LocalReader":
+        """Return the reader in the script of these lines of its job; as it is if it has a script, or can have none.
+
+        Decided once, before anything is read, so that no line is read otherwise in other company.
+        """
+        if not self._is_undecided:
+            return self
+        family, samples = self.processor.family, [self.processor.encode(image) for image in images]
+        script = family.decide_script(self.network, self.processor, samples, self.generation) if samples else "any"
+        return self.with_script(script)
+
+    def for_pages(self, images: Iterable[Image.Image] = ()) -> "LocalReader":
+        """Return the reader for lines with ids as `PAGE#LINE`; each page has its own script if none is set.
+
+        Pages whose few lines leave it open have that of `images`, which are lines of the job.
+        """
+        return replace(self, by_page=True, otherwise=self.decide_script(images).generation.script)
 
     def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
         """Return the natural log probability of each text of one image."""
@@ -131,8 +156,6 @@ class LocalReader:
         return family.log_likelihoods(self.network, self.processor, [image], [texts])[0]
 
     def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
-        if self.by_page and self.generation.script == "auto" and self.processor.family.reads_by_character:
-            return self._read_pages(lines)
         images = [image for _, image in lines]
         decoded = []
         for batch in batches(images, self.generation.batch_size):
@@ -140,19 +163,20 @@ class LocalReader:
             decoded += self.processor.family.decode(self.network, self.processor, encoded, self.generation)
         return self.processor.family.retry_loops(self.network, self.processor, self.generation, images, decoded)
 
-    def _read_pages(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
-        """Decide the script of each page; pages of few lines, such as images of lines, share the decision."""
-        pages: dict[str, list[int]] = {}
-        for place, (name, _) in enumerate(lines):
-            pages.setdefault(name.rpartition("#")[0], []).append(place)
-        groups = [places for places in pages.values() if len(places) >= MIN_LINES]
-        groups.append([place for places in pages.values() if len(places) < MIN_LINES for place in places])
-        decoded: dict[int, Decoded] = {}
-        for places in filter(None, groups):
-            encoded = [self.processor.encode(lines[place][1]) for place in places]
-            read = self.processor.family.decode_page(self.network, self.processor, encoded, self.generation)
-            decoded |= zip(places, read, strict=True)
-        return [decoded[place] for place in range(len(lines))]
+    def _read_pages(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[tuple[str, Decoded]]:
+        """Yield each id with what was read; whole pages are read together, so that each decides its script."""
+
+        def page_of(line: tuple[str, Any]) -> str:
+            return line[0].rpartition("#")[0] or line[0]  # an image of a line is a page of its own
+
+        encoded = ((name, self.processor.encode(image)) for name, image in images)
+        pages = (lines for _, page in groupby(encoded, page_of) for lines in batches(page, _MAX_LINES))
+        family, together = self.processor.family, self.generation.prefetch_batches * self.generation.batch_size
+        for window in _windows(pages, len, max_items=together, max_weight=together):
+            samples = [[sample for _, sample in page] for page in window]
+            read = family.decode_pages(self.network, self.processor, samples, self.generation, self.otherwise)
+            for page, decoded in zip(window, read, strict=True):
+                yield from zip((name for name, _ in page), decoded, strict=True)
 
     def _prediction(self, name: str, decoded: Decoded) -> Prediction:
         scored = decoded.scored.rewrite(self.text_policy.apply(decoded.text))

@@ -39,6 +39,7 @@ from dsocr.io.files import UniqueStems
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import writing_folder
 from dsocr.models.base_folder import require_readable_adapter
+from dsocr.models.scripts import describe_script
 from dsocr.runs import RunFolder, to_json
 
 RARE = 20
@@ -189,14 +190,15 @@ def suggest(
     progress: Callable[[int, int], None] | None = None,
     reader: "ReadCandidates | None" = None,
     second: Sequence[str] = (),
+    script: str | None = None,
     fetch: FetchOptions | None = None,
 ) -> Suggestions:
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
     The source is what `prepare` reads, whose lines without a text are the untranscribed ones, or a folder of line
     images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `second`
-    are other readers; lines that they read differently are less certain. Raises DataError if there is no untranscribed
-    line.
+    are other readers; lines that they read differently are less certain. `script` replaces the run's
+    `generation.script`; where that is auto, the first lines decide. Raises DataError if there is no untranscribed line.
     """
     require_free_conversion(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
@@ -219,7 +221,8 @@ def suggest(
             raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
         crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or partial(_read_candidates, run, seconds, crops.places))(crops.images()):
+        read = partial(_read_candidates, run, seconds, crops.places, script, remarks)
+        for candidate in (reader or read)(crops.images()):
             page, name = crops.pages[candidate.id]
             candidates.append(replace(candidate, page=name, writer=page.writer))
             if progress is not None:
@@ -284,12 +287,17 @@ def _read_candidates(
     run: RunFolder,
     seconds: Sequence[SecondReader],
     places: Mapping[str, LinePlace],
+    script: str | None,
+    remarks: list[str],
     images: Iterator[tuple[str, Image.Image]],
 ) -> Iterator[Candidate]:
     from dsocr.inference.reader import LocalReader
 
-    first = LocalReader.of_run(run)
+    first = LocalReader.of_run(run, script=script)
     while group := list(islice(images, _TOGETHER)):
+        if (decided := first.decide_script(image for _, image in group)) is not first:
+            first = decided
+            remarks.append(describe_script(first.generation.script))
         for line in with_others(list(first.read(group)), seconds, lambda: group, [places[id_] for id_, _ in group]):
             confidence = doubted_confidence(line.text, line.confidence, line.characters, line.others)
             yield Candidate(line.id, line.text, confidence)

@@ -8,6 +8,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from dsocr import __version__
 from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
@@ -16,14 +18,25 @@ from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
-from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
+from dsocr.inference.inputs import (
+    DETECTOR,
+    InputPage,
+    PagePreparer,
+    PreparedPage,
+    Shows,
+    UniqueNames,
+    choose_segmenter,
+    find_pages,
+)
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
 from dsocr.models.base_folder import require_readable_adapter
+from dsocr.models.generation import spread
 from dsocr.models.loading import is_out_of_memory
+from dsocr.models.scripts import SAMPLE_LINES
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
 
 CARD = "transcription"
@@ -220,11 +233,12 @@ def transcribe(
 
     `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
     default judged by their shape. `segmenter` finds the lines of pages without any. Existing texts in ALTO and PAGE
-    files are kept unless `replace_texts`. `script` replaces the run's `generation.script`. `shard` (2, 5) reads the
-    second of five shares of the pages. What cannot be read is counted and listed; `strict` makes it an error. Pages
-    that an interrupted run has read are not read again. `review` is a file for all lines, the least certain first.
-    `engine` is a server or a cluster that reads, `reader` replaces the run's own network. `second` are other readers as
-    `SecondReader.open` takes them; where they differ is kept. `fetch` says how manifests are fetched.
+    files are kept unless `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each
+    page decides, and of images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the
+    pages. What cannot be read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read
+    are not read again. `review` is a file for all lines, the least certain first. `engine` is a server or a cluster
+    that reads, `reader` replaces the run's own network. `second` are other readers as `SecondReader.open` takes them;
+    where they differ is kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
     if script is not None and isinstance(engine, RemoteEngine):
@@ -256,6 +270,7 @@ def transcribe(
         if not pages:
             raise DataError(f"This shard has no pages; there are {len(found.pages)} in total", code="shard-empty")
         target.validate(pages, overwrite=overwrite)
+        line_images = [page for page in found.pages if page.shows == "line"]
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
             "run": run.name,
@@ -276,7 +291,15 @@ def transcribe(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, seconds=seconds),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
-                open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader, script),
+                open_reader=partial(
+                    _open_reader,
+                    RunFolder(run.path.absolute()),
+                    settings,
+                    engine,
+                    reader,
+                    script,
+                    partial(_open_lines, preparer, spread(line_images, SAMPLE_LINES)),
+                ),
                 strict=strict,
             )
             resumed = read_into(work.journal, pages, read, progress=progress)
@@ -314,15 +337,23 @@ def _open_reader(
     engine: RemoteEngine | Cluster | None,
     reader: ImageReader | None,
     script: str | None,
+    open_lines: Callable[[], Iterator[Image.Image]],
 ) -> ImageReader:
     """Return the given reader, the server, or the run's own network, here or on a cluster."""
-    if reader is not None:
-        return reader
-    if isinstance(engine, RemoteEngine):
+    if reader is None and isinstance(engine, RemoteEngine):
         return RemoteReader(engine, settings, Calibration.load(run.adapter))
     from dsocr.inference.reader import LocalReader
 
-    return LocalReader.of_run(run, merged=True, by_page=True, script=script)
+    reader = reader or LocalReader.of_run(run, merged=True)
+    return reader.with_script(script).for_pages(open_lines()) if isinstance(reader, LocalReader) else reader
+
+
+def _open_lines(preparer: PagePreparer, pages: Sequence[InputPage]) -> Iterator[Image.Image]:
+    """Yield images of lines that can be read."""
+    for page in pages:
+        _, prepared = preparer.try_prepare(page)
+        if isinstance(prepared, PreparedPage):
+            yield from (crop.image() for crop in prepared.crops)
 
 
 @contextmanager

@@ -14,8 +14,7 @@ class Generation:
     ones; 0 switches it off. It spares the tokens of `no_repeat_ngram_whitelist`, given by their text. `num_beams` over
     1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read. With
     `language_model` "none" the language model that a run may have is not used. With `script` "latin" or "cyrillic"
-    line recognisers leave the other script's letters out; "auto" is "any" but where the lines of a page are decoded
-    together.
+    line recognisers leave the other script's letters out; "auto" is "any" until a job or a page decides it.
     """
 
     max_new_tokens: int = 256
@@ -34,6 +33,13 @@ class Generation:
 
 
 Item = TypeVar("Item")
+
+
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """Return `count` items from the first to the last, evenly spread; all if there are fewer."""
+    last = len(items) - 1
+    places = [last * place / max(1, count - 1) for place in range(count)] if count <= last else range(len(items))
+    return [items[round(place)] for place in places]
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dsocr.errors import option
 from dsocr.models.language_model import LanguageModel
 
 SCRIPTS = ("latin", "cyrillic")
 MIN_LINES = 6
-"""Lines from which the script of a page is decided: of six lines in drawn Russian hands at least 94 % were right."""
+"""Lines from which the likelier script is taken, however little likelier it is."""
+SAMPLE_LINES = 48
+"""Lines that decide the script of a job."""
 _SHARE = 0.95
 """Share of the letters of training texts that decides their script."""
 _CLEAR = 0.9
@@ -25,6 +28,9 @@ _CLEAR_LETTERS = 2
 """Letters from which a word counts; a letter alone has twins in the other script."""
 _MIXED = (3, 8)
 """Letters of a clear word, and letters in such words, that each script has on a mixed page."""
+_SURE = 100.0
+"""Difference of log likelihoods from which fewer lines decide: lines of a known script were never so much likelier in
+the other one, alone or together."""
 _WEIGHT = 2.0
 """Weight of the language model in the decision; in reading it weighs less, where no word of two scripts competes."""
 
@@ -56,6 +62,11 @@ def script_of_texts(texts: Iterable[str]) -> str:
             if script := letter_script(character):
                 counts[script] += 1
     return next((script for script, count in counts.items() if count > _SHARE * sum(counts.values())), "any")
+
+
+def describe_script(script: str) -> str:
+    """Return a sentence about what was decided."""
+    return f"Script of the lines: {script}, decided by some of them; {option('script', ...)} sets it."
 
 
 @lru_cache(maxsize=8)
@@ -131,13 +142,15 @@ def _words(runs: Iterable[Emission], characters: Sequence[str]) -> Iterator[list
         yield word
 
 
-def decide_script(lines: Sequence[Probabilities], characters: tuple[str, ...], model: LanguageModel | None) -> str:
+def decide_script(
+    lines: Sequence[Probabilities], characters: tuple[str, ...], model: LanguageModel | None
+) -> str | None:
     """Return the script in which the lines of a page are likelier, the language model included.
 
-    `any` of a page of few lines or with clear words in both, and of a network that knows one script only.
+    `any` if they have clear words in both, or the network knows one script only; None if few lines leave it open.
     """
     classes = _classes(characters)
-    if len(lines) < MIN_LINES or not all(places.any() for places in classes.values()):
+    if not all(places.any() for places in classes.values()):
         return "any"
     least, letters = _MIXED
     words = [
@@ -149,7 +162,9 @@ def decide_script(lines: Sequence[Probabilities], characters: tuple[str, ...], m
         script: sum(_log_likelihood(line, classes[_other(script)], characters, model) for line in lines)
         for script in SCRIPTS
     }
-    return max(scores, key=lambda script: scores[script])
+    script = max(scores, key=lambda script: scores[script])
+    is_sure = scores[script] - scores[_other(script)] > _SURE
+    return script if is_sure or len(lines) >= MIN_LINES else None
 
 
 def _log_likelihood(

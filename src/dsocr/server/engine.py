@@ -293,13 +293,18 @@ class _LoadedAdapter:
 
 
 class ServedModels:
-    """Adapters of one base by name, and the base itself; the first adapter is the default."""
+    """Adapters of one base by name, and the base itself; the first adapter is the default.
 
-    def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto") -> None:
+    `script` replaces `generation.script` of each; where that is auto, a line is read in any script, because what else a
+    server is asked must not change it.
+    """
+
+    def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto", script: str | None = None) -> None:
+        self._script = script
         names = iter(adapters.items())
         name, folder = next(names)
         check_adapter_name(name)
-        reader = LocalReader.of_adapter(folder, precision=precision)
+        reader = LocalReader.of_adapter(folder, precision=precision).with_script(script)
         self.default = name
         self._network: Any = reader.network
         key = "" if is_whole_network(folder) else "default"
@@ -328,7 +333,8 @@ class ServedModels:
         """
         check_adapter_name(name)
         if is_whole_network(folder):
-            return _LoadedAdapter(LocalReader.of_adapter(folder), ReadingSettings.load(folder), "")
+            reader = LocalReader.of_adapter(folder).with_script(self._script)
+            return _LoadedAdapter(reader, ReadingSettings.load(folder), "")
         settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
         if (settings.base, settings.base_revision) != (default.base, default.base_revision):
             hint = "start another server for it"
@@ -338,7 +344,7 @@ class ServedModels:
         encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
         generation, calibration = Generation(**settings.generation), Calibration.load(folder)
         reader = LocalReader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
-        return _LoadedAdapter(reader, settings, key)
+        return _LoadedAdapter(reader.with_script(self._script), settings, key)
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""

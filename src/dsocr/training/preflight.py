@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,9 +27,12 @@ from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Family, Processor, trains_all_weights
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Generation, batches, spread
 from dsocr.text import comparable
-from dsocr.training.samples import EncodedSamples, Setup
+from dsocr.training.samples import EncodedSamples, on_device
+
+if TYPE_CHECKING:
+    from dsocr.training.train import Setup
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
@@ -51,7 +54,7 @@ _CODE_FAULT = "this is no setting: the base's files do not match its config.json
 
 
 def check_setup(
-    setup: Setup, config: RunConfig, *, thorough: bool, progress: ProgressCallback | None = None
+    setup: "Setup", config: RunConfig, *, thorough: bool, progress: ProgressCallback | None = None
 ) -> list[Check]:
     """Check what shows with the network in memory: batches and first loss and, if `thorough`, pairs and overfitting.
 
@@ -60,7 +63,7 @@ def check_setup(
     processor, model, samples = setup.processor, setup.model, setup.samples.samples
     batch_size = config.training.micro_batch_size
     generation = Generation(**config.generation.model_dump())
-    chosen = _spread(samples, PAIRED_SAMPLES if thorough else CHEAP_SAMPLES)
+    chosen = spread(samples, PAIRED_SAMPLES if thorough else CHEAP_SAMPLES)
     encoded = [processor.encode(open_image(sample.image), sample.text) for sample in chosen]
     with preserve_state(model):
         few, inputs = chosen[:CHEAP_SAMPLES], encoded[:CHEAP_SAMPLES]
@@ -87,7 +90,7 @@ def check_setup(
         checks += [check_image_matters(losses), check_pairs(losses, mismatches)]
     if errors(checks):
         return checks
-    chosen = _spread(samples, OVERFIT_SAMPLES)
+    chosen = spread(samples, OVERFIT_SAMPLES)
     memorized = [(processor.encode(open_image(sample.image), sample.text), sample.text) for sample in chosen]
     # What a network sees otherwise than in training, because of its text, it cannot read without an error.
     memorized = [pair for pair in memorized if pair[0].has_input_of(pair[0].without_text())] or memorized
@@ -146,12 +149,6 @@ def preserve_state(model: Any) -> Iterator[None]:
                 parameter.copy_(weight)
         for module, training in modes:
             module.training = training
-
-
-def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """Return `count` samples from the first to the last, evenly spread; all if there are fewer."""
-    places = np.linspace(0, len(samples) - 1, min(count, len(samples)))
-    return [samples[place] for place in sorted({round(place) for place in places.tolist()})]
 
 
 # Batches
@@ -221,9 +218,7 @@ def sample_losses(model: Any, processor: Processor, samples: Sequence[Encoded], 
     return [
         loss
         for rows in batches(samples, batch_size)
-        for loss in processor.family.sample_losses(
-            model, processor.on_device(processor.collate(rows), model, model.dtype)
-        )
+        for loss in processor.family.sample_losses(model, on_device(processor, rows, model, dtype=model.dtype))
     ]
 
 
@@ -258,7 +253,7 @@ def check_image_matters(losses: PairLosses) -> Check:
 
 
 def find_mismatches(
-    setup: Setup,
+    setup: "Setup",
     samples: Sequence[Sample],
     encoded: Sequence[Encoded],
     texts: Sequence[str],
@@ -300,7 +295,7 @@ def check_pairs(losses: PairLosses, mismatches: Sequence[str]) -> Check:
     return Check("pairs", "ok", f"{message}; one wrong pair in ten would go unnoticed: see `dsocr check --html`")
 
 
-def _read(setup: Setup, samples: Sequence[Encoded], generation: Generation) -> list[str]:
+def _read(setup: "Setup", samples: Sequence[Encoded], generation: Generation) -> list[str]:
     """Return what the network reads in samples, whose transcriptions it is not given."""
     rows = batches([sample.without_text() for sample in samples], generation.batch_size)
     decode = setup.processor.family.decode
@@ -311,7 +306,7 @@ def forward_backward(
     model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype, *, weight: float = 1.0
 ) -> float:
     """Make one forward and backward pass as in training; return the mean loss times `weight`, and leave gradients."""
-    batch = processor.on_device(processor.collate(samples), model)
+    batch = on_device(processor, samples, model)
     labels, family = batch["labels"], processor.family
     train_mode(model)
     with torch.autocast(labels.device.type, dtype, enabled=dtype is not torch.float32):
@@ -336,7 +331,7 @@ class OverfitResult:
 
 
 def overfit(
-    setup: Setup,
+    setup: "Setup",
     samples: Sequence[Encoded],
     texts: Sequence[str],
     generation: Generation,

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -24,11 +24,16 @@ from dsocr.images import CropFailure, open_image
 from dsocr.inference.pages import ImageReader
 from dsocr.io.work import write_file
 from dsocr.models.base_folder import SINGLE
+from dsocr.models.generation import spread
+from dsocr.models.scripts import describe_script
 from dsocr.runs import RunFolder, read_history
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage
+
+if TYPE_CHECKING:
+    from dsocr.inference.reader import LocalReader
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
@@ -129,6 +134,37 @@ class BackgroundReader:
             line = by_id[prediction.id]
             self._store.add_reading(line, prediction.text, prediction.characters, prediction.confidence)
         self.done += len(lines)
+
+
+_PAGES, _LINES = 6, 8
+"""Pages, and lines of each, that decide the script of an archive."""
+
+
+def load_reader(
+    run: RunFolder,
+    store: CorrectionStore,
+    archive: Archive,
+    script: str | None = None,
+    on_message: Callable[[str], None] = lambda message: None,
+) -> "LocalReader":
+    """Load a run to read the lines of an archive in their script; where none is set, lines of some pages decide."""
+    from dsocr.inference.reader import LocalReader
+
+    undecided = LocalReader.of_run(run, script=script)
+    reader = undecided.decide_script(_sample_lines(store, archive))
+    if reader is not undecided:
+        on_message(describe_script(reader.generation.script))
+    return reader
+
+
+def _sample_lines(store: CorrectionStore, archive: Archive) -> Iterator[Image.Image]:
+    lines = {number: list(page) for number, page in groupby(store.lines(), key=lambda line: line.page)}
+    for page in spread([page for page in store.pages() if page.number in lines], _PAGES):
+        try:
+            cut = archive.cut(page, spread(lines[page.number], _LINES))
+        except DataError:
+            continue
+        yield from (image for image in cut if isinstance(image, Image.Image))
 
 
 def _key(line: StoredLine) -> tuple[int, int]:

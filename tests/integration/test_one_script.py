@@ -1,0 +1,98 @@
+"""Every command that reads keeps to the script that it is given, or that the lines of its job decide."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import dsocr
+from dsocr.data.source_report import SourceReport
+from dsocr.evaluation.scores import load_lines
+from dsocr.images import open_image
+from dsocr.models.ctc_network import save_network
+from dsocr.models.scripts import letter_script
+from dsocr.options import ScriptName
+from dsocr.runs import RunFolder
+from dsocr.server.engine import ServedModels
+from dsocr.workbench.archive import import_pages, open_archive
+from dsocr.workbench.background import load_reader
+from dsocr.workbench.store import open_store
+from tests.integration.calling import Call
+from tests.models.test_ctc_network import small_network
+
+CHARACTERS = (*"aeopn", *"аеорп", " ", ".")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A network that writes letters of both scripts at random."""
+    network = small_network(list(CHARACTERS))
+    with torch.no_grad():
+        network.head.head.bias[[0, *(1 + CHARACTERS.index(sign) for sign in " .")]] -= 20
+    save_network(network, list(CHARACTERS), tmp_path / "both")
+    return tmp_path / "both"
+
+
+def scripts(*texts: str) -> set[str | None]:
+    """The scripts of all letters."""
+    return {letter_script(letter) for letter in "".join(texts)} - {None}
+
+
+@pytest.mark.parametrize("script", ["latin", "cyrillic", None])
+def test_commands_keep_to_a_script_and_state_one_that_is_decided(
+    script: ScriptName | None,
+    base: Path,
+    call: Call,
+    small_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("test-0.png", "test-1.png", "train-0.png"):
+        shutil.copy(small_dataset.parent / "source" / name, images)
+    given = [] if script is None else ["--script", script]
+
+    code, out, err = call("evaluate", base, "--dataset", small_dataset, "--json", *given)
+    assert code == 0, err
+    card = json.loads(out)
+    kept = card["settings"]["generation"]["script"]
+    assert kept == script or (script is None and kept != "auto")
+    assert any(kept in note and "script" in note.lower() for note in card["notes"]) is (script is None)
+    if kept != "any":
+        (lines,) = load_lines(RunFolder(Path("runs/both-dataset")).lines).values()
+        assert scripts(*(line.prediction for line in lines)) == {kept}
+
+    code, out, err = call("suggest", base, images, "-o", "queue", *given)
+    assert code == 0, err
+    readings = [line["reading"] for line in json.loads(Path("queue/suggestions.json").read_text("utf-8"))["lines"]]
+    assert ("Script of the lines" in out + err) is (script is None)
+    code, _, err = call("transcribe", base, images, "-o", "texts.jsonl", "--images", "line", *given)
+    assert code == 0, err
+    transcribed = [json.loads(row)["text"] for row in Path("texts.jsonl").read_text("utf-8").splitlines()]
+    assert sorted(transcribed) == sorted(readings)
+    if script is None:
+        return
+    assert scripts(*readings) == {script}
+    reader = dsocr.load(base)
+    assert scripts(*(line.text for line in reader.read(sorted(images.iterdir()), script=script))) == {script}
+    served = ServedModels({"both": base}, script=script)
+    line = open_image(images / "test-0.png").convert("RGB")
+    assert [read.text for read in served.read("both", [("1", line)])] == [reader.read(line, script=script).text]
+
+
+def test_the_pages_of_a_workbench_decide_for_all_its_lines(base: Path, small_dataset: Path, tmp_path: Path) -> None:
+    source = tmp_path / "images"
+    source.mkdir()
+    for number in range(8):
+        shutil.copy(small_dataset.parent / "source" / "test-0.png", source / f"{number}.png")
+    messages: list[str] = []
+    with open_store(tmp_path / "corrections.sqlite") as store, open_archive(store, source, tmp_path / "new") as archive:
+        import_pages(store, archive, SourceReport(strict=False))
+        reader = load_reader(RunFolder.to_read_with(base), store, archive, on_message=messages.append)
+        assert reader.generation.script in {"latin", "cyrillic"}
+        assert reader.generation.script in messages[0]
+        assert load_reader(RunFolder.to_read_with(base), store, archive, "any").generation.script == "any"
