@@ -65,6 +65,7 @@ class SkipReason(StrEnum):
     NO_TRANSCRIPTION = "image without transcription"
     GAP = "not transcribed throughout"
     SUPERSEDED = "older annotation"
+    OTHER_LAYER = "another file describes the scan"
     NO_IMAGE = "image not found"
     NO_OUTLINE = "line without outline"
     NO_SPLIT = "no split given"
@@ -82,7 +83,7 @@ class SkipReason(StrEnum):
     @property
     def is_fault(self) -> bool:
         """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
-        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED}
+        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER}
         return self not in {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP} | not_wanted
 
 

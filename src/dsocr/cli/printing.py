@@ -383,6 +383,8 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
             printer.complain(f"cannot {verb} {failure}")
         if len(failures) > 2 * _LISTED:
             printer.complain(f"cannot {verb} more for {len(failures) - 2 * _LISTED} other reasons (--json lists all)")
+    if report.left_out:
+        _list(printer, f"left out, another file describes the scan: {len(report.left_out)}", report.left_out[:3])
     printer.message(
         f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"

@@ -23,6 +23,7 @@ from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, S
 from dsocr.errors import DataError, typed
 from dsocr.formats import detect_format, target_format
 from dsocr.formats.format import Format
+from dsocr.formats.layers import preferred_layer
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.images import read_packed
@@ -97,6 +98,7 @@ def convert(
     document: str | None = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    layer: str | None = None,
     fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -116,6 +118,8 @@ def convert(
         document: Document of the page: a column, or a pattern over file names.
         columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         strict: Stop at the first fault instead of counting and listing it.
         overwrite: Replace what an earlier command wrote there.
@@ -131,6 +135,7 @@ def convert(
     report = SourceReport(strict)
     with (
         text_encoding(encoding),
+        preferred_layer(layer),
         writing_folder(output) as folder,
         open_source(source, folder.with_name(f"{folder.name}-unpacked"), fetch, progress) as opened,
     ):

@@ -68,13 +68,15 @@ def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | None:
 class CropResult:
     """The crops of a page, with file names relative to `folder`.
 
-    `key` is empty if the image could not be read; `is_reused` if nothing had to be cropped.
+    `key` is empty if the image could not be read; `is_reused` if nothing had to be cropped. `picture` is a hash of the
+    image's file.
     """
 
     page: Page
     crops: CroppedPage | CropFailure
     folder: Path
     key: str = ""
+    picture: str = ""
     is_reused: bool = False
 
 
@@ -96,9 +98,9 @@ class Cropper:
             data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
-        key = crop_key(page, data)
+        key, picture = crop_key(page, data), hashlib.blake2b(data, digest_size=16).hexdigest()
         if reusable := self._find_reusable(key):
-            return partial(CropResult, page, *reusable, key, is_reused=True)
+            return partial(CropResult, page, *reusable, key, picture, is_reused=True)
         # 256 folders, because a single one with very many files is slow.
         (self._folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
@@ -109,13 +111,13 @@ class Cropper:
             result.set_result(crop_page(*arguments))
         else:
             result = self._workers.submit(crop_page, *arguments)
-        return partial(self._finish, page, key, result)
+        return partial(self._finish, page, key, picture, result)
 
-    def _finish(self, page: Page, key: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
+    def _finish(self, page: Page, key: str, picture: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = self._workers.result(result)
         if isinstance(crops, CroppedPage):
             _record(self._journal, key, crops)
-        return CropResult(page, crops, self._folder, key)
+        return CropResult(page, crops, self._folder, key, picture)
 
     def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:
         """Recorded crops whose files all exist unchanged, and the folder of the files."""

@@ -38,6 +38,7 @@ from dsocr.document import Line, Outline, Page, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
+from dsocr.formats.layers import preferred_layer
 from dsocr.images import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
@@ -80,6 +81,7 @@ def prepare(
     mojibake: str | None = None,
     line_end_hyphens: str | None = None,
     encoding: str | None = None,
+    layer: str | None = None,
     fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -115,6 +117,8 @@ def prepare(
         mojibake: Text decoded with a wrong encoding: keep or repair.
         line_end_hyphens: Words broken at a line end: keep or join.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         strict: Stop at the first fault instead of counting and listing it.
         overwrite: Replace what an earlier command wrote there.
@@ -137,6 +141,7 @@ def prepare(
     patterns = {"writer": writer, "page": page, "document": document}
     with (
         text_encoding(encoding),
+        preferred_layer(layer),
         resumable_work(output, commit_seconds=COMMIT_SECONDS) as work,
         open_source(source, work.folder / "unpacked", fetch, progress) as opened,
     ):
@@ -316,7 +321,8 @@ class _Recorder:
                 row |= {column: page.columns.get(column, "") for column in self._columns}
                 samples.append((str(result.folder / crop.file), row))
                 given = (page.writer or None, page.document or None, page.page or None, page.split)
-                self.candidates.append(SplitCandidate(page.name, line.where, line.text, *given))
+                candidate = SplitCandidate(page.name, line.where, line.text, *given, picture=result.picture)
+                self.candidates.append(candidate)
         source = {"source": page.where, "image": page.name, "key": result.key, "cut": cut}
         self._file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 

@@ -16,6 +16,7 @@ from dsocr.data.splits import (
     SplitCandidate,
     assign_balanced,
     assign_groups,
+    find_copies,
     group_candidates,
     known_units,
     page_key,
@@ -211,6 +212,9 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         return _use_given_splits(candidates, plan, report)
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
         report.note(_unknown_writers(candidates, unit))
+    if copies := [*find_copies(candidates).values()]:
+        same = " = ".join(copies[0])
+        report.note(f"{len(copies)} images are there under several names and stay in one split, e.g. {same}")
     grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, report)
     grouped.check_largest(plan)
     splits: list[Split | None]

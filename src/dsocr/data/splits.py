@@ -35,7 +35,7 @@ class SplitCandidate:
     """What decides a sample's split; unknown values are None.
 
     `name` is the path of its image in the source without suffix, `where` its place for messages. `split` and `fold` are
-    those it already has, in the source or in an earlier dataset.
+    those it already has, in the source or in an earlier dataset, `picture` a hash of the image's file.
     """
 
     name: str
@@ -46,6 +46,7 @@ class SplitCandidate:
     page: str | None = None
     split: Split | None = None
     fold: int | None = None
+    picture: str | None = None
 
     def value(self, unit: str) -> str | None:
         """The writer, document, page or text."""
@@ -104,9 +105,24 @@ def known_units(candidates: Iterable[SplitCandidate]) -> list[str]:
     return [unit for unit in UNITS if unit in known or unit == "text"]
 
 
+def find_copies(candidates: Iterable[SplitCandidate]) -> dict[str, list[str]]:
+    """Picture -> names of images, for each picture that is there under several names."""
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    for candidate in candidates:
+        if candidate.picture:
+            names[candidate.picture][candidate.name] = None
+    return {picture: [*copies] for picture, copies in names.items() if len(copies) > 1}
+
+
 def group_candidates(candidates: Sequence[SplitCandidate], units: Sequence[str]) -> list[str]:
-    """The name of each sample's group: samples that share a key of any unit, directly or indirectly, are one group."""
-    keys = [[next(candidate.keys(unit)) for unit in units] for candidate in candidates]
+    """The name of each sample's group: samples that share a key of any unit, directly or indirectly, are one group.
+
+    So are the samples of a picture that is there under several names.
+    """
+    keys, copies = [[next(candidate.keys(unit)) for unit in units] for candidate in candidates], find_copies(candidates)
+    for candidate, its_keys in zip(candidates, keys, strict=True):
+        if candidate.picture in copies:
+            its_keys.append(f"picture {candidate.picture}")
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:

@@ -19,6 +19,7 @@ from lxml import etree
 from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.formats.format import ImageFinder, SourceFile, Written, copy_page_image, read_files
+from dsocr.formats.layers import choose_files
 from dsocr.images import decode_image
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import head
@@ -63,9 +64,20 @@ def find_xml(source: Path, root_element: str) -> list[Path]:
 
 
 def read_xml_pages(source: Path, files: list[Path], parse: Callable[[etree._Element, str], XmlPage]) -> Iterator[Item]:
-    """Read the pages of a source and find their images; a page that cannot be used is skipped."""
-    stems = Counter(file.stem for file in files)
-    return read_files(source, files, lambda file: _read_page(file, parse(parse_xml(file.path), file.where), stems))
+    """Read the pages of a source and find their images, one for each scan; a page that cannot be used is skipped."""
+    root = source.parent if source.is_file() else source
+    images = ImageFinder(root)
+
+    def image_of(path: Path) -> Path:
+        return _find_image(images, parse(parse_xml(path), "").image or path.stem, path)
+
+    def count_texts(path: Path) -> int:
+        return sum(bool(line.text.strip()) for line in parse(parse_xml(path), "").lines)
+
+    chosen, others = choose_files(files, root, image_of, count_texts)
+    yield from others
+    stems = Counter(file.stem for file in chosen)
+    yield from read_files(source, chosen, lambda file: _read_page(file, parse(parse_xml(file.path), file.where), stems))
 
 
 def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iterator[Item]:

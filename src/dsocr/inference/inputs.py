@@ -21,6 +21,7 @@ from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.format import ImageFinder
+from dsocr.formats.layers import choose_files
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.xml import parse_xml
@@ -127,11 +128,15 @@ class InputPage:
 
 
 class FoundPages:
-    """The pages in the order of their names, and a message for each file that cannot be read."""
+    """The pages in the order of their names, a message for each file that cannot be read, and what was left out.
+
+    Left out are files that describe a scan which another file describes.
+    """
 
     def __init__(self, out: Path | None) -> None:
         self.pages: list[InputPage] = []
         self.failed: list[str] = []
+        self.left_out: list[str] = []
         self._out = out and out.resolve()
         self._images: dict[Path, ImageFinder] = {}
 
@@ -144,7 +149,10 @@ class FoundPages:
             source = root.parent.parent if is_exported and root.suffix.lower() == ".xml" else root.parent
             pages = self._list([root], root.parent, source)
         else:
-            files = [*find_alto(root), *find_page(root), *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
+            xml = [*find_page(root), *find_alto(root)]
+            described, others = choose_files(xml, root, lambda path: self._find_image(path, root), _count_texts)
+            self.left_out += [f"{item.where}: {item.message}" for item in others]
+            files = [*described, *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
             if self._out is not None and root.resolve() in self._out.parents:
                 files = [path for path in files if not path.resolve().is_relative_to(self._out)]
             pages = sorted(self._list(files, root, root), key=lambda page: (relative(page.path, root), page.number))
@@ -179,12 +187,15 @@ class FoundPages:
                 self.failed.append(f"{where}: {error.message}")
         return pages
 
+    def _find_image(self, path: Path, source: Path) -> Path:
+        if source not in self._images:
+            self._images[source] = ImageFinder(source)
+        return self._images[source].find(parse_xml_page(path).image or path.stem, near=path.parent)
+
     def _pages_of_file(self, path: Path, where: str, source: Path) -> list[InputPage]:
         stem, suffix = Path(where).with_suffix("").as_posix(), path.suffix.lower()
         if suffix == ".xml":
-            if source not in self._images:
-                self._images[source] = ImageFinder(source)
-            image = self._images[source].find(parse_xml_page(path).image or path.stem, near=path.parent)
+            image = self._find_image(path, source)
             return [InputPage(where, stem, path, f"{_stamp(path)} {_stamp(image)}", image=image)]
         is_pdf = suffix in PDF_SUFFIXES
         count = count_pages(path) if is_pdf else count_frames(path) if suffix in {".tif", ".tiff"} else 1
@@ -227,6 +238,10 @@ def find_pages(
             pages.add(given, source.path)
         pages.finish(shows)
         yield pages
+
+
+def _count_texts(path: Path) -> int:
+    return sum(not is_blank(line.text) for line in parse_xml_page(path).lines)
 
 
 def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:

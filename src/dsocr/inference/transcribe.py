@@ -151,6 +151,8 @@ def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
 class TranscribeReport:
     """What was written, and what could not be read or, in a format that holds only some pages, written, with reasons.
 
+    `left_out` are files that describe a scan which another file describes.
+
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
     they have, `disputed` lines differently by another reader. `scripts` counts lines by the script decided for their
@@ -172,6 +174,7 @@ class TranscribeReport:
     disputed: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
@@ -305,6 +308,7 @@ def transcribe(
             resumed = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
         report.failed += found.failed
+        report.left_out = found.left_out
         for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:
