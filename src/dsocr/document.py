@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsocr.errors import DataError
+from dsocr.text import is_right_to_left
 
 Unit = Literal["line", "region", "page"]
 """What a sample shows."""
@@ -279,8 +280,9 @@ def word_boxes(
     """Split a line into words: each with the index of its first character and its box.
 
     A box is where `sides` (see `Line.word_sides`) say; other words share the width of the line's box by their number of
-    characters.
+    characters, from the right where the text is written so.
     """
+    from_right = is_right_to_left(text)
     words: list[tuple[str, int, Box | None]] = []
     start = 0
     for word in text.split():
@@ -290,7 +292,8 @@ def word_boxes(
         if box is not None:
             left, top, right, bottom = box
             width = right - left
-            begin, stop = (sides or {}).get(start, (start / len(text), end / len(text)))
+            share = start / len(text), end / len(text)
+            begin, stop = (sides or {}).get(start, (1 - share[1], 1 - share[0]) if from_right else share)
             place = (left + round(begin * width), top, left + round(stop * width), bottom)
         words.append((word, start, place))
         start = end

@@ -277,6 +277,12 @@ def letters_of(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
 
 
+def is_right_to_left(text: str) -> bool:
+    """Whether most letters are of scripts that are written from right to left, such as Hebrew and Arabic."""
+    directions = [unicodedata.bidirectional(character) for character in text]
+    return sum(direction in {"R", "AL"} for direction in directions) > directions.count("L")
+
+
 def is_blank(text: str) -> bool:
     """Whether a transcription has nothing to read: it is empty, white space, or invisible characters only."""
     return all(character.isspace() or unicodedata.category(character) in {"Cf", "Cc"} for character in text)

@@ -241,7 +241,7 @@ def test_an_archive_is_converted_like_its_content(pages: Path, tmp_path: Path) -
 def test_a_dataset_in_parquet_files_is_converted_like_one_of_files(pages: Path, tmp_path: Path) -> None:
     write_pages(pages, ["vera_1"])
     for store in ("files", "parquet"):
-        prepare(pages, tmp_path / store / "dataset", store=store)
+        prepare(pages, tmp_path / store / "dataset", store=store, split="1/0/0")
         convert(tmp_path / store / "dataset", tmp_path / store / "out", to="unsloth")
     files, packed = (contents(tmp_path / store / "out") for store in ("files", "parquet"))
     assert files == packed

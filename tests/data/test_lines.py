@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -203,3 +204,23 @@ def test_kraken_and_its_errors(tmp_path: Path) -> None:
         choose_segmenter(str(tmp_path / "elsewhere" / "kraken"))
     with raises_code("segmenter-unknown"):
         choose_segmenter("rm")
+
+
+def columns_of_dates(width: int, rows: Sequence[int]) -> NDArray[np.float32]:
+    """A column on the left that is one piece from the first row to the last, and a line of text beside each row."""
+    found = probabilities(*((120, 440, row) for row in rows))
+    found[rows[0] - 6 : rows[-1] + 6, 40 : 40 + width] = 0.9
+    return found
+
+
+def test_a_column_that_is_found_as_one_line_is_split_at_the_rows_beside_it() -> None:
+    rows = [40, 75, 110, 145, 180]
+    lines = find_lines(columns_of_dates(40, rows), (480, 320))
+    dates = [line.outline for line in lines if line.outline.box[0] < 80 and line.outline.box[2] < 120]
+    assert [abs((outline.box[1] + outline.box[3]) / 2 - row) < 10 for outline, row in zip(dates, rows, strict=True)]
+    assert max(outline.box[3] - outline.box[1] for outline in dates) < 50
+
+
+def test_text_along_the_side_of_a_page_is_not_split() -> None:
+    lines = find_lines(columns_of_dates(9, [40, 75, 110, 145, 180]), (480, 320))
+    assert max(line.outline.box[3] - line.outline.box[1] for line in lines) > 130

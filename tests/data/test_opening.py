@@ -17,13 +17,14 @@ from dsocr.data.sources import open_source
 from dsocr.document import Page, Skipped, Split
 from dsocr.errors import DataError
 from dsocr.formats import SOURCE_FORMATS
+from dsocr.formats.alto import read_alto
 from dsocr.inference.inputs import find_pages
 from dsocr.io.budget import Budget
 from dsocr.io.files import list_files
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.store import open_store
 from tests.data.hostile_files import IMAGES, TEXTS, Make
-from tests.data.making import pair, picture, write
+from tests.data.making import pair, picture, write, write_pages
 from tests.formats.making_sources import SOURCES
 from tests.raising import raises_code
 
@@ -139,6 +140,21 @@ def test_skipped_items_of_a_source_have_places(tmp_path: Path) -> None:
     write(tmp_path / "s" / "NOTES", "no image")
     with open_source(tmp_path / "s", tmp_path / "unpacked") as opened:
         assert [item.where for item in opened.items if isinstance(item, Skipped)] == ["a.psd"]
+
+
+def test_a_folder_of_xml_files_finds_the_images_above_it(tmp_path: Path) -> None:
+    export = write_pages(tmp_path / "export", ["1", "2", "3"])
+    picture(export / "other.png")
+    (export / "alto").mkdir()
+    for number in "123":
+        (export / f"{number}.xml").rename(export / "alto" / f"{number}.xml")
+    with open_source(export / "alto", tmp_path / "unpacked") as opened:
+        pages = list(read_alto(opened.path))
+        assert [item.image.name for item in pages if isinstance(item, Page)] == ["1.png", "2.png", "3.png"]
+        assert not list(opened.path.rglob("other.png")), "nothing but what the files describe"
+    dataset = prepare(export / "alto", tmp_path / "out", split="1/0/0")
+    assert len(list(dataset)) == 9
+    assert any("folder above, export" in note for note in dataset.card.notes)
 
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs a peak that can be reset")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Outline
+from dsocr.document import Outline, word_boxes
 from dsocr.errors import DataError
 from dsocr.workbench.archive import Archive, detect_outlines, import_pages, open_archive
 from dsocr.workbench.page_export import export
 from dsocr.workbench.shape_changes import carry_out, move_beside, replace_unreviewed, version_by_hand
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
-from dsocr.workbench.stored_lines import State, StoredLine, outline_around
+from dsocr.workbench.stored_lines import State, StoredLine, outline_around, split_line
 from tests.raising import raises_code
 from tests.workbench.fakes import make_pages
 from tests.workbench.test_page_export import MARKUP
@@ -321,3 +322,11 @@ def test_the_baseline_of_merged_lines_goes_from_left_to_right(
 ) -> None:
     outlines = [Outline((0, 0, 200, 70), (), tuple(baseline)) for baseline in (first, second)]
     assert [x for x, _ in outline_around(outlines).baseline] == joined
+
+
+def test_a_text_from_right_to_left_begins_on_the_right(empty_store: CorrectionStore, archive: Archive) -> None:
+    line = replace(empty_store.lines()[0], text="שלום עולם", outline=Outline((0, 0, 90, 10)))
+    first, second = split_line(line, 4)
+    assert (first.text, second.text) == ("שלום", "עולם")
+    assert first.outline.box[0] >= second.outline.box[2] - 1
+    assert [box and box[0] for _, _, box in word_boxes(line.text, (0, 0, 90, 10))] == [50, 0]

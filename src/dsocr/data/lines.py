@@ -7,6 +7,7 @@ half of the line's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dsocr.errors import DataError, option
 
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _TEXT = 0.3
 """Probability from which a pixel is text, and the mean from which a piece is; both as PaddleOCR has them."""
@@ -38,6 +40,9 @@ _MAX_STEP = 1.0
 """By which a piece may be higher or lower than the one before it."""
 _KNOT = 2.0
 """Between two corners of an outline."""
+
+_MERGED = 2.0
+"""Usual thicknesses from which a piece is lines that touch."""
 
 _MIN_COLUMN = 3
 """Lines that a column of text has."""
@@ -60,11 +65,16 @@ class SegmentedLine:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text in neighbouring columns from `begin` on: the middle row and the thickness in each."""
+    """Text in neighbouring columns from `begin` on: the middle row and the thickness in each.
+
+    `mask` are the pixels, in rows from `top` on.
+    """
 
     begin: int
     rows: Floats
     heights: Floats
+    mask: Mask
+    top: int
 
     @property
     def end(self) -> int:
@@ -95,19 +105,69 @@ def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]
     """Connected pixels of text, and the boxes of those that are sideways."""
     labels, _ = label(probabilities > _TEXT, np.ones((3, 3)))
     pieces: list[_Piece] = []
-    sideways: list[Box] = []
+    tall: list[tuple[Mask, int, int]] = []
     for number, place in enumerate(find_objects(labels), start=1):
         mask = labels[place] == number
-        heights = mask.sum(axis=0).astype(np.float64)
         if min(mask.shape) < _MIN_SIZE or probabilities[place][mask].mean() < _CERTAIN:
             continue
         top, left = place[0].start, place[1].start
         if mask.shape[0] > _SIDEWAYS * mask.shape[1]:
-            sideways.append((left, top, place[1].stop, place[0].stop))
+            tall.append((mask, left, top))
         else:
-            rows = (mask * np.arange(len(mask))[:, None]).sum(axis=0) / heights + top
-            pieces.append(_Piece(left, rows, heights))
-    return pieces, sideways
+            pieces.append(_piece(mask, left, top))
+    usual = float(np.median([piece.thickness for piece in pieces])) if pieces else 0.0
+    lines = [piece for piece in pieces if piece.thickness <= _MERGED * usual]
+    tall += [(piece.mask, piece.begin, piece.top) for piece in pieces if piece.thickness > _MERGED * usual]
+    sideways: list[Box] = []
+    for mask, left, top in tall:
+        if parts := _split_at_rows(mask, left, top, lines, usual):
+            lines += parts
+        elif mask.shape[0] > _SIDEWAYS * mask.shape[1]:
+            sideways.append((left, top, left + mask.shape[1], top + mask.shape[0]))
+        else:
+            lines.append(_piece(mask, left, top))
+    return lines, sideways
+
+
+def _piece(mask: Mask, left: int, top: int) -> _Piece:
+    heights = mask.sum(axis=0).astype(np.float64)
+    rows = (mask * np.arange(len(mask))[:, None]).sum(axis=0) / np.maximum(heights, 1) + top
+    columns = np.flatnonzero(heights)
+    used = slice(columns[0], columns[-1] + 1)
+    return _Piece(left + int(columns[0]), rows[used], np.maximum(heights[used], 1), mask, top)
+
+
+def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usual: float) -> list[_Piece]:
+    """Split a column of short lines that touch, such as dates, at the rows that the nearest column beside it shows.
+
+    Returns nothing for what is too narrow for that, such as text along the side of the page, or has no two rows beside
+    it.
+    """
+    height, width = mask.shape
+    if width <= _MERGED * usual:
+        return []
+    beside: list[tuple[float, float]] = []
+    for line in lines:
+        middle, gap = float(np.median(line.rows)), max(line.begin - left - width, left - line.end)
+        if gap >= 0 and top <= middle < top + height:
+            beside.append((gap, middle))
+    nearest = min((gap for gap, _ in beside), default=0.0) + _MERGED * usual
+    middles = sorted(middle for gap, middle in beside if gap <= nearest)
+    rows = middles[:1] + [row for before, row in pairwise(middles) if row - before > usual]
+    if len(rows) < 2:
+        return []
+    cuts = [0, *(round((row + following) / 2) - top for row, following in pairwise(rows)), height]
+    bands = [(mask[begin:end], top + begin) for begin, end in pairwise(cuts)]
+    return [_piece(_middle_of(band), left, begin) for band, begin in bands if band.any()]
+
+
+def _middle_of(band: Mask) -> Mask:
+    """The middle half of a band, as thick as a detector marks a line that does not touch the next."""
+    rows = np.flatnonzero(band.any(axis=1))
+    quarter = (rows[-1] + 1 - rows[0]) // 4
+    kept = band.copy()
+    kept[: rows[0] + quarter] = kept[rows[-1] + 1 - quarter :] = False
+    return kept if kept.any() else band
 
 
 def _join_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:

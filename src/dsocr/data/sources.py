@@ -19,8 +19,10 @@ from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipRe
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
+from dsocr.formats.layers import image_stem
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
+from dsocr.formats.sheets import OFFICE_HINTS, require_no_office_file
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
 from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget
@@ -90,13 +92,18 @@ def open_source(
         # Next to images, an archive is most likely a copy of them.
         if not any(path.suffix.lower() in _IMAGE_CONTAINERS for path in files):
             archives = [path for path in files if path.suffix.lower() in ARCHIVE_SUFFIXES]
-    if not (dataset or archives or is_archive(source)):
+    exported = [] if dataset or archives or not root.is_dir() else _images_above(root, files)
+    if not (dataset or archives or exported or is_archive(source)):
         yield OpenedSource(source, name, [*items, *_passed_over(source)])
         return
     folder.mkdir(parents=True)
     try:
         if root.is_dir():
             items += _collect(root, files, archives, folder)
+            for image in exported:
+                link_or_copy(image.resolve(), folder / image.name)
+            if exported:
+                items.append(Note(f"{len(exported)} images are from the folder above, {root.resolve().parent.name}"))
             path = folder
         else:
             items += [_packed_inside(inner) for inner in unpack(source, folder / "source")]
@@ -121,6 +128,8 @@ def require_source(source: Path, hint: str | None = None) -> None:
         raise DataError("no such file or folder", code="input-missing", where=source, hint=hint)
     if not (source.is_file() or source.is_dir()):
         raise DataError("is neither a file nor a folder", code="file-special", where=source)
+    if source.is_file():
+        require_no_office_file(source)
 
 
 def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path) -> list[Skipped]:
@@ -144,15 +153,29 @@ def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path
     return skipped
 
 
+def _images_above(root: Path, files: list[Path]) -> list[Path]:
+    """The images beside a folder of XML files that has none, as in `export/alto`, if they are called like its files."""
+    xml = [path for path in files if path.suffix.lower() == ".xml"]
+    if not xml or any(path.suffix.lower() in IMAGE_SUFFIXES for path in files):
+        return []
+    wanted = {stem for path in xml for stem in (image_stem(path), path.stem.casefold())}
+    above = sorted(path for path in root.resolve().parent.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    return [path for path in above if path.stem.casefold() in wanted and path.is_file() and not path.is_symlink()]
+
+
 def _unwrapped(folder: Path) -> Path:
     """The innermost folder where each holds one folder and nothing else."""
     entries = list(folder.iterdir())
     return _unwrapped(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def _passed_over(folder: Path) -> list[Skipped]:
-    """The images of a folder that are not read: of a format that is not supported, or without a suffix."""
-    items = []
+def _passed_over(folder: Path) -> list[Skipped | Note]:
+    """The images of a folder that are not read, of another format or without a suffix, and files of office programs."""
+    items: list[Skipped | Note] = []
+    documents = Counter(path.suffix.lower() for path in list_files(folder, OFFICE_HINTS) if folder.is_dir())
+    items += [
+        Note(f"{suffix} files are not read ({count}): {OFFICE_HINTS[suffix]}") for suffix, count in documents.items()
+    ]
     for path in list_files(folder) if folder.is_dir() else ():
         suffix, remedy = path.suffix.lower(), "save it as PNG, JPEG or TIFF"
         if suffix in OTHER_ARCHIVES:

@@ -1,4 +1,4 @@
-"""Tables that name an image and its text in each row: TSV, CSV and JSONL, with or without a header.
+"""Tables that name an image and its text in each row: TSV, CSV, JSONL and XLSX, with or without a header.
 
 Column names are guessed from the usual ones and can be given. TSV has no quotes, unless every cell of its first line is
 quoted, or the file is as pandas and the csv module write it; the delimiter of a CSV is the one its first line has most
@@ -21,6 +21,7 @@ from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipRe
 from dsocr.errors import DataError, option
 from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
+from dsocr.formats.sheets import OFFICE_HINTS, SHEET_SUFFIXES, read_sheet, require_no_office_file
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import read_text
@@ -87,16 +88,16 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
 
 def explain_unknown_table(folder: Path) -> str | None:
     """Return the name of the first table that is not understood, and why; None if there is none."""
-    for path in list_files(folder, {".tsv", ".csv"}):
+    for path in list_files(folder, {".tsv", ".csv", *SHEET_SUFFIXES, *OFFICE_HINTS}):
         try:
             open_table(path, {})
         except DataError as error:
-            return f"{path.name}: {error.message}"
+            return f"{path.name}: {error.message}" + (f" ({error.hint})" if error.code == "office-file" else "")
     return None
 
 
 def _table_files(source: Path) -> list[Path]:
-    return [source] if source.is_file() else list_files(source, {".tsv", ".csv", ".jsonl"})
+    return [source] if source.is_file() else list_files(source, {".tsv", ".csv", ".jsonl", *SHEET_SUFFIXES})
 
 
 def _is_understood(path: Path, columns: Columns) -> bool:
@@ -241,14 +242,19 @@ def parse_box(cell: str) -> Box | None:
 
 def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank."""
-    text = read_text(path)
-    Budget().take("table", path, elements=sum(map(text.count, "\n,\t;|")))
-    if path.suffix.lower() == ".jsonl":
-        lines = enumerate(text.split("\n"), start=1)
-        rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
-        _require_rows(rows, path)
-        return list(rows[0][1]), rows
-    split = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
+    suffix = path.suffix.lower()
+    require_no_office_file(path)
+    if suffix in SHEET_SUFFIXES:
+        split = read_sheet(path)
+    else:
+        text = read_text(path)
+        Budget().take("table", path, elements=sum(map(text.count, "\n,\t;|")))
+        if suffix == ".jsonl":
+            lines = enumerate(text.split("\n"), start=1)
+            rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
+            _require_rows(rows, path)
+            return list(rows[0][1]), rows
+        split = _tab_lines(path, text, columns) if suffix == ".tsv" else _csv_lines(path, text)
     _require_rows(split, path)
     header = split[0][1]
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `TsvWriter` wrote

@@ -11,6 +11,7 @@ from zlib import crc32
 from dsocr.document import Outline, Point
 from dsocr.errors import DataError
 from dsocr.outlines import outline_of_baseline
+from dsocr.text import is_right_to_left
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import (
     State,
@@ -218,6 +219,8 @@ def cut_line(
 
     def halves(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
         first, second, share = cut_outline(old[0].outline, start, end)
+        if share < 1 and is_right_to_left(old[0].text):
+            first, second, share = second, first, 1 - share
         texts = cut_text(old[0].text, share)
         right = redrawn(old[0], texts[1], second)
         right = replace(right, number=0, elements=(), place=store.place_after(old[0]))

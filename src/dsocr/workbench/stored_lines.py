@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dsocr.document import Box, Outline, Point, bounds, bounds_of_boxes
 from dsocr.errors import DataError
+from dsocr.text import is_right_to_left
 
 _SNAP = 0.15
 """Share of a text's length within which a cut moves to the nearest space."""
@@ -270,11 +271,13 @@ class StoredLine:
 def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
     """Two lines, the text split before the character `at` and the outline at that share of its width.
 
+    The first part of a text that is written from right to left is the right one.
     The second has no number yet. Raises DataError if one part would be empty.
     """
     first, second = line.text[:at].rstrip(), line.text[at:].lstrip()
     left, top, right, bottom = line.outline.box
-    cut = left + round((right - left) * at / max(1, len(line.text)))
+    share, from_right = at / max(1, len(line.text)), is_right_to_left(line.text)
+    cut = left + round((right - left) * (1 - share if from_right else share))
     if not first or not second or not left < cut < right:
         hint = "put the cursor where the second line begins"
         raise DataError("a line can only be split inside its text", code="split-outside-text", hint=hint)
@@ -282,6 +285,8 @@ def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
         clip_outline(line.outline, (left, top, cut, bottom)),
         clip_outline(line.outline, (cut, top, right, bottom)),
     ]
+    if from_right:
+        halves.reverse()
     return (
         redrawn(line, first, halves[0]),
         replace(redrawn(line, second, halves[1]), number=0, elements=()),

@@ -1,0 +1,82 @@
+"""Rows of .xlsx workbooks, and what to do with files of other office programs, which hold no table of lines.
+
+A workbook is a zip archive of XML; what it states to unpack to is checked before openpyxl opens it.
+"""
+
+import io
+import warnings
+import zipfile
+from datetime import date, datetime, time
+from pathlib import Path
+
+from dsocr.errors import DataError
+from dsocr.io.budget import Budget
+from dsocr.io.encodings import MAX_TEXT_BYTES
+
+SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
+OLDER_SHEETS = frozenset({".xls", ".ods", ".numbers"})
+WRITTEN_TEXTS = frozenset({".docx", ".doc", ".odt", ".rtf"})
+
+_AS_TABLE = "write a table with an image and its text in each row, as .xlsx, .csv or .tsv"
+OFFICE_HINTS = {
+    **dict.fromkeys(OLDER_SHEETS, "save it as .xlsx, or as CSV in UTF-8"),
+    **dict.fromkeys(WRITTEN_TEXTS, f"a text does not say which line is where: {_AS_TABLE}"),
+}
+"""By suffix, what to do with files of office programs that are not read."""
+
+
+def require_no_office_file(path: Path) -> None:
+    """Raise DataError, with what to do, for a file of an office program that is not read."""
+    if hint := OFFICE_HINTS.get(path.suffix.lower()):
+        message = f"{path.suffix.lower()[1:].upper()} files are not read"
+        raise DataError(message, code="office-file", where=path, hint=hint)
+
+
+def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the number and the cells of each row that is not blank, of the first sheet with any.
+
+    Raises DataError for a file that is locked, damaged or too large.
+    """
+    from openpyxl import load_workbook
+
+    content = Budget(size=MAX_TEXT_BYTES).read(path, "table")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = [part for part in archive.infolist() if part.filename.endswith((".xml", ".rels"))]
+            unpacked = sum(part.file_size for part in parts)
+            Budget(size=4 * MAX_TEXT_BYTES).unpack("table", path, packed=len(content), unpacked=unpacked)
+        budget = Budget()
+        with warnings.catch_warnings():  # about styles and validations that it does not know
+            warnings.simplefilter("ignore")
+            workbook = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
+            for sheet in workbook.worksheets:
+                rows = []
+                for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+                    budget.take("table", path, elements=len(values) + 1)
+                    cells = list(map(_cell_text, values))
+                    if any(cell.strip() for cell in cells):
+                        rows.append((number, cells))
+                if rows:
+                    return _without_empty_end(rows)
+    except DataError:
+        raise
+    except Exception as error:  # openpyxl raises whatever the XML library and its own types raise
+        message = f"the workbook cannot be read: {type(error).__name__}: {str(error)[:200]}"
+        if content.startswith(b"\xd0\xcf\x11\xe0"):
+            message = "the workbook is locked with a password, or an .xls file under another name"
+        raise DataError(message, code="table-unreadable", where=path, hint="save it again as .xlsx or CSV") from error
+    return []
+
+
+def _cell_text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    return value.isoformat() if isinstance(value, date | time) else "" if value is None else str(value)
+
+
+def _without_empty_end(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Drop columns at the end that no row has anything in; formats reach beyond what was typed."""
+    width = max(place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell.strip())
+    return [(number, cells[:width]) for number, cells in rows]
