@@ -14,7 +14,15 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError, option
-from dsocr.evaluation.metrics import ErrorRate, describe_change, finite_or_none, of_hundred, percentage, pool
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    describe_change,
+    describe_ratios,
+    finite_or_none,
+    of_hundred,
+    percentage,
+    pool,
+)
 from dsocr.evaluation.rates import (
     CER,
     LINE_MEASURES,
@@ -177,8 +185,8 @@ class Difference:
             bounds = describe_bounds(self.rate, self.change)
             return f"{describe_rate_change(self.rate, self.change)} ({level} {bounds})"
         ratio, ends = self.typical
-        interval = f" ({level} {_describe_ratios(ends)})" if ends else ""
-        return f"{_describe_ratios((ratio,))} errors for a typical {self.change.interval.unit}{interval}"
+        interval = f" ({level} {describe_ratios(ends)})" if ends else ""
+        return f"{describe_ratios((ratio,))} errors for a typical {self.change.interval.unit}{interval}"
 
     @property
     def details(self) -> list[str]:
@@ -222,15 +230,6 @@ class Difference:
             "improved_lines": [line.to_dict() for line in self.improved[:_MAX_LINES_IN_JSON]],
             "worsened_lines": [line.to_dict() for line in self.worsened[:_MAX_LINES_IN_JSON]],
         }
-
-
-def _describe_ratios(ratios: Sequence[float]) -> str:
-    """Describe how many errors are left, such as `48 to 66 % fewer` for ratios of 0.34 to 0.52."""
-    changes = sorted(round(100 * (1 - ratio)) for ratio in ratios)
-    words = ["more" if change < 0 else "fewer" for change in changes]
-    if len(set(words)) > 1:
-        return f"{-changes[0]} % more to {changes[1]} % fewer"
-    return f"{' to '.join(map(str, sorted(map(abs, changes))))} % {words[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +331,8 @@ def compare(
 def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate, basis: Basis) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
-    paired = PairedErrors(*np.array(counts, dtype=np.float64).T, clusters)
+    before, after, lengths = np.array(counts, dtype=np.float64).T
+    paired = PairedErrors(before, after, lengths, clusters)
     changes = clusters.sums(paired.second - paired.first)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
     changed = sorted(lines, key=lambda line: -abs(line.saved))

@@ -231,6 +231,15 @@ def of_hundred(rate: float, noun: str) -> str:
     return f"{rate * whole:,.0f} of {whole:,} {noun}s"
 
 
+def describe_ratios(ratios: Sequence[float]) -> str:
+    """Describe how many errors are left, such as `48 to 66 % fewer` for ratios of 0.34 to 0.52."""
+    changes = sorted(round(100 * (1 - ratio)) for ratio in ratios)
+    words = ["more" if change < 0 else "fewer" for change in changes]
+    if len(set(words)) > 1:
+        return f"{-changes[0]} % more to {changes[1]} % fewer"
+    return f"{' to '.join(map(str, sorted(map(abs, changes))))} % {words[0]}"
+
+
 def describe_change(points: float) -> str:
     """Describe a difference of two error rates in percentage points, such as `8.3 points better` for -8.3."""
     size = format_difference(abs(points)).removeprefix("+")

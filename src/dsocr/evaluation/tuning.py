@@ -4,9 +4,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from scipy import special
+
+from dsocr.evaluation.metrics import describe_ratios, percentage
 from dsocr.evaluation.statistics import student_quantile
+
+_POWER = 0.8
+_LEAST_CER = 1e-6
+"""Stands for no errors at all in logarithms."""
 
 Value: TypeAlias = float | int | str | bool | None
 State = Literal["complete", "stopped", "failed"]
@@ -48,6 +55,32 @@ class Trial:
         return ", ".join(f"{key.rpartition('.')[2]} {format_value(value)}" for key, value in self.settings.items())
 
 
+class SeedRatio(NamedTuple):
+    """The mean CER of settings over that of others, with its 95 % interval, and the largest ratio below 1 that so many
+    seeds would tell from 1 in four of five cases.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    detectable: float
+
+    @classmethod
+    def compute(cls, first: Sequence[float], second: Sequence[float]) -> "SeedRatio":
+        """Compare the second settings with the first by Student's t of the logarithms.
+
+        Not paired by seed: in three trainings settings share too little of a seed's luck to pay for half of the
+        degrees of freedom.
+        """
+        before, after = ([math.log(max(cer, _LEAST_CER)) for cer in cers] for cers in (first, second))
+        freedom = len(before) + len(after) - 2
+        squares = sum((len(logs) - 1) * statistics.variance(logs) for logs in (before, after))
+        error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+        change, reach = statistics.fmean(after) - statistics.fmean(before), student_quantile(freedom) * error
+        ends = math.exp(change - reach), math.exp(change + reach)
+        return cls(math.exp(change), *ends, math.exp(-reach - float(special.stdtrit(freedom, _POWER)) * error))
+
+
 @dataclass(frozen=True, slots=True)
 class TuneResult:
     """The trials of a search, the first with the settings of the configuration, and the repeats with other seeds."""
@@ -67,27 +100,20 @@ class TuneResult:
         return [repeat.cer or 0.0 for repeat in sorted(repeats, key=lambda repeat: repeat.seed)]
 
     @property
-    def difference(self) -> tuple[float, float, float] | None:
-        """The best settings' mean CER minus that of the configuration's, with a paired Student interval of 95 %.
+    def ratio(self) -> SeedRatio | None:
+        """The best settings' CERs against those of the configuration's, None without two other seeds of both.
 
         Over other seeds than that of the search, so that the best is not judged by the luck that made it the best.
-        None without two with which both were trained.
         """
         if self.best is None or self.best.number == 0:
             return None
-        cers = {(repeat.repeats, repeat.seed): repeat.cer for repeat in self.repeats if repeat.cer is not None}
-        pairs = [(cers.get((0, seed)), after) for (number, seed), after in cers.items() if number == self.best.number]
-        changes = [after - before for before, after in pairs if before is not None]
-        if len(changes) < 2:
-            return None
-        mean, count = statistics.fmean(changes), len(changes)
-        reach = student_quantile(count - 1) * statistics.stdev(changes) / math.sqrt(count)
-        return mean, mean - reach, mean + reach
+        first, second = (self.cers_with_other_seeds(trial) for trial in (self.trials[0], self.best))
+        return SeedRatio.compute(first, second) if min(len(first), len(second)) > 1 else None
 
     @property
     def is_better(self) -> bool:
         """Whether the best settings are better than the configuration's beyond the noise of seeds."""
-        return self.difference is not None and self.difference[2] < 0
+        return self.ratio is not None and self.ratio.high < 1
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -103,23 +129,22 @@ class TuneResult:
         if self.best is None:
             return [*sentences, "no trial was trained to the end"]
         if self.best.number == 0:
-            return [*sentences, f"no settings read better than yours: {self.best.cer:.2%} validation CER"]
-        yours = "" if self.trials[0].cer is None else f"; yours {self.trials[0].cer:.2%}"
-        sentences.append(f"best: {self.best.described}: {self.best.cer:.2%} validation CER{yours}")
-        first, second = self.cers_with_other_seeds(self.trials[0]), self.cers_with_other_seeds(self.best)
-        if self.difference is None:
+            return [*sentences, f"no settings read better than yours: {percentage(self.best.cer or 0)} validation CER"]
+        yours = "" if self.trials[0].cer is None else f"; yours {percentage(self.trials[0].cer)}"
+        sentences.append(f"best: {self.best.described}: {percentage(self.best.cer or 0)} validation CER{yours}")
+        if self.ratio is None:
             return [*sentences, "not trained with other seeds: the difference may be chance"]
-        noise = 100 * statistics.stdev(first)
+        means = [statistics.fmean(self.cers_with_other_seeds(trial)) for trial in (self.trials[0], self.best)]
+        verdict = "the best is better" if self.is_better else "keep your settings, as no difference can be told"
+        if self.ratio.low > 1:
+            verdict = "keep your settings, as the best is worse"
+        interval = describe_ratios((self.ratio.low, self.ratio.high))
         sentences.append(
-            f"with {len(first)} other seeds: {statistics.fmean(first):.2%} with your settings, "
-            f"{statistics.fmean(second):.2%} with the best; from seed to seed yours vary by {noise:.2f} points (SD)"
+            f"{verdict}: {describe_ratios((self.ratio.ratio,))} errors with other seeds (95 % CI {interval}); "
+            f"CER {percentage(means[0])} and {percentage(means[1])}"
         )
-        change, low, high = (100 * value for value in self.difference)
-        verdict = "the best is better" if high < 0 else "keep your settings, as the best is worse"
-        if low <= 0 <= high:
-            verdict = "keep your settings, as no difference can be told"
-        interval = f"{change:+.2f} points (95 % CI {low:+.2f} to {high:+.2f})".replace("-", "\N{MINUS SIGN}")
-        return [*sentences, f"{verdict}: {interval}"]
+        least = f"{100 * (1 - self.ratio.detectable):.0f} % fewer errors"
+        return [*sentences, f"as seeds vary here, so many of them show {least} in four of five cases"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON."""
@@ -127,6 +152,6 @@ class TuneResult:
             "trials": [asdict(trial) for trial in self.trials],
             "repeats": [asdict(repeat) for repeat in self.repeats],
             "best": None if self.best is None else self.best.number,
-            "difference": self.difference,
+            "ratio": self.ratio and self.ratio._asdict(),
             "is_better": self.is_better,
         }
