@@ -32,12 +32,13 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.base_folder import tensor_shapes, tensor_types
 from dsocr.models.batch import collate, drop_ignored_positions
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt
-from dsocr.models.feature_cache import vision_features
+from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
+from dsocr.training.feature_cache import vision_features
 from measuring import anonymous, gigabytes, peak_resident
 from random_checkpoint import SEED, Numbers, base_folder, count_weights, is_written, original_tensors, write_checkpoint
 
@@ -245,7 +246,7 @@ def _loaded(folder: Path) -> tuple[BaseModel, float]:
     return base, time.perf_counter() - start
 
 
-def _sample(base: BaseModel) -> tuple[DeepseekEncoded, DeepseekProcessor]:
+def _sample(base: BaseModel) -> tuple[CanvasEncoded, DeepseekProcessor]:
     """One line of text, as a tiny view."""
     encoder: Any = base.processor(RESOLUTION, PROMPT)
     line = Image.new("RGB", (700, 60), "white")

@@ -19,13 +19,13 @@ from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
 from dsocr.models.causal_training import checkpoint_activations, compile_layers
-from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt
+from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt, find_resolution
 from dsocr.models.deepseek_ocr import DeepseekOcr, original_config
-from dsocr.models.feature_cache import vision_features
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
+from dsocr.models.token_family import CanvasEncoded
 from dsocr.training.callbacks import Callback
+from dsocr.training.feature_cache import vision_features
 from dsocr.training.trainer import Trainer, build_optimizer
 from gpu_floor import operations, wait
 from measuring import peak_resident
@@ -224,11 +224,11 @@ class Bench:
             if name == "mm_encoder_outputs"
         }
 
-    def _seen(self, sample: DeepseekEncoded) -> Tensor:
+    def _seen(self, sample: CanvasEncoded) -> Tensor:
         """What is kept of a sample's image."""
         return vision_features(self.model.get_base_model(), self.encoder, [sample], torch.bfloat16)[0].tokens
 
-    def _samples(self, images: int) -> list[DeepseekEncoded]:
+    def _samples(self, images: int) -> list[CanvasEncoded]:
         """Images of lines, each of other letters and all equally long."""
         random = Random(SEED)
         samples = []
@@ -305,7 +305,11 @@ def _encoder(numbers: Numbers, resolution: str) -> DeepseekProcessor:
         tokenizer_object=make_tokenizer(numbers), bos_token=BEGIN, eos_token=END, pad_token=PAD
     )
     chosen = find_resolution("deepseek_ocr", resolution)
-    return DeepseekProcessor(FAMILY, tokenizer, numbers.image_token_id, chosen, prompt=find_prompt("free_ocr"))
+    ends, pad_id = (tokenizer.eos_token_id,), tokenizer.pad_token_id
+    prompt = find_prompt("free_ocr")
+    return DeepseekProcessor(
+        FAMILY, tokenizer, chosen, numbers.image_token_id, end_ids=ends, pad_id=pad_id, prompt=prompt
+    )
 
 
 def _drawn(text: str) -> Image.Image:

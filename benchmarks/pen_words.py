@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.models.ctc import prepare_line
 from dsocr.models.ctc_network import collate_lines, compute_logits, load_network
 from dsocr.models.language_model import LanguageModel, search
-from dsocr.models.line_images import prepare_line
 
 WORDS = ("съешь", "ещё", "этих", "мягких", "французских", "булок", "да", "выпей", "чаю")
 FILES = {"съешь": "cъешь"}

@@ -38,9 +38,9 @@ from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.family import IGNORED
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
-from dsocr.training.features import cache_features
-from dsocr.training.samples import EncodedSamples
-from dsocr.training.train import Setup, fresh_adapter, make_sampler
+from dsocr.training.feature_cache import cache_features
+from dsocr.training.samples import EncodedSamples, Setup
+from dsocr.training.train import fresh_adapter, make_sampler
 from measuring import COPISTE, describe, machine, require_copiste, table_line, versions
 
 STEP = 32

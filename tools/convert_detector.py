@@ -15,7 +15,7 @@ from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
 from dsocr.errors import ModelError
-from dsocr.models.onnx_file import read_onnx
+from dsocr.models.ctc_network import read_onnx
 from dsocr.models.text_detector import Detector
 
 

@@ -33,8 +33,7 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.reader import LocalReader
 from dsocr.models.batch import normalize
 from dsocr.models.canvas import Wrapping, plan_wrapping, wrap
-from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_inputs import DeepseekProcessor, find_resolution
 from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.family import IGNORED, IMAGE
 from dsocr.models.generation import Generation
@@ -209,8 +208,15 @@ class Pretraining(nn.Module):
 def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: list[DrawnLine]) -> float:
     """Pooled CER of greedy reading, through the same path that transcribes for users."""
     family = DeepseekOcr("nano", original=False)
+    tokenizer = make_tokenizer()
     encoder = DeepseekProcessor(
-        family, make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), prompt=f"{IMAGE}{PROMPT}"
+        family,
+        tokenizer,
+        find_resolution("nano", None),
+        SPECIAL.index(IMAGE),
+        end_ids=(tokenizer.eos_token_id,),
+        pad_id=tokenizer.pad_token_id,
+        prompt=f"{IMAGE}{PROMPT}",
     )
     transcriber = LocalReader(network, encoder, Generation(max_new_tokens=96, batch_size=64), TextPolicy())
     images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)

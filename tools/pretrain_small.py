@@ -39,6 +39,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 from dsocr.models.ctc_network import (
     collate_lines,
     compute_logits,
@@ -50,7 +51,6 @@ from dsocr.models.ctc_network import (
     save_network,
 )
 from dsocr.models.language_model import LanguageModel, search
-from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 from hands.archive_texts import archive_lines
 from small_alphabet import CHARACTERS
 from small_texts import count_words, literature_lines

@@ -26,7 +26,7 @@ from dsocr.errors import ErrorText, for_command_line
 if TYPE_CHECKING:
     from dsocr.io.processes import ProgressCallback
     from dsocr.training.callbacks import TrainingProgress
-    from dsocr.training.train import StageProgress
+    from dsocr.training.feature_cache import StageProgress
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -165,7 +165,8 @@ def log_probabilities(reader: LocalReader, image: Path, tokens: list[int]) -> tu
     processor = reader.processor
     assert isinstance(processor, DeepseekProcessor)
     sample = processor.encode(Image.open(image))
-    batch = processor.collate([sample], padding="right", dtype=torch.float32)
+    batch = processor.collate([sample], padding="right")
+    del batch["attention_mask"]
     length = batch["input_ids"].shape[1]
     batch["input_ids"] = torch.cat([batch["input_ids"], torch.tensor([tokens])], dim=1)
     with torch.inference_mode():

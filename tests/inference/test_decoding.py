@@ -11,23 +11,22 @@ from PIL import Image
 
 from dsocr.models.batch import collate
 from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
+from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_family import CanvasEncoded
 from tests.making_models import deepseek_processor
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
 
 
-def lines_of(encoder: DeepseekProcessor) -> list[DeepseekEncoded]:
+def lines_of(encoder: DeepseekProcessor) -> list[CanvasEncoded]:
     return [encoder.encode(Image.effect_noise((width, 40), shade)) for width, shade in SHADES]
 
 
-def teacher_forced_scores(
-    nano: BaseModel, encoder: DeepseekProcessor, sample: DeepseekEncoded, text: str
-) -> list[float]:
+def teacher_forced_scores(nano: BaseModel, encoder: DeepseekProcessor, sample: CanvasEncoded, text: str) -> list[float]:
     """Log probabilities of the tokens of a text and the end token, from one teacher-forced forward pass."""
-    answered = DeepseekEncoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
+    answered = CanvasEncoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
     batch = collate([answered], encoder.pad_id, padding="right")
     labels = batch.pop("labels")[0]
     with torch.no_grad():

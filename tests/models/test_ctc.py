@@ -21,12 +21,11 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.io.work import write_manifest
-from dsocr.models.ctc import LineProcessor, score_texts
+from dsocr.models.ctc import LineProcessor, count_steps, score_texts
 from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
 from dsocr.models.family import UNWRITABLE, load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
-from dsocr.models.line_images import count_steps
 from dsocr.models.loading import choose_dtype, load_base
 from dsocr.runs import RunFolder
 from dsocr.training.lifecycle import pin_base
@@ -80,11 +79,11 @@ def test_loss_is_that_of_each_line_alone(base: Path) -> None:
     processor: Any = loaded.processor("x1.5", "free_ocr")
     texts = ["abcd", "seed rest", "a"]
     samples = encoded(processor, texts)
-    batch = loaded.family.prepare_batch(processor.training_batch(samples))
+    batch = loaded.family.prepare_batch(processor.collate(samples))
     together = loaded.family.loss(loaded.network, batch, torch.tensor(2.0))
     alone = 0.0
     for sample, text in zip(samples, texts, strict=True):
-        one = loaded.family.prepare_batch(processor.training_batch([sample]))
+        one = loaded.family.prepare_batch(processor.collate([sample]))
         logits = compute_logits(loaded.network, one["pixel_values"], one["steps"])
         probabilities = functional.log_softmax(logits, -1).transpose(0, 1)
         target = torch.tensor([LETTERS.index(letter) + 1 for letter in text])
@@ -96,7 +95,7 @@ def test_loss_is_that_of_each_line_alone(base: Path) -> None:
 def test_lines_without_labels_do_not_count(base: Path) -> None:
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
-    batch = loaded.family.prepare_batch(processor.training_batch(encoded(processor, ["abc", "test"])))
+    batch = loaded.family.prepare_batch(processor.collate(encoded(processor, ["abc", "test"])))
     whole = loaded.family.loss(loaded.network, batch, torch.tensor(1.0))
     batch["labels"][1] = -100
     first = loaded.family.loss(loaded.network, batch, torch.tensor(1.0))
@@ -117,7 +116,7 @@ def test_another_image_makes_a_text_less_likely_and_never_impossible(base: Path)
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
     long, short = processor.encode(Image.new("L", (900, 48), 90), "seed " * 9), encoded(processor, ["a"])[0]
-    batch = loaded.family.prepare_batch(processor.training_batch([long.with_image_of(short)]))
+    batch = loaded.family.prepare_batch(processor.collate([long.with_image_of(short)]))
     assert loaded.family.sample_losses(loaded.network, batch)[0] > 0
 
 
@@ -188,7 +187,7 @@ def test_training_in_bf16_computes_in_bf16(base: Path) -> None:
     trainer = Trainer(network, torch.optim.SGD(network.parameters()), None, [], max_steps=1, precision="bf16")
     kinds = set()
     network.head.encoder.register_forward_pre_hook(lambda module, inputs: kinds.add(inputs[0].dtype))
-    batch = processor.training_batch(encoded(processor, ["abc"]))
+    batch = processor.collate(encoded(processor, ["abc"]))
     loaded.family.loss(trainer.module, batch, torch.tensor(3))
     assert kinds == {torch.bfloat16}
 

@@ -18,10 +18,11 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
-from dsocr.models.encoder_decoder import CanvasWithText, EncoderDecoderProcessor
+from dsocr.models.encoder_decoder import EncoderDecoderProcessor
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_family import CanvasEncoded
 from dsocr.training.train import train
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
@@ -49,22 +50,22 @@ def line(width: int = 500, height: int = 50) -> Image.Image:
     return image
 
 
-def samples_of(base: BaseModel, texts: list[str]) -> tuple[EncoderDecoderProcessor, list[CanvasWithText]]:
+def samples_of(base: BaseModel, texts: list[str]) -> tuple[EncoderDecoderProcessor, list[CanvasEncoded]]:
     processor = processor_of(base)
     return processor, [processor.encode(line(200 + 40 * len(text)), text) for text in texts]
 
 
 def test_squash_is_what_the_checkpoints_own_processor_makes(trocr: BaseModel) -> None:
     processor = processor_of(trocr, "squash")
-    batch = processor.collate([processor.encode(line())], padding="left")
+    batch = trocr.family.prepare_batch(processor.collate([processor.encode(line())]))
     own = ViTImageProcessorPil.from_pretrained(trocr.folder)(line(), return_tensors="pt")["pixel_values"]
     assert torch.allclose(batch["pixel_values"], own, atol=1e-5)
 
 
 def test_no_line_is_squashed_in_silence(trocr: BaseModel, donut: BaseModel) -> None:
     assert processor_of(trocr).resolution_name == "wrap"
-    assert processor_of(donut).resolution_name == "letterbox"
-    for base, names, squashed in ((trocr, ("wrap", "letterbox"), 10.0), (donut, ("letterbox",), 5.0)):
+    assert processor_of(donut).resolution_name == "pad"
+    for base, names, squashed in ((trocr, ("wrap", "pad"), 10.0), (donut, ("pad",), 5.0)):
         for name in names:
             assert processor_of(base, name).distortion(960, 96) == 1
         assert processor_of(base, "squash").distortion(960, 96) == pytest.approx(squashed)
@@ -74,16 +75,16 @@ def test_no_line_is_squashed_in_silence(trocr: BaseModel, donut: BaseModel) -> N
         trocr.processor(None, "<image>\nRead it.")
 
 
-def test_letterbox_keeps_the_shape_and_centres_it(trocr: BaseModel) -> None:
+def test_pad_keeps_the_shape_and_centres_it(trocr: BaseModel) -> None:
     black = Image.new("RGB", (400, 100), (0, 0, 0))
-    canvas = processor_of(trocr, "letterbox").encode(black).pixels()
+    canvas = processor_of(trocr, "pad").encode(black).pixels()
     ink = np.argwhere(canvas[..., 0] < 60)
     (top, left), (bottom, right) = ink.min(0), ink.max(0) + 1
     assert (right - left, bottom - top) == (96, 24)
     assert (left, top) == (0, 36)
 
 
-@pytest.mark.parametrize("resolution", ["wrap", "letterbox", "squash"])
+@pytest.mark.parametrize("resolution", ["wrap", "pad", "squash"])
 def test_shrinking_first_changes_little(resolution: str, trocr: BaseModel) -> None:
     processor, image = processor_of(trocr, resolution), line(3000, 300)
     small = processor.shrink(image)
@@ -97,7 +98,7 @@ def test_shrinking_first_changes_little(resolution: str, trocr: BaseModel) -> No
 def test_loss_is_the_classes_own(name: str, request: pytest.FixtureRequest) -> None:
     base: BaseModel = request.getfixturevalue(name)
     processor, samples = samples_of(base, ["Привет, мир", "ab", "1905 г."])
-    batch = base.family.prepare_batch(processor.training_batch(samples))
+    batch = base.family.prepare_batch(processor.collate(samples))
     count = (batch["labels"] >= 0).sum()
     network: Any = base.network
     own = VisionEncoderDecoderModel.from_pretrained(base.folder)
@@ -119,7 +120,7 @@ def test_labels_are_the_texts_with_their_end(trocr: BaseModel) -> None:
     assert check.verdict == "ok"
     (check,) = trocr.family.check_inputs(trocr.network, processor, samples, ["another", *texts[1:]])
     assert check.verdict == "error"
-    other = replace(processor, end_id=processor.pad_id)
+    other = replace(processor, end_ids=(processor.pad_id,))
     (check,) = trocr.family.check_inputs(trocr.network, other, samples, texts)
     assert check.verdict == "error"
     assert processor.unknown_characters("ab漢字漢") == "漢字"
@@ -133,14 +134,14 @@ def test_reading_gives_the_probability_of_each_token(name: str, request: pytest.
     generation = Generation(max_new_tokens=7, no_repeat_ngram_size=0)
     greedy = base.family.decode(network, processor, [sample.without_text() for sample in samples], generation)
     own = network.generate(
-        processor.collate(samples, padding="left")["pixel_values"], max_new_tokens=7, do_sample=False
+        processor.on_device(processor.collate(samples), network)["pixel_values"], max_new_tokens=7, do_sample=False
     )[:, 1:]
     for decoded, sample, ids in zip(greedy, samples, own.tolist(), strict=True):
         wanted = ids[: ids.index(processor.end_id)] if processor.end_id in ids else ids
         assert decoded.text == processor.text_of(wanted).removeprefix("<s>")
         assert decoded.tokens == len(decoded.scores)
-        batch = processor.training_batch([replace(sample, answer_ids=tuple(ids[: decoded.tokens]))])
-        logits = base.family._logits(network, base.family.prepare_batch(batch))[0]  # type: ignore[attr-defined]
+        batch = processor.collate([replace(sample, answer_ids=tuple(ids[: decoded.tokens]))])
+        logits = processor.family.logits(network, base.family.prepare_batch(batch))[0]
         expected = logits.log_softmax(-1).gather(1, torch.tensor(ids[: decoded.tokens])[:, None])[:, 0]
         assert [score.log_probability for score in decoded.scores] == pytest.approx(expected.tolist(), abs=1e-4)
     beams = base.family.decode(network, processor, samples, replace(generation, num_beams=3))
@@ -153,7 +154,7 @@ def test_reading_gives_the_probability_of_each_token(name: str, request: pytest.
 def test_texts_longer_than_the_decoder(trocr: BaseModel) -> None:
     processor, (sample,) = samples_of(trocr, ["a" * 64])
     with raises_code("text-too-long"):
-        processor.training_batch([sample])
+        processor.collate([sample])
     generation = Generation(max_new_tokens=500, no_repeat_ngram_size=0)
     network: Any = trocr.network
     (decoded,) = trocr.family.decode(network, processor, [sample.without_text()], generation)

@@ -14,8 +14,8 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_images import Variant, find_resolution, show
-from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
+from dsocr.models.canvas import show
+from dsocr.models.deepseek_inputs import DeepseekProcessor, Variant, find_prompt, find_resolution
 from dsocr.models.family import IGNORED, load_processor
 from dsocr.models.loading import BaseModel
 from tests.making_models import deepseek_processor

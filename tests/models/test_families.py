@@ -202,7 +202,7 @@ def test_is_scored_read_served_and_exported(
 def losses(network: Any, processor: Any, samples: list[Sample]) -> list[float]:
     """The loss of each sample, which depends on every probability of its tokens."""
     encoded = [processor.encode(open_image(sample.image), sample.text) for sample in samples]
-    batch = processor.family.prepare_batch(processor.training_batch(encoded), network.dtype)
+    batch = processor.family.prepare_batch(processor.collate(encoded), network.dtype)
     return [float(loss) for loss in processor.family.sample_losses(network.eval(), batch)]
 
 
@@ -241,7 +241,7 @@ def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
     encoded = [processor.encode(image, text) for image, text in zip(lines_of_all_lengths, texts, strict=True)]
     batches = [encoded, *([sample] for sample in encoded)]
     losses = [
-        processor.family.sample_losses(network, processor.family.prepare_batch(processor.training_batch(batch)))
+        processor.family.sample_losses(network, processor.family.prepare_batch(processor.collate(batch)))
         for batch in batches
     ]
     together, alone = losses[0], [loss for (loss,) in losses[1:]]

@@ -21,16 +21,16 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter, save_adapter
-from dsocr.models.batch import aligned_labels
+from dsocr.models.batch import aligned_labels, collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
 from dsocr.models.export import export_merged
 from dsocr.models.family import IGNORED, family_of, load_processor, recognize
-from dsocr.models.feature_cache import vision_features
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
+from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
 from dsocr.training.train import set_up
 from tests.integration.calling import fail
@@ -75,7 +75,7 @@ def chat_processor(base: BaseModel, prompt: str = "free_ocr") -> ChatProcessor:
 def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
     processor = chat_processor(base)
     encoded = [processor.encode(draw_text(text), text) for text in TEXTS]
-    batch = processor.training_batch(encoded)
+    batch = processor.collate(encoded)
     end = processor.tokenizer.decode([processor.end_id])
     for ids, labels, text in zip(batch["input_ids"].tolist(), aligned_labels(batch).tolist(), TEXTS, strict=True):
         learnt = [place for place, label in enumerate(labels) if label != IGNORED]
@@ -91,8 +91,8 @@ def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
 def test_loss_is_that_of_the_class(base: BaseModel) -> None:
     processor = chat_processor(base)
     encoded = [processor.encode(draw_text(text), text) for text in TEXTS]
-    whole = processor.collate(encoded, padding="right")
-    batch = base.family.prepare_batch(processor.training_batch(encoded))
+    whole = collate(encoded, processor.pad_id, padding="right")
+    batch = base.family.prepare_batch(processor.collate(encoded))
     with torch.no_grad():
         expected = base.network(**whole).loss
         count = (whole["labels"] != IGNORED).sum()
@@ -250,7 +250,7 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
 ) -> None:
     run = make_run(tmp_path / "run", base, target)
     processor = chat_processor(base)
-    batch = processor.collate([processor.encode(draw_text("ab"), "ab")], padding="right")
+    batch = collate([processor.encode(draw_text("ab"), "ab")], processor.pad_id, padding="right")
 
     def logits(network: Any) -> torch.Tensor:
         with torch.no_grad():
@@ -285,7 +285,7 @@ def test_features_replace_pixels(base: BaseModel) -> None:
     cached = [processor.encode_features(found, text) for found, text in zip(features, texts, strict=True)]
     batches = []
     for samples in (encoded, cached):
-        batch = base.family.prepare_batch(processor.training_batch(samples))
+        batch = base.family.prepare_batch(processor.collate(samples))
         batches.append(base.family.sample_losses(base.network, batch))
     assert batches[1] == pytest.approx(batches[0], rel=1e-6)
     for sample, again in zip(encoded, cached, strict=True):
@@ -297,13 +297,13 @@ def test_features_replace_pixels(base: BaseModel) -> None:
         "lm_head.weight"
     }
     with raises_code("batch-mixed"):
-        processor.training_batch([encoded[0], cached[1]])
+        processor.collate([encoded[0], cached[1]])
     if base.family.name == "qwen3_vl":  # what the decoder adds in its first layer matters
         assert features[0].tokens.shape[1] == 2
         for found in features:
             found.tokens[:, 1] = 0
         less = [processor.encode_features(found, text) for found, text in zip(features, texts, strict=True)]
-        batch = base.family.prepare_batch(processor.training_batch(less))
+        batch = base.family.prepare_batch(processor.collate(less))
         assert base.family.sample_losses(base.network, batch) != pytest.approx(batches[0], rel=1e-4)
 
 

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from dsocr.models.batch import collate
+from dsocr.models.causal_training import check_image_slots, check_labels, check_prompt
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.family import IGNORED, load_processor
-from dsocr.models.input_checks import check_image_slots, check_labels, check_prompt
 from dsocr.models.loading import BaseModel
 
 TEXTS = ["йод", "чернила"]

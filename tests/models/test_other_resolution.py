@@ -3,7 +3,7 @@
 import pytest
 
 from dsocr.models.canvas import another_resolution
-from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
+from dsocr.models.deepseek_inputs import Variant, find_resolution, resolutions
 
 LINE, PAGE = (1600, 100), (1200, 1700)
 

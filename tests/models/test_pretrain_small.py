@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 import pretrain_small
+from dsocr.models.ctc import HEIGHT
 from dsocr.models.ctc_network import create_network, load_network, save_network
-from dsocr.models.line_images import HEIGHT
 from pretrain_small import Batches, Training, open_cache, write_source
 from small_alphabet import CHARACTERS
 from small_texts import LineMaker, Words, spell_before_reform

@@ -40,7 +40,7 @@ def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:
 def batch() -> dict[str, torch.Tensor]:
     encoder: Any = load_base("nano").processor(None, "free_ocr")
     image = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 200, 3), dtype=np.uint8))
-    return collate([encoder.encode(image)], encoder.pad_id, padding="left", device="cpu", dtype=torch.float32)
+    return collate([encoder.encode(image)], encoder.pad_id, padding="left")
 
 
 @torch.no_grad()

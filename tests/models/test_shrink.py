@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.canvas import shrink
-from dsocr.models.deepseek_images import Variant, find_resolution, show
+from dsocr.models.canvas import show
+from dsocr.models.deepseek_inputs import Variant, find_resolution
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 
@@ -40,21 +40,21 @@ def strokes(width: int, height: int) -> Image.Image:
 def test_size_after_shrinking(
     family: Variant, resolution: str, size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    assert shrink(Image.new("L", size), find_resolution(family, resolution)).size == expected
+    assert find_resolution(family, resolution).shrink(Image.new("L", size)).size == expected
 
 
 def test_tiles_stay_as_many_as_they_were() -> None:
     resolution = find_resolution("deepseek_ocr", "gundam")
     for size in ((4000, 3000), (2480, 3508), (9000, 400), (6000, 6000)):
-        small = shrink(Image.new("L", size), resolution)
+        small = resolution.shrink(Image.new("L", size))
         assert resolution.grid(*small.size) == resolution.grid(*size)
 
 
 @pytest.mark.parametrize("size", [(3200, 200), (2500, 140), (1500, 190)], ids=str)
 def test_shrinking_barely_changes_the_model_input(size: tuple[int, int]) -> None:
     resolution, image = find_resolution("nano", None), strokes(*size)
-    assert shrink(image, resolution) is not image
-    before, after = (show(item, resolution).whole.astype(float) for item in (image, shrink(image, resolution)))
+    assert resolution.shrink(image) is not image
+    before, after = (show(item, resolution).whole.astype(float) for item in (image, resolution.shrink(image)))
     assert np.abs(before - after).mean() < 1.5
 
 
@@ -62,4 +62,4 @@ def test_the_shipped_sample_is_not_shrunk() -> None:
     """What the demo measured does not depend on shrinking."""
     resolution = find_resolution("nano", None)
     images = [open_image(sample.image) for sample in Dataset.open(SAMPLE).samples(Split.TRAIN)]
-    assert [image.size for image in images if shrink(image, resolution) is not image] == []
+    assert [image.size for image in images if resolution.shrink(image) is not image] == []

@@ -10,8 +10,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_inputs import DeepseekProcessor, find_resolution
 from dsocr.models.family import load_processor
 
 OWN = {"<｜begin▁of▁sentence｜>": 0, "<｜end▁of▁sentence｜>": 1, "<｜▁pad▁｜>": 2, "<image>": 128815, "<td>": 128821}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dsocr.models.batch import collate
 from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.family import IGNORED
 from dsocr.models.loading import load_base
@@ -34,7 +35,7 @@ def test_labels_are_those_of_trl(model_type: str, tmp_path: Path) -> None:
         for text in TEXTS
     ]
     theirs = DataCollatorForVisionLanguageModeling(processor.transformers, completion_only_loss=True)(examples)
-    ours = processor.collate([processor.encode(draw_text(text), text) for text in TEXTS], padding="right")
+    ours = collate([processor.encode(draw_text(text), text) for text in TEXTS], processor.pad_id, padding="right")
     for name in ours.keys() - {"input_ids", "labels", "attention_mask", "mm_token_type_ids"}:
         assert torch.equal(theirs[name], ours[name]), name
     for row in range(len(TEXTS)):

@@ -13,12 +13,11 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
-from dsocr.training.features import cache_features
-from dsocr.training.samples import EncodedSamples
-from dsocr.training.train import Setup, fresh_adapter, make_trainer, train
+from dsocr.training.feature_cache import FeatureCache, FeatureStore, cache_features
+from dsocr.training.samples import EncodedSamples, Setup
+from dsocr.training.train import fresh_adapter, make_trainer, train
 from dsocr.training.trainer import Trainer
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
@@ -157,7 +156,7 @@ def test_views_come_back_after_as_many_epochs(kept: RunConfig, cache: Path) -> N
 def test_features_are_cached_where_it_pays(
     training: dict[str, Any], is_cached: bool, frozen: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.training.features._WORTH_CACHING", 4)
+    monkeypatch.setattr("dsocr.training.feature_cache._WORTH_CACHING", 4)
     config = changed(frozen, training={"max_steps": 99, **training})
     assert Cached(config, lines(frozen)).is_cached is is_cached
 

@@ -87,14 +87,15 @@ def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunCo
 def test_masked_labels_stop_a_training_even_without_trials(
     small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collated = DeepseekProcessor.training_batch
+    collated = DeepseekProcessor.collate
 
-    def masked(self: DeepseekProcessor, samples: Any) -> dict[str, Any]:
-        batch = collated(self, samples)
-        batch["labels"][:, :-1] = IGNORED  # the gradients' own check still has something to go back from
+    def masked(self: DeepseekProcessor, samples: Any, padding: Any = "right") -> dict[str, Any]:
+        batch = collated(self, samples, padding)
+        if "labels" in batch:
+            batch["labels"][:, :-1] = IGNORED  # the gradients' own check still has something to go back from
         return batch
 
-    monkeypatch.setattr(DeepseekProcessor, "training_batch", masked)
+    monkeypatch.setattr(DeepseekProcessor, "collate", masked)
     with raises_code("preflight-failed") as error:
         train(small_config)
     assert "labels" in error.value.message

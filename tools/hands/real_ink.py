@@ -21,9 +21,9 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from dsocr.data.dataset import Dataset
+from dsocr.models.ctc import prepare_line
 from dsocr.models.ctc_network import collate_lines, compute_logits
 from dsocr.models.language_model import align
-from dsocr.models.line_images import prepare_line
 from hands.cursive import random_writer, write
 from hands.pens import Floats, Mask, Style, Written, deform, draw_strokes
 

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
-from dsocr.models.family import IGNORED, UNWRITABLE
-
-PIXELS = ("pixel_values", "pixel_values_local")
-"""The entries of a batch that are pixels."""
+from dsocr.models.family import IGNORED
 
 
 @dataclass(slots=True)
@@ -51,14 +47,13 @@ def collate(
     pad_id: int,
     *,
     padding: Literal["left", "right"],
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
     join_features: bool = False,
 ) -> dict[str, Any]:
     """Return `input_ids`, `attention_mask` (B, T), the samples' marks and images and, for training, `labels` (B, T).
 
-    Floating point tensors become `dtype`; with torch.uint8 pixels stay bytes, see `normalize_pixels`. If the samples
-    have features, `mm_encoder_outputs` replaces all pixels, of `join_features` as one tensor.
+    Pixels become `dtype`, or stay as they are with None. If the samples have features, `mm_encoder_outputs` replaces
+    all pixels, of `join_features` as one tensor.
 
     Labels are `IGNORED` except for the transcription and its end token. Training pads right, generation left. Raises
     ModelError for samples with and without transcription, or with and without features, in one batch.
@@ -78,19 +73,9 @@ def collate(
     if samples[0].answer_ids:
         labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
         batch["labels"] = pad_rows(labels, IGNORED, padding)
-    batch = {name: _move(value, device, dtype) for name, value in batch.items()}
     if features:
-        batch["mm_encoder_outputs"] = {"image": _join_features(features, join=join_features).to(device)}
-    return batch
-
-
-def _move(value: Any, device: torch.device | str, dtype: torch.dtype) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    value = value.to(device)
-    if value.dtype is torch.uint8:
-        return value if dtype is torch.uint8 else normalize(value).to(dtype)
-    return value.to(dtype) if value.is_floating_point() else value
+        batch["mm_encoder_outputs"] = {"image": _join_features(features, join=join_features)}
+    return batch if dtype is None else normalize_pixels(batch, dtype)
 
 
 def list_features(samples: Sequence[Any]) -> list[Tensor]:
@@ -151,51 +136,19 @@ def aligned_labels(batch: dict[str, Any]) -> Tensor:
     return aligned.scatter(1, batch["logits_to_keep"] + 1, labels)[:, :length]
 
 
-@torch.no_grad()
-def mean_losses(model: Any, batch: Mapping[str, Any]) -> list[float]:
-    """Return the mean loss of a trained token for each sample of a batch that `drop_ignored_positions` returned."""
-    inputs = dict(batch)
-    labels, _ = inputs.pop("labels"), inputs.pop("shift_labels")
-    losses = []
-    for row, wanted in zip(model(**inputs).logits, labels, strict=True):
-        kept = wanted != IGNORED  # sample by sample: logits in float32 take much memory
-        losses.append(float(torch.nn.functional.cross_entropy(row[kept].float(), wanted[kept])))
-    return losses
+def normalize_pixels(batch: Mapping[str, Any], dtype: torch.dtype | None = None) -> dict[str, Any]:
+    """Convert a batch's pixels, by default to float32: bytes on their device, so that four times fewer are moved."""
+    return {name: _as_numbers(value, dtype or torch.float32) for name, value in batch.items()}
 
 
-def normalize_pixels(batch: dict[str, Any], dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    """Convert a batch's pixels from bytes to numbers on their device, so that four times fewer bytes are moved."""
-    pixels = {name: batch[name] for name in PIXELS if name in batch and batch[name].dtype is torch.uint8}
-    return {**batch, **{name: normalize(values).to(dtype) for name, values in pixels.items()}}
+def _as_numbers(value: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if value.dtype is torch.uint8:
+        return normalize(value).to(dtype)
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def normalize(pixels: Tensor) -> Tensor:
     """Map bytes 0..255 to float32 -1..1, with the authors' mean and standard deviation of 0.5, for any shape."""
     return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
-
-
-def force_texts(
-    network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
-) -> list[list[float]]:
-    """Return the log probability of each text of each image, given to the network token by token.
-
-    Characters that the processor does not know are left out and count as `UNWRITABLE`.
-    """
-    network.eval()
-    found = []
-    for image, candidates in zip(images, texts, strict=True):
-        known = [_leave_out(text, processor.unknown_characters(text)) for text in candidates]
-        batch = processor.training_batch([processor.encode(image, text) for text in known])
-        counts = (batch["labels"] != IGNORED).sum(1).tolist()
-        moved = {
-            name: value.to(network.device) if isinstance(value, Tensor) else value for name, value in batch.items()
-        }
-        with torch.no_grad():
-            losses = processor.family.sample_losses(network, processor.family.prepare_batch(moved, network.dtype))
-        missing = [len(text) - len(own) for text, own in zip(candidates, known, strict=True)]
-        found.append([gone * UNWRITABLE - loss * n for gone, loss, n in zip(missing, losses, counts, strict=True)])
-    return found
-
-
-def _leave_out(text: str, unknown: str) -> str:
-    return "".join(character for character in text if character not in unknown)

@@ -21,6 +21,9 @@ Grid = tuple[int, int]
 
 UNTILED: Grid = (1, 1)
 
+PAD_COLOUR = 127
+"""The grey around an image on its canvas: int(0.5 * 255), as published networks pad."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -53,21 +56,30 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One way to show an image: on a square canvas of `size` pixels, filled by `layout`, and in tiles with a `tiling`.
+    """One way to show an image: on a canvas `size` pixels wide, filled by `layout`, and in tiles with a `tiling`.
 
-    `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (as the authors' tiny and
-    small do); `wrap` cuts a line image into rows of at most `max_row_height` pixels. `token_pixels` is the side of the
-    square of pixels that becomes one vision token. With `row_ends` each row of tokens ends with a slot of its own, and
-    tiles are stitched into one picture; without, tiles follow each other.
+    `pad` keeps the aspect ratio and centres the image on the colour `fill`; `squash` does not keep it (as the authors'
+    tiny and small do); `wrap` cuts a line image into rows of at most `max_row_height` pixels. `token_pixels` is the
+    side of the square of pixels that becomes one vision token. With `row_ends` each row of tokens ends with a slot of
+    its own, and tiles are stitched into one picture; without, tiles follow each other. The canvas is square unless it
+    has a `height`; only a square one wraps or has tiles.
     """
 
     name: str
     size: int
     layout: Layout
-    token_pixels: int
+    token_pixels: int = 1
     max_row_height: int = 0
     tiling: Tiling | None = None
     row_ends: bool = True
+    height: int | None = None
+    fill: int = PAD_COLOUR
+    resample: Image.Resampling = Image.Resampling.BICUBIC
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width and height of the canvas in pixels."""
+        return self.size, self.height or self.size
 
     def grid(self, width: int, height: int) -> Grid:
         """Return the grid of tiles for an image of this size, shown beside the whole."""
@@ -91,11 +103,35 @@ class Resolution:
         grid = self.grid(width, height)
         if grid != UNTILED:
             return (grid[1] / height) / (grid[0] / width)
-        return width / height if self.layout == "squash" else 1.0
+        shown_width, shown_height = self.shape
+        return (shown_height * width) / (shown_width * height) if self.layout == "squash" else 1.0
 
+    def draw(self, image: Image.Image) -> Image.Image:
+        """Draw the whole image on the canvas."""
+        if self.layout == "wrap":
+            return wrap(image, self.size, self.max_row_height)
+        if self.layout == "squash":
+            return image.resize(self.shape, self.resample)
+        return ImageOps.pad(image, self.shape, self.resample, color=(self.fill,) * 3)
 
-PAD_COLOUR = 127
-"""The grey around an image on its canvas: int(0.5 * 255), as published networks pad."""
+    def shown_scale(self, width: int, height: int) -> float:
+        """Return the scale of the most detailed view, in the direction in which it reduces the image less."""
+        shown_width, shown_height = self.shape
+        if self.layout == "wrap":
+            rows, _ = wrapped_size(width, height, self.size, self.max_row_height)
+            return (self.size // rows) / height
+        scales = (shown_width / width, shown_height / height)
+        shown = max(scales) if self.layout == "squash" else min(scales)
+        columns, rows = self.grid(width, height)
+        if self.tiling is None or (columns, rows) == UNTILED:
+            return shown
+        return max(shown, self.tiling.size * columns / width, self.tiling.size * rows / height)
+
+    def shrink(self, image: Image.Image) -> Image.Image:
+        """Reduce an image that is far larger than it will be shown; one that would get other tiles stays as it is."""
+        small = shrink_to(image, self.shown_scale(*image.size))
+        return small if self.grid(*small.size) == self.grid(*image.size) else image
+
 
 _SHORTEST_ROW = 0.6
 """A row is cut no earlier than at this share of the canvas width, so that few rows are needed."""
@@ -179,7 +215,7 @@ def _edges(ink: NDArray[np.float64], size: int, rows: int) -> tuple[int, ...]:
 
 
 SPARE = 1.5
-"""How many times the shown size `shrink` keeps.
+"""How many times the shown size an image keeps when it is shrunk.
 
 On 43 lines of about 2031 x 134 pixels nano's canvas changed by 0.4 grey levels of 255 (median), and augmenting a line
 took 4.4 ms instead of 11.0; with twice the shown size 8.5 ms.
@@ -188,43 +224,14 @@ took 4.4 ms instead of 11.0; with twice the shown size 8.5 ms.
 _WORTH_SHRINKING = 0.75
 
 
-def shrink(image: Image.Image, resolution: Resolution) -> Image.Image:
-    """Reduce an image that is far larger than it will be shown, to about `SPARE` times that size.
-
-    Makes work on the image before `show` cheaper. An image that would get other tiles at that size stays as it is.
-    """
-    scale = SPARE * shown_scale(image.size, resolution)
+def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:
+    """Reduce an image to `SPARE` times the scale at which it will be shown, unless that is hardly smaller."""
+    scale = SPARE * shown_scale
+    if scale > _WORTH_SHRINKING:
+        return image
     height = math.ceil(image.height * scale)
     # From the height, a line's shorter side: rounding both would change its shape.
-    size = (max(1, round(image.width * height / image.height)), height)
-    if scale > _WORTH_SHRINKING or resolution.grid(*size) != resolution.grid(*image.size):
-        return image
-    return image.resize(size, Image.Resampling.BICUBIC)
-
-
-def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
-    """Return the scale of the most detailed view, in the direction in which it reduces the image less."""
-    width, height = image_size
-    side = resolution.size
-    if resolution.layout == "wrap":
-        rows, _ = wrapped_size(width, height, side, resolution.max_row_height)
-        return (side // rows) / height
-    scales = (side / width, side / height)
-    shown = max(scales) if resolution.layout == "squash" else min(scales)
-    columns, rows = resolution.grid(width, height)
-    if resolution.tiling is None or (columns, rows) == UNTILED:
-        return shown
-    return max(shown, resolution.tiling.size * columns / width, resolution.tiling.size * rows / height)
-
-
-def draw_canvas(image: Image.Image, resolution: Resolution) -> Image.Image:
-    """Draw the whole image on the canvas of a resolution."""
-    size = (resolution.size, resolution.size)
-    if resolution.layout == "wrap":
-        return wrap(image, resolution.size, resolution.max_row_height)
-    if resolution.layout == "squash":
-        return image.resize(size, Image.Resampling.BICUBIC)
-    return ImageOps.pad(image, size, Image.Resampling.BICUBIC, color=(PAD_COLOUR,) * 3)
+    return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
 
 
 _MAX_DISTORTION = 2.0
@@ -239,12 +246,76 @@ def another_resolution(
     Resolutions with tiles (many more tokens) or with too much distortion are left out; None if no other remains.
     """
     scales = {
-        other: shown_scale(image_size, other)
+        other: other.shown_scale(*image_size)
         for other in others
         if other != current
         and other.tiling is None
         and 1 / _MAX_DISTORTION <= other.distortion(*image_size) <= _MAX_DISTORTION
     }
-    now = shown_scale(image_size, current)
+    now = current.shown_scale(*image_size)
     larger = [other for other, scale in scales.items() if scale > now]
     return min(larger, key=scales.__getitem__) if larger else max(scales, key=scales.__getitem__, default=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Views:
+    """The pixels of one image: the `whole` (3, H, W) as bytes, and its `tiles` (n, 3, s, s), row by row.
+
+    `grid` is the columns and rows of the tiles, (1, 1) if there are none.
+    """
+
+    whole: NDArray[np.uint8]
+    tiles: NDArray[np.uint8] | None = None
+    grid: Grid = UNTILED
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that all pixels take."""
+        return self.whole.nbytes + (0 if self.tiles is None else self.tiles.nbytes)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all pixels are equal."""
+        if not isinstance(other, Views) or self.grid != other.grid:
+            return False
+        pairs = [(self.whole, other.whole), (self.tiles, other.tiles)]
+        return all(ours is theirs or np.array_equal(ours, theirs) for ours, theirs in pairs)  # type: ignore[arg-type]
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Return the whole image and, below it, the tiles in their grid with a gap between them, (H, W, 3)."""
+        whole = self.whole.transpose(1, 2, 0)
+        if self.tiles is None:
+            return whole
+        columns, rows = self.grid
+        side, size = self.tiles.shape[-1], whole.shape[0]
+        step = side + side // 40
+        top = size + side // 40
+        canvas = np.full((top + rows * step, max(size, columns * step), 3), 255, dtype=np.uint8)
+        canvas[:size, :size] = whole
+        for place, tile in enumerate(self.tiles):
+            row, column = divmod(place, columns)
+            y, x = top + row * step, column * step
+            canvas[y : y + side, x : x + side] = tile.transpose(1, 2, 0)
+        return canvas
+
+
+NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
+"""The views of a sample whose features have been computed."""
+
+
+def show(image: Image.Image, resolution: Resolution) -> Views:
+    """Return the views of an image, which must be upright and RGB or grey as `open_image` returns it."""
+    image = image.convert("RGB")
+    whole = np.ascontiguousarray(np.asarray(resolution.draw(image)).transpose(2, 0, 1))
+    grid = resolution.grid(*image.size)
+    if grid == UNTILED or resolution.tiling is None:
+        return Views(whole)
+    return Views(whole, _tiles(image, resolution.tiling, grid), grid)
+
+
+def _tiles(image: Image.Image, tiling: Tiling, grid: Grid) -> NDArray[np.uint8]:
+    """Cut an image into tiles after resizing it to fill the grid, without keeping its aspect ratio."""
+    columns, rows = grid
+    side = tiling.size
+    pixels = np.asarray(image.resize((side * columns, side * rows), Image.Resampling.BICUBIC))
+    tiles = pixels.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, side, side))

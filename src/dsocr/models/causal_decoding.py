@@ -6,7 +6,7 @@ A guard forbids repeated n-grams, a criterion stops lines that loop anyway, and 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -17,6 +17,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria
 
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
 from dsocr.models.generation import Generation, batches
+from dsocr.models.token_family import TokenProcessor
 from dsocr.text import is_looping
 
 _CHECK_INTERVAL = 16
@@ -27,50 +28,6 @@ _STRICT_NGRAM = 10
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-class CausalProcessor(Protocol):
-    """What decoding asks of the processor of a causal decoder."""
-
-    @property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The tokenizer."""
-
-    @property
-    def pad_id(self) -> int:
-        """The id that fills a batch."""
-
-    @property
-    def end_ids(self) -> Sequence[int]:
-        """The ids that end an answer."""
-
-    @property
-    def answer_start(self) -> str:
-        """What the network writes before every text, and readers are not shown; usually empty."""
-
-    @property
-    def image_slots(self) -> int:
-        """The number of positions that an image takes, where it is the same for all."""
-
-    @property
-    def resolution_name(self) -> str:
-        """The name of the resolution."""
-
-    def encode(self, image: Image.Image, text: str | None = None) -> Any:
-        """Encode one image."""
-
-    def collate(
-        self,
-        samples: Sequence[Any],
-        *,
-        padding: Literal["left", "right"],
-        device: "torch.device | str" = "cpu",
-        dtype: "torch.dtype | None" = None,
-    ) -> dict[str, Any]:
-        """Batch encoded samples."""
-
-    def at_another_resolution(self, image: Image.Image) -> Self | None:
-        """Return the processor at a resolution that shows an image well, None if there is no other."""
 
 
 _REPLACEMENT = "\ufffd"
@@ -179,13 +136,13 @@ class ChosenTokens(StoppingCriteria):  # type: ignore[misc]
         self._log_probabilities: list[Tensor] = []
         self._overruled: list[Tensor] = []
 
-    def __call__(self, input_ids: Tensor, scores: object, **kwargs: object) -> Tensor:
+    def __call__(self, input_ids: Tensor, _: object, **kwargs: object) -> Tensor:
         """Record the last token of each row."""
-        own = self._model_scores.scores
-        assert own is not None, "the processor runs first"
-        chosen = own.gather(1, input_ids[:, -1:]).squeeze(1)
-        self._log_probabilities.append(chosen - own.logsumexp(1))
-        self._overruled.append(chosen < own.amax(1))
+        scores = self._model_scores.scores
+        assert scores is not None, "the processor runs first"
+        chosen = scores.gather(1, input_ids[:, -1:]).squeeze(1)
+        self._log_probabilities.append(chosen - scores.logsumexp(1))
+        self._overruled.append(chosen < scores.amax(1))
         self._model_scores.scores = None
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
@@ -227,19 +184,16 @@ def set_token_ids(network: PreTrainedModel, tokenizer: "PreTrainedTokenizerBase"
 @torch.inference_mode()
 def decode(
     network: PreTrainedModel,
-    processor: CausalProcessor,
+    processor: TokenProcessor,
     samples: Sequence[Any],
     generation: Generation,
-    answer_logits: "AnswerLogits | None" = None,
 ) -> list[Decoded]:
-    """Generate a text for each sample of a batch. Leaves the network in evaluation mode.
-
-    `answer_logits` scores the result of a beam search, for networks that do not have prompt and answer in one sequence.
-    """
+    """Generate a text for each sample of a batch. Leaves the network in evaluation mode."""
     network.eval()
-    batch = processor.collate(samples, padding="left", device=network.device, dtype=network.dtype)
+    unread = [sample.without_text() for sample in samples]
+    batch = processor.on_device(processor.collate(unread, padding="left"), network, network.dtype)
     if generation.num_beams > 1:
-        return _beam_search(network, processor, samples, batch, generation, answer_logits or causal_logits)
+        return _beam_search(network, processor, samples, batch, generation)
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     model_scores = ModelScores()
@@ -260,11 +214,10 @@ def decode(
 
 def _beam_search(
     network: PreTrainedModel,
-    processor: CausalProcessor,
+    processor: TokenProcessor,
     samples: Sequence[Any],
     batch: dict[str, Any],
     generation: Generation,
-    answer_logits: "AnswerLogits",
 ) -> list[Decoded]:
     """Return the most likely texts of a beam search, scored afterwards by a pass over what was generated."""
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
@@ -276,25 +229,9 @@ def _beam_search(
     )[:, prompt:]
     generated = [_generated_ids(row, ends, None) for row in rows]
     return [
-        _decoded(spans, ids, ends, *_score_tokens(answer_logits(network, processor, sample, ids), ids))
+        _decoded(spans, ids, ends, *_score_tokens(processor.family.answer_logits(network, processor, sample, ids), ids))
         for sample, ids in zip(samples, generated, strict=True)
     ]
-
-
-AnswerLogits = Callable[[Any, Any, Any, Sequence[int]], Tensor]
-"""From network, processor, sample and n generated ids to the logits (n, V) of each id given those before it."""
-
-
-def causal_logits(network: Any, processor: CausalProcessor, sample: Any, ids: Sequence[int]) -> Tensor:
-    """Return the logits of an answer of a network that has prompt and answer in one sequence.
-
-    One sample at a time, because the scores over the whole vocabulary are in memory for all of its tokens.
-    """
-    answered = replace(sample, answer_ids=tuple(ids))
-    batch = processor.collate([answered], padding="right", device=network.device, dtype=network.dtype)
-    del batch["labels"]
-    logits: Tensor = network(**batch, logits_to_keep=len(ids) + 1).logits[0, :-1]
-    return logits
 
 
 def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list[bool]]:
@@ -304,7 +241,7 @@ def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
 
-def _generation_config(processor: CausalProcessor, generation: Generation) -> GenerationConfig:
+def _generation_config(processor: TokenProcessor, generation: Generation) -> GenerationConfig:
     return GenerationConfig(
         do_sample=False,
         num_beams=generation.num_beams,
@@ -316,7 +253,7 @@ def _generation_config(processor: CausalProcessor, generation: Generation) -> Ge
     )
 
 
-def _loop_guard(generation: Generation, processor: CausalProcessor, prompt: int) -> list[NoRepeatNgram]:
+def _loop_guard(generation: Generation, processor: TokenProcessor, prompt: int) -> list[NoRepeatNgram]:
     size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
     if not size:
         return []
@@ -346,7 +283,7 @@ def _decoded(
 
 def retry_loops(
     network: Any,
-    processor: CausalProcessor,
+    processor: TokenProcessor,
     generation: Generation,
     images: Sequence[Image.Image],
     decoded: Sequence[Decoded],
@@ -363,7 +300,7 @@ def retry_loops(
         results[i] = replace(again if again.is_complete else cut_loop(decoded[i]), retried=True)
         if not again.is_complete:
             remaining.append(i)
-    by_resolution: dict[str, tuple[CausalProcessor, list[int]]] = {}
+    by_resolution: dict[str, tuple[TokenProcessor, list[int]]] = {}
     for i in remaining:
         if other := processor.at_another_resolution(images[i]):
             by_resolution.setdefault(other.resolution_name, (other, []))[1].append(i)
@@ -379,7 +316,7 @@ def retry_loops(
 
 def _decode_again(
     network: Any,
-    processor: CausalProcessor,
+    processor: TokenProcessor,
     generation: Generation,
     images: Sequence[Image.Image],
     indices: Sequence[int],

@@ -10,25 +10,23 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, DataError, ModelError
-from dsocr.models.canvas import PAD_COLOUR, Resolution, draw_canvas, shrink
-from dsocr.models.family import Family, InputLength, Processor
+from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
+from dsocr.models.family import InputLength
+from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
-
-    from dsocr.models.feature_cache import Features
 
 DEFAULT = "default"
 """The resolution that the checkpoint's own files state."""
@@ -36,7 +34,6 @@ DEFAULT = "default"
 _RESOLUTION = re.compile(r"default|pad|wrap|edge(?P<edge>\d+)|pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
 _PROBE = "Qz7"
 """An answer that is looked for in what a chat template writes."""
-_WORTH_SHRINKING, _SPARE = 0.7, 2.0
 _MAX_ASPECT = 190
 """Of Qwen's image processors an image may be 200 times as long as it is wide."""
 
@@ -95,17 +92,14 @@ class PixelFormat:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChatEncoded:
+class ChatEncoded(TokenEncoded):
     """One sample as model inputs.
 
-    `prompt_ids` hold the image's tokens; `answer_ids` end with the end token and are empty for transcription. `images`
-    are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt token.
-    `features` (n, 1 + layers, D) are what the decoder takes in place of the image's tokens and adds in later layers, if
-    they have been computed already; there are then no pixels.
+    `images` are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt
+    token. `features` (n, 1 + layers, D) are what the decoder takes in place of the image's tokens and adds in later
+    layers, if they have been computed already; there are then no pixels.
     """
 
-    prompt_ids: tuple[int, ...]
-    answer_ids: tuple[int, ...]
     images: "Mapping[str, Tensor]"
     marks: Mapping[str, tuple[int, ...]]
     format: PixelFormat
@@ -115,14 +109,6 @@ class ChatEncoded:
     def nbytes(self) -> int:
         """The bytes of its pixels."""
         return sum(tensor.nbytes for tensor in self.images.values())
-
-    def without_text(self) -> Self:
-        """Return it as for transcription."""
-        return replace(self, answer_ids=())
-
-    def with_image_of(self, other: Self) -> Self:
-        """Return it with the image of another sample, whose size decides the number of image tokens."""
-        return replace(other, answer_ids=self.answer_ids)
 
     def has_input_of(self, other: Self) -> bool:
         """Whether another sample has the same prompt and pixels."""
@@ -155,7 +141,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChatProcessor(Processor):
+class ChatProcessor(TokenProcessor):
     """Turn images and texts into inputs of a chat model, at one resolution and with one prompt.
 
     `transformers` is the processor of transformers; `canvas` is set if images are drawn on a square first.
@@ -165,8 +151,6 @@ class ChatProcessor(Processor):
     resolution: str
     transformers: Any = field(repr=False)
     conversation: Conversation
-    end_ids: tuple[int, ...]
-    end_id: int
     canvas: Resolution | None = None
     _slots: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
@@ -180,17 +164,6 @@ class ChatProcessor(Processor):
         return self.resolution
 
     @property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The tokenizer."""
-        return self.transformers.tokenizer
-
-    @property
-    def pad_id(self) -> int:
-        """The id that fills a batch."""
-        pad = self.tokenizer.pad_token_id
-        return int(self.end_id if pad is None else pad)
-
-    @property
     def image_token_id(self) -> int:
         """The id of an image's tokens."""
         return int(self.transformers.image_token_id)
@@ -201,12 +174,9 @@ class ChatProcessor(Processor):
         return self.conversation.start
 
     @property
-    def image_slots(self) -> int:
-        """Not known: an image's tokens depend on its size."""
-        return 1
-
-    def at_another_resolution(self, image: Image.Image) -> None:
-        """Return None: there is no other."""
+    def joins_features(self) -> bool:
+        """Whether the network takes the features of a batch as one tensor."""
+        return self.family.name in _STACKED
 
     def encode(self, image: Image.Image, text: str | None = None) -> ChatEncoded:
         """Encode one image, with its transcription for training or without for transcription.
@@ -216,7 +186,7 @@ class ChatProcessor(Processor):
         import torch
 
         image = image.convert("RGB")
-        shown = self._pad(image) if self.canvas is None else draw_canvas(image, self.canvas)
+        shown = self._pad(image) if self.canvas is None else self.canvas.draw(image)
         try:
             inputs = self.transformers(
                 images=[shown],
@@ -230,9 +200,8 @@ class ChatProcessor(Processor):
         ids = tuple(inputs.pop("input_ids")[0].tolist())
         inputs.pop("attention_mask", None)
         marks = {name: tuple(inputs.pop(name)[0].tolist()) for name in [*inputs] if name.endswith("token_type_ids")}
-        answer = () if text is None else self.answer_ids(text)
         images = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in inputs.items()}
-        return ChatEncoded(ids, answer, images, marks, self._format())
+        return ChatEncoded(ids, self.answer_ids(text), images, marks, self._format())
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Tokenize a text as it is learnt after the prompt; special tokens are not recognised in it."""
@@ -245,17 +214,6 @@ class ChatProcessor(Processor):
         before = tokenize("\n")
         ids = tokenize(f"\n{text}")
         return tuple(ids[len(before) :] if ids[: len(before)] == before else tokenize(text))
-
-    def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Return the ids that the network learns to generate: the text and the end token."""
-        return (*self.text_ids(text), self.end_id)
-
-    def unknown_characters(self, text: str) -> str:
-        """Return the characters of the text that the tokenizer cannot encode, each once, in their order."""
-        unknown = self.tokenizer.unk_token_id
-        if unknown is None:  # a byte-level tokenizer encodes everything
-            return ""
-        return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
 
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; an image's size decides its number of tokens."""
@@ -272,41 +230,15 @@ class ChatProcessor(Processor):
         return (shown_height / height) / (shown_width / width)
 
     def shrink(self, image: Image.Image) -> Image.Image:
-        """Reduce an image that is far larger than it will be shown, to about twice that size."""
+        """Reduce an image that is far larger than it will be shown."""
         if self.canvas is not None:
-            return shrink(image, self.canvas)
+            return self.canvas.shrink(image)
         if padded_size(*image.size) != image.size:
             return image
-        shown = shown_size(self.transformers.image_processor, *image.size)
-        scale = _SPARE * max(shown[0] / image.width, shown[1] / image.height)
-        if scale > _WORTH_SHRINKING:
-            return image
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-        return image.resize(size, Image.Resampling.BICUBIC)
+        width, height = shown_size(self.transformers.image_processor, *image.size)
+        return shrink_to(image, max(width / image.width, height / image.height))
 
-    def collate(
-        self,
-        samples: Sequence[ChatEncoded],
-        *,
-        padding: Literal["left", "right"],
-        device: "torch.device | str" = "cpu",
-        dtype: "torch.dtype | None" = None,
-    ) -> dict[str, Any]:
-        """Batch encoded samples, padded right for training and left for generation; see `batch.collate`."""
-        import torch
-
-        from dsocr.models.batch import collate
-
-        number_format, join = dtype or torch.float32, self.family.name in _STACKED
-        return collate(samples, self.pad_id, padding=padding, device=device, dtype=number_format, join_features=join)
-
-    def training_batch(self, samples: Sequence[ChatEncoded]) -> dict[str, Any]:
-        """Batch encoded samples with texts on the CPU, logits where there are labels only."""
-        from dsocr.models.batch import drop_ignored_positions
-
-        return drop_ignored_positions(self.collate(samples, padding="right"))
-
-    def encode_features(self, features: "Features", text: str) -> ChatEncoded:
+    def encode_features(self, features: Features, text: str) -> ChatEncoded:
         """Encode a sample whose image features have been computed."""
         import torch
 
@@ -326,35 +258,23 @@ class ChatProcessor(Processor):
         """The canvas and the image processor's settings, on which an image's features depend."""
         return f"{self.canvas}\n{self.transformers.image_processor.to_json_string()}"
 
-    @property
-    def feature_code(self) -> tuple[str, ...]:
-        """The source files that prepare pixels."""
-        return ("models/canvas.py", "models/chat_inputs.py")
-
-    def is_encoder(self, name: str) -> bool:
-        """Whether a tensor belongs to the vision tower or what connects it."""
-        return self.family.is_vision(name)
-
     def feature_width(self, network: Any) -> int:
         """Return the width of the decoder, once for each layer that takes features."""
         layers = getattr(network.config.vision_config, "deepstack_visual_indexes", None) or ()
         return int(network.config.get_text_config().hidden_size) * (1 + len(layers))
 
-    def encoder_features(self, network: Any, samples: Sequence[ChatEncoded], dtype: "torch.dtype") -> "list[Features]":
+    def encoder_features(self, network: Any, samples: Sequence[ChatEncoded], dtype: "torch.dtype") -> list[Features]:
         """Return what the decoder takes for the image of each sample, also in its later layers."""
         import torch
 
-        from dsocr.models.feature_cache import Features
-
-        batch = self.collate(samples, padding="right", device=network.device, dtype=dtype)
-        outputs = network.get_image_features(**{name: batch[name] for name in samples[0].images}, return_dict=True)
+        outputs = network.get_image_features(**self.image_inputs(samples, network, dtype), return_dict=True)
         layers = [outputs.pooler_output, *(getattr(outputs, "deepstack_features", None) or ())]
-        found = []
+        features = []
         for place, sample in enumerate(samples):
             grid = sample.images["image_grid_thw"][0].tolist() if "image_grid_thw" in sample.images else (0, 0, 0)
             tokens = torch.stack([layer[place] for layer in layers], dim=1)
-            found.append(Features(tokens, (int(grid[2]), int(grid[1]))))
-        return found
+            features.append(Features(tokens, (int(grid[2]), int(grid[1]))))
+        return features
 
     def _begins(self) -> bool:
         """Whether the prompt has the begin token already, so that the tokenizer must not add it."""
@@ -397,7 +317,7 @@ def _unknown_resolution(name: str, names: str) -> ConfigError:
     return ConfigError(message, code="resolution-unknown", hint=f"chat models have {names}, some of them each")
 
 
-def load_processor(family: Family, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
+def load_processor(family: TokenFamily, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
     """Load the processor of a base, at a resolution (None: its own) and with a prompt.
 
     Raises ModelError if a file is missing or the chat template cannot be used, ConfigError for an unknown resolution.
@@ -408,10 +328,14 @@ def load_processor(family: Family, folder: Path, resolution: str | None, prompt:
     prompt = _PROMPTS.get(family.name, _GENERAL_PROMPT) if prompt == _DEFAULT_PROMPT else prompt
     conversation = read_conversation(processor, prompt, folder)
     _require_image_token(processor, conversation.prompt, prompt, folder)
-    end_ids, end_id = _find_end(processor.tokenizer, conversation.end, folder)
+    tokenizer = processor.tokenizer
+    ends = _find_end(tokenizer, conversation.end, folder)
+    pad_id = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     # Settings that no image can be prepared with show here, and not with the first image.
     processor.image_processor(images=[Image.new("RGB", _TRIAL)], return_tensors="np")
-    return ChatProcessor(family, folder, name, processor, conversation, end_ids, end_id, canvas, prompt=prompt)
+    return ChatProcessor(
+        family, tokenizer, folder, name, processor, conversation, canvas, end_ids=ends, pad_id=pad_id, prompt=prompt
+    )
 
 
 def load_transformers_processor(folder: Path, model_type: str) -> Any:
@@ -430,18 +354,18 @@ def load_transformers_processor(folder: Path, model_type: str) -> Any:
         images = AutoImageProcessor.from_pretrained(folder, backend="pil", **options)
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         parts = {"image_processor": images, "tokenizer": tokenizer}
-        own: list[str] = kind.get_attributes()
+        attributes: list[str] = kind.get_attributes()
 
         class ImageTextProcessor(kind):  # type: ignore[misc, valid-type]
             """The processor without its part for videos, which would need torchvision."""
 
             @classmethod
             def get_attributes(cls) -> list[str]:
-                return [name for name in own if name in parts]
+                return [name for name in attributes if name in parts]
 
             @classmethod
             def _get_arguments_from_pretrained(cls, *args: Any, **options: Any) -> list[Any]:
-                return [parts.get(name) for name in own]
+                return [parts.get(name) for name in attributes]
 
         processor = ImageTextProcessor.from_pretrained(folder, **options)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
@@ -572,8 +496,8 @@ def read_conversation(processor: Any, prompt: str, folder: Path) -> Conversation
     asked = _render(processor, [question], folder, add_generation_prompt=True)
     for content in ([{"type": "text", "text": _PROBE}], _PROBE):  # some templates take the answer as a list only
         answered = _render(processor, [question, {"role": "assistant", "content": content}], folder)
-        before, found, after = answered.rpartition(_PROBE)
-        if found:
+        before, probe, after = answered.rpartition(_PROBE)
+        if probe:
             break
     else:
         message = "Chat template does not write the answer as it is given"
@@ -620,8 +544,8 @@ def _require_image_token(processor: Any, written: str, prompt: str, folder: Path
         raise ConfigError(message, code="prompt-image", hint=f"leave out {token} and <image>")
 
 
-def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[tuple[int, ...], int]:
-    """Return the tokens that stop generation, and the one that is learnt: the template's, or else the tokenizer's."""
+def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[int, ...]:
+    """Return the tokens that stop generation, first the one that is learnt: the template's, or the tokenizer's."""
     try:
         settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
         stated = settings.get("eos_token_id")
@@ -635,4 +559,4 @@ def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[tuple[int, ...]
     if not written and not stops:
         raise ModelError("Tokenizer has no eos token", code="tokenizer-incomplete", where=folder)
     end = written[0] if written else tokenizer.eos_token_id if tokenizer.eos_token_id is not None else stops[0]
-    return tuple(dict.fromkeys([int(end), *map(int, stops)])), int(end)
+    return tuple(dict.fromkeys([int(end), *map(int, stops)]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,7 +26,6 @@ from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Generation, batches
 from dsocr.models.language_model import LanguageModel, align, search
-from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps, prepare_line
 from dsocr.models.scripts import best_path, decide_script, restrict, text_of
 
 if TYPE_CHECKING:
@@ -36,6 +35,15 @@ if TYPE_CHECKING:
     from dsocr.models.ctc_network import CtcText
 
 Result = TypeVar("Result")
+
+HEIGHT = 48
+"""Height of a line image in pixels."""
+
+PIXELS_PER_STEP = 8
+"""Width in pixels of one step of the output."""
+
+WIDTH_MULTIPLE = 32
+"""Images are padded to a multiple of this width: more lines are then equally wide and can be read together."""
 
 _DEFAULT_STRETCH = 1.3
 """On 132 lines of cursive French the published weights have a CER of 23.1 % at 1.0, 12.6 at 1.3 and 12.4 at 1.4."""
@@ -56,6 +64,18 @@ _LINES_ON_A_CPU = 8
 _MAX_READERS = 4
 """Groups of lines that a CPU reads at once, each with its share of the threads."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
+
+
+def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
+    """Scale a line image to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
+    width = max(PIXELS_PER_STEP, round(image.width * HEIGHT / image.height * stretch))
+    resized = image.convert("RGB").resize((width, HEIGHT), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+
+
+def count_steps(text: Sequence[str] | Sequence[int]) -> int:
+    """Return the fewest steps for a text, or its classes: CTC needs a blank between repeated characters."""
+    return len(text) + sum(first == second for first, second in pairwise(text))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,18 +154,12 @@ class LineProcessor(Processor):
         wider = prepare_line(image, self.stretch * (needed + PIXELS_PER_STEP) / line.shape[1])
         return LineInput(wider, classes, as_read=line)
 
-    def training_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
-        """Return `pixel_values` (B, 3, 48, W), `steps` (B,) and `labels` (B, L) on the CPU."""
-        from dsocr.models.ctc_network import pad_labels
-
-        return {**self.input_batch(samples), "labels": pad_labels([sample.classes for sample in samples])}
-
-    def input_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
-        """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, and `steps` (B,), on the CPU."""
-        from dsocr.models.ctc_network import collate_lines
+    def collate(self, samples: Sequence[LineInput], padding: str = "right") -> dict[str, Any]:
+        """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, `steps` (B,) and `labels` (B, L)."""
+        from dsocr.models.ctc_network import collate_lines, pad_labels
 
         pixels, steps = collate_lines([sample.image for sample in samples])
-        return {"pixel_values": pixels, "steps": steps}
+        return {"pixel_values": pixels, "steps": steps, "labels": pad_labels([sample.classes for sample in samples])}
 
     def text_ids(self, text: str) -> list[int]:
         """Return the classes of the known characters of a text."""
@@ -167,37 +181,11 @@ class LineProcessor(Processor):
 
 @dataclass(frozen=True, slots=True)
 class LineRecognizer(Family):
-    """A checkpoint of this family."""
+    """A network that gives each step of a line a probability for every character."""
 
-    name: str = "ctc"
     trains = "all"
     learning_rate = 4e-4
     reads_by_character = True
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
-        return {"batch_size": 16, "augmentation": "light", "vision_learning_rate": learning_rate / 2}
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the trunk, all but the transformer layers and the head."""
-        return parameter.startswith("model.")
-
-    def load_network(self, folder: Path, **options: Any) -> Any:
-        """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
-        import torch
-
-        from dsocr.models.ctc_network import load_network
-
-        network, characters = load_network(folder)
-        network.characters = characters
-        # On a CPU a step takes 0.7 of the time that it takes with the channels apart.
-        return network.to(options["device"], options["dtype"], memory_format=torch.channels_last)
-
-    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
-        """Return the names and contents of the files of a checkpoint."""
-        from dsocr.models.ctc_network import network_files
-
-        return network_files(network, network.characters)
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution; the prompt is not used."""
@@ -215,22 +203,6 @@ class LineRecognizer(Family):
         stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
         grey = bool(config.get("line_grey", False))
         return LineProcessor(self, characters, stretch, grey, folder)
-
-    def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
-        """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
-        from dsocr.models.ctc_network import replace_head
-
-        found = set().union(*texts)
-        kept: Iterable[str] = processor.characters
-        if len(processor.characters) > _LARGE_HEAD:
-            useful = {variant for c in found for variant in (c, c.upper(), c.lower())} | set(_COMMON)
-            kept = [c for c in processor.characters if c in useful]
-        wanted = [*kept, *sorted(found.difference(kept))]
-        if wanted != list(processor.characters):
-            replace_head(network, processor.characters, wanted)
-            network.characters = wanted
-        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
-        return network, replace(processor, characters=tuple(wanted))
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Convert the pixels to a number format."""
@@ -264,7 +236,7 @@ class LineRecognizer(Family):
 
         from dsocr.models.ctc_network import compute_losses
 
-        batch = processor.training_batch(samples)
+        batch = processor.collate(samples)
         logits = torch.zeros(len(samples), int(batch["steps"].max()), len(processor.characters) + 1)
         lengths = (batch["labels"] >= 0).sum(1).clamp(min=1)
         return float((compute_losses(logits, batch["steps"], batch["labels"]) / lengths).mean())
@@ -370,7 +342,7 @@ class LineRecognizer(Family):
 
         def read(places: list[int]) -> None:
             with torch.inference_mode():
-                batch = processor.input_batch([samples[place] for place in places])
+                batch = processor.collate([samples[place] for place in places])
                 logits = network(batch["pixel_values"].to(network.device, network.dtype), batch["steps"]).float().cpu()
             lines = decode_greedy(logits, batch["steps"], processor.characters)
             for place, line, rows, count in zip(places, lines, logits, batch["steps"].tolist(), strict=True):
@@ -450,9 +422,57 @@ class LineRecognizer(Family):
         return replace(processor, language_model_source=model)
 
 
-def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
+@dataclass(frozen=True, slots=True)
+class PPOCR(LineRecognizer):
+    """PP-OCRv6 small, or what was trained from it."""
+
+    name: str = "ctc"
+
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
+        return {"batch_size": 16, "augmentation": "light", "vision_learning_rate": learning_rate / 2}
+
+    def is_vision(self, parameter: str) -> bool:
+        """Whether a parameter belongs to the trunk, all but the transformer layers and the head."""
+        return parameter.startswith("model.")
+
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
+        import torch
+
+        from dsocr.models.ctc_network import load_network
+
+        network, characters = load_network(folder)
+        network.characters = characters
+        # On a CPU a step takes 0.7 of the time that it takes with the channels apart.
+        return network.to(options["device"], options["dtype"], memory_format=torch.channels_last)
+
+    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
+        """Return the names and contents of the files of a checkpoint."""
+        from dsocr.models.ctc_network import network_files
+
+        return network_files(network, network.characters)
+
+    def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
+        """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
+        from dsocr.models.ctc_network import replace_head
+
+        found = set().union(*texts)
+        kept: Iterable[str] = processor.characters
+        if len(processor.characters) > _LARGE_HEAD:
+            useful = {variant for c in found for variant in (c, c.upper(), c.lower())} | set(_COMMON)
+            kept = [c for c in processor.characters if c in useful]
+        wanted = [*kept, *sorted(found.difference(kept))]
+        if wanted != list(processor.characters):
+            replace_head(network, processor.characters, wanted)
+            network.characters = wanted
+        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
+        return network, replace(processor, characters=tuple(wanted))
+
+
+def recognize(config: Mapping[str, Any]) -> PPOCR | None:
     """Return the family if a `config.json` describes a line recogniser, else None."""
-    return LineRecognizer() if config.get("model_type") == "pp_ocrv6_small_rec" else None
+    return PPOCR() if config.get("model_type") == "pp_ocrv6_small_rec" else None
 
 
 def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:

@@ -7,20 +7,26 @@ sizes come from the shapes of the tensors, and `config.json` is read only for va
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
-from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
-from dsocr.models.family import Check, PublishedBase, Serving, TokenFamily
+from dsocr.models.deepseek_inputs import (
+    DeepseekProcessor,
+    Variant,
+    find_prompt,
+    find_resolution,
+    image_token_id,
+    resolutions,
+)
+from dsocr.models.family import Check, PublishedBase, Serving
+from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel
 
 UNUSED_TENSORS = (
@@ -155,50 +161,33 @@ class DeepseekOcr(TokenFamily):
         tokenizer = load_tokenizer(folder)
         chosen = find_resolution(self.name, resolution)
         others = tuple(other for other in resolutions(self.name) if other != chosen)
-        slot = image_token_id(tokenizer, folder)
-        return DeepseekProcessor(self, tokenizer, slot, chosen, others, prompt=find_prompt(prompt))
+        slot, ends, pad_id = image_token_id(tokenizer, folder), (tokenizer.eos_token_id,), tokenizer.pad_token_id
+        prompt = find_prompt(prompt)
+        return DeepseekProcessor(self, tokenizer, chosen, slot, others, end_ids=ends, pad_id=pad_id, prompt=prompt)
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
     ) -> None:
-        """Compile the layers, or compute the last one at trained positions only; recompute activations if wanted."""
-        from dsocr.models import causal_training
+        """Compute the last layer at trained positions only, unless layers are compiled."""
+        from dsocr.models.causal_training import SparseLastBlock
 
-        if compile_layers:
-            causal_training.compile_layers(model)
-        else:
-            causal_training.SparseLastBlock(network)
-        if checkpoint_activations:
-            causal_training.checkpoint_activations(model)
-        model.config.use_cache = False
+        if not compile_layers:
+            SparseLastBlock(network)
+        options = {"compile_layers": compile_layers, "checkpoint_activations": checkpoint_activations}
+        TokenFamily.prepare_training(self, model, network, **options)
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
-        """Normalize pixels on their device, and drop the mask, which a causal decoder padded right ignores."""
-        import torch
+        """Normalize pixels, and drop the mask in training, which a causal decoder padded right ignores."""
+        prepared = TokenFamily.prepare_batch(self, batch, dtype)
+        if "labels" in prepared:
+            prepared.pop("attention_mask", None)
+        return prepared
 
-        from dsocr.models.batch import normalize_pixels
+    def check_tokens(self, batch: Mapping[str, Any], processor: Any, vocabulary_size: int) -> Check:
+        """Check that each row starts with the begin token, has it once, and has only ids that the base knows."""
+        from dsocr.models.causal_training import check_prompt
 
-        normalized = normalize_pixels(dict(batch), dtype or torch.float32)
-        return {name: value for name, value in normalized.items() if name != "attention_mask"}
-
-    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
-        """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
-        loss: Tensor = model(**batch, num_items_in_batch=num_items).loss
-        return loss
-
-    def check_inputs(
-        self, model: Any, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], texts: Sequence[str]
-    ) -> list[Check]:
-        """Check labels, begin token, and image slots."""
-        from dsocr.models.input_checks import check_image_slots, check_labels, check_prompt
-
-        batch = processor.training_batch(samples)
-        on_device = processor.collate(samples, padding="right", device=model.device, dtype=model.dtype)
-        return [
-            check_labels(batch, texts, processor),
-            check_prompt(batch, processor, int(model.config.text_config.vocab_size)),
-            check_image_slots(model, on_device, processor),
-        ]
+        return check_prompt(batch, processor, vocabulary_size)
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:

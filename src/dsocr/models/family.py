@@ -3,8 +3,8 @@
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
 inputs, what is trained, how the loss of a batch is computed, and how a batch is read. Everything else asks the family
 and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily` if it
-writes a text token by token) and `Processor` that state what differs from the defaults, and pass a function that
-recognises its checkpoints to `register_family`, or list it in `_FAMILIES`.
+writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
+`register_family`, or list in `_FAMILIES` a function that recognises its checkpoints.
 """
 
 import math
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from dsocr.errors import ConfigError, ModelError, option
@@ -49,7 +50,7 @@ _FAMILIES = (
 )
 """A function for each family: from `config.json` to the family of that checkpoint, or None; the first one counts."""
 
-_REGISTERED: list[Callable[[Mapping[str, Any]], "Family | None"]] = []
+_REGISTERED: dict[str, "Family"] = {}
 
 
 class InputLength(NamedTuple):
@@ -125,8 +126,18 @@ class Processor(ABC):
         """Encode one image, with its transcription for training or without for transcription."""
 
     @abstractmethod
-    def training_batch(self, samples: Sequence[Any]) -> Batch:
-        """Batch encoded samples with texts on the CPU, pixels as bytes; `Family.prepare_batch` does the rest."""
+    def collate(self, samples: Sequence[Any], padding: Literal["left", "right"] = "right") -> Batch:
+        """Batch encoded samples on the CPU, pixels as bytes, with labels of samples that have a text.
+
+        `on_device` does the rest. Training pads right, generation left.
+        """
+
+    def on_device(self, batch: Batch, network: Any, dtype: "torch.dtype | None" = None) -> Batch:
+        """Return a batch as the network takes it, on its device, pixels as float32 if no other format is given."""
+        from accelerate.utils import send_to_device
+
+        moved = send_to_device(batch, next(network.parameters()).device)
+        return self.family.prepare_batch(moved, dtype)
 
     @abstractmethod
     def text_ids(self, text: str) -> Sequence[int]:
@@ -210,20 +221,31 @@ class Family(ABC):
         """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
         return {}
 
-    @abstractmethod
+    @property
+    def network_class(self) -> Any:
+        """The class of transformers that holds the network."""
+        raise NotImplementedError
+
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
+        return False
 
-    @abstractmethod
     def load_network(self, folder: Path, **options: Any) -> Any:
         """Load the network of a checkpoint folder, with the options of `loading.load_pretrained`.
 
         Raises ModelError if the checkpoint is incomplete.
         """
+        from dsocr.models.loading import load_pretrained
+
+        config = self.network_class.config_class.from_pretrained(folder)
+        return load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)
 
     def network_files(self, network: Any) -> Sequence[tuple[str, bytes]]:
-        """Return the files of a checkpoint, of a family that trains all weights of a network."""
-        raise NotImplementedError
+        """Return the files of a checkpoint as transformers writes them, with the other files of the base."""
+        with TemporaryDirectory() as folder:
+            network.save_pretrained(folder, max_shard_size="1000GB")
+            written = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+        return [*({**dict(network.plain_files), **written}).items()]
 
     @abstractmethod
     def validate_input(self, resolution: str | None, prompt: str) -> None:
@@ -323,69 +345,18 @@ class Family(ABC):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFamily(Family):
-    """Networks that write a text token by token."""
-
-    def limit(self, generation: Generation) -> Generation:
-        """Return the settings within what the network can generate."""
-        return generation
-
-    def answer_logits(self, network: Any, processor: Any, sample: Any, ids: Sequence[int]) -> "Tensor":
-        """Return the logits (n, V) at which each of the generated `ids` was chosen."""
-        from dsocr.models.causal_decoding import causal_logits
-
-        return causal_logits(network, processor, sample, ids)
-
-    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
-        """Return the mean cross-entropy of a trained token for each sample of a batch."""
-        from dsocr.models.batch import mean_losses
-
-        return mean_losses(model, batch)
-
-    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
-        """Return the loss of a guess over the whole vocabulary."""
-        return math.log(network.config.get_text_config(decoder=True).vocab_size)
-
-    def log_likelihoods(
-        self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
-    ) -> list[list[float]]:
-        """Return the log probability of each text of each image, with its end token, by teacher forcing."""
-        from dsocr.models.batch import force_texts
-
-        return force_texts(network, processor, images, texts)
-
-    def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
-        """Generate a text for each sample of a batch, token by token."""
-        from dsocr.models.causal_decoding import decode
-
-        return decode(network, processor, samples, self.limit(generation), self.answer_logits)
-
-    def retry_loops(
-        self,
-        network: Any,
-        processor: Any,
-        generation: Generation,
-        images: "Sequence[Image.Image]",
-        decoded: Sequence[Decoded],
-    ) -> list[Decoded]:
-        """Read the images whose text loops again: with a stricter guard, then at another resolution if there is one."""
-        from dsocr.models.causal_decoding import retry_loops
-
-        return retry_loops(network, processor, self.limit(generation), images, decoded)
-
-
-def register_family(recognize: Callable[[Mapping[str, Any]], Family | None]) -> None:
-    """Add a family: `recognize` returns it for the `config.json` of its checkpoints, None for others."""
-    _REGISTERED.append(recognize)
+def register_family(family: Family) -> None:
+    """Add a family, whose checkpoints have its name as `model_type` in their `config.json`."""
+    _REGISTERED[family.name] = family
 
 
 def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
     """Return the family of the checkpoint in a folder. Raises ModelError if no family knows it."""
     raw = read_config_json(folder) if config is None else config
-    listed = (entry.split(":") for entry in _FAMILIES)
-    for function in [*_REGISTERED, *(getattr(import_module(module), name) for module, name in listed)]:
-        family: Family | None = function(raw)
+    if (registered := _REGISTERED.get(str(raw.get("model_type")))) is not None:
+        return registered
+    for module, name in (entry.split(":") for entry in _FAMILIES):
+        family: Family | None = getattr(import_module(module), name)(raw)
         if family is not None:
             return family
     supported = "supported are " + ", ".join(base.name for base in published_bases()) + ", and networks made from them"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
-from dsocr.models.chat_inputs import ChatEncoded, ChatProcessor, load_processor, validate_resolution
-from dsocr.models.family import Check, PublishedBase, TokenFamily
+from dsocr.models.chat_inputs import ChatProcessor, load_processor, validate_resolution
+from dsocr.models.family import PublishedBase
+from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
     from transformers import PreTrainedModel
 
 _TEXT_MODEL = r"(language_model|text_model)"
@@ -108,8 +108,6 @@ class ImageTextToText(TokenFamily):
             raise ModelError(message, code="checkpoint-incomplete", where=folder) from error
         if options.pop("quantization", None):
             options["quantization_config"] = _four_bits(options["dtype"])
-        if not network_class._supports_sdpa:  # GOT-OCR2's vision tower has no fused attention
-            options["attention"] = "eager"
         network = load_pretrained(network_class, config, folder, unused=self.unused_tensors, **options)
         # The published settings may sample or penalise repetition.
         tokens = {name: getattr(network.generation_config, name) for name in ("bos_token_id", "eos_token_id")}
@@ -123,52 +121,6 @@ class ImageTextToText(TokenFamily):
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
         """Return the processor for a resolution (None: the checkpoint's own) and a prompt."""
         return load_processor(self, folder, resolution, prompt)
-
-    def prepare_training(
-        self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
-    ) -> None:
-        """Compile the layers, or recompute activations in the backward pass, if wanted."""
-        from dsocr.models import causal_training
-
-        if compile_layers:
-            causal_training.compile_layers(model)
-        if checkpoint_activations:
-            causal_training.checkpoint_activations(model)
-
-    def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
-        """Convert the pixels to a number format."""
-        import torch
-
-        dtype = dtype or torch.float32
-        return {
-            name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for name, value in batch.items()
-        }
-
-    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
-        """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
-        loss: Tensor = model(**batch, num_items_in_batch=num_items, use_cache=False).loss
-        return loss
-
-    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
-        """Return the mean cross-entropy of a trained token for each sample of a batch."""
-        from dsocr.models.batch import mean_losses
-
-        return mean_losses(model, {**batch, "use_cache": False})
-
-    def check_inputs(
-        self, model: Any, processor: ChatProcessor, samples: Sequence[ChatEncoded], texts: Sequence[str]
-    ) -> list[Check]:
-        """Check labels, the tokens' numbers, and the image's tokens."""
-        from dsocr.models.input_checks import check_image_slots, check_labels, check_vocabulary
-
-        batch = processor.training_batch(samples)
-        on_device = processor.collate(samples, padding="right", device=model.device, dtype=model.dtype)
-        return [
-            check_labels(batch, texts, processor),
-            check_vocabulary(batch, int(model.config.get_text_config().vocab_size)),
-            check_image_slots(model, {name: on_device[name] for name in ("input_ids", *samples[0].images)}, processor),
-        ]
 
 
 def _four_bits(dtype: "torch.dtype") -> Any:

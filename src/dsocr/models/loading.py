@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
-from dsocr.models.base_folder import explain_damage, find_base
+from dsocr.models.base_folder import CARD, explain_damage, find_base, is_plain
 from dsocr.models.family import Family, Processor, recognize
-from dsocr.runs import require_intact
+from dsocr.runs import READING, require_intact
 
 if TYPE_CHECKING:
     import torch
@@ -130,9 +130,16 @@ def load_base(
         require_quantization(family, quantization, torch.device(device))
         network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
     network.eval().requires_grad_(False)
+    if family.trains != "adapter":
+        network.plain_files = [(file.name, file.read_bytes()) for file in sorted(folder.iterdir()) if _is_kept(file)]
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
     network.name_or_path = name
     return BaseModel(name, commit, family, network, folder)
+
+
+def _is_kept(file: Path) -> bool:
+    """Whether a file of the base belongs to every checkpoint trained from it: tokenizer and image settings."""
+    return is_plain(file) and file.name not in {"config.json", CARD, MANIFEST, READING, "provenance.json"}
 
 
 def load_pretrained(
@@ -144,21 +151,23 @@ def load_pretrained(
     dtype: "torch.dtype",
     device: "torch.device | str",
     device_map: str | dict[str, Any] | None = None,
-    attention: Attention | None = "sdpa",
+    attention: Attention = "sdpa",
     quantization_config: Any = None,
 ) -> "PreTrainedModel":
-    """Load a network with its class in transformers; with `attention` None the class chooses.
+    """Load a network with its class in transformers.
 
     Raises ModelError unless every tensor fits it, but those that a pattern in `unused` is found in.
     """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
+    # Where a class has fused attention, parts of it may lack it; with None each part takes it if it can.
+    kind = "eager" if not network_class._supports_sdpa else None if attention == "sdpa" else attention
     with _quiet_transformers():
         network, report = network_class.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation=kind,
             output_loading_info=True,
             local_files_only=True,
             use_safetensors=True,

@@ -22,13 +22,14 @@ from dsocr.models.family import Check, InputLength, Processor, load_processor, t
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
-from dsocr.training.features import cache_features_in_memory
+from dsocr.training.feature_cache import cache_features_in_memory
 from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
     Collator,
+    Setup,
     measure_lengths,
     micro_batches_per_epoch,
     micro_batches_per_step,
@@ -37,7 +38,6 @@ from dsocr.training.samples import (
 )
 from dsocr.training.train import (
     PRECISIONS,
-    Setup,
     describe_lighter_settings,
     explain_out_of_memory,
     make_optimizer,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,10 +29,7 @@ from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Family, Processor, trains_all_weights
 from dsocr.models.generation import Generation, batches, spread
 from dsocr.text import comparable
-from dsocr.training.samples import EncodedSamples, on_device
-
-if TYPE_CHECKING:
-    from dsocr.training.train import Setup
+from dsocr.training.samples import EncodedSamples, Setup
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
@@ -54,7 +51,7 @@ _CODE_FAULT = "this is no setting: the base's files do not match its config.json
 
 
 def check_setup(
-    setup: "Setup", config: RunConfig, *, thorough: bool, progress: ProgressCallback | None = None
+    setup: Setup, config: RunConfig, *, thorough: bool, progress: ProgressCallback | None = None
 ) -> list[Check]:
     """Check what shows with the network in memory: batches and first loss and, if `thorough`, pairs and overfitting.
 
@@ -218,7 +215,9 @@ def sample_losses(model: Any, processor: Processor, samples: Sequence[Encoded], 
     return [
         loss
         for rows in batches(samples, batch_size)
-        for loss in processor.family.sample_losses(model, on_device(processor, rows, model, dtype=model.dtype))
+        for loss in processor.family.sample_losses(
+            model, processor.on_device(processor.collate(rows), model, model.dtype)
+        )
     ]
 
 
@@ -253,7 +252,7 @@ def check_image_matters(losses: PairLosses) -> Check:
 
 
 def find_mismatches(
-    setup: "Setup",
+    setup: Setup,
     samples: Sequence[Sample],
     encoded: Sequence[Encoded],
     texts: Sequence[str],
@@ -295,7 +294,7 @@ def check_pairs(losses: PairLosses, mismatches: Sequence[str]) -> Check:
     return Check("pairs", "ok", f"{message}; one wrong pair in ten would go unnoticed: see `dsocr check --html`")
 
 
-def _read(setup: "Setup", samples: Sequence[Encoded], generation: Generation) -> list[str]:
+def _read(setup: Setup, samples: Sequence[Encoded], generation: Generation) -> list[str]:
     """Return what the network reads in samples, whose transcriptions it is not given."""
     rows = batches([sample.without_text() for sample in samples], generation.batch_size)
     decode = setup.processor.family.decode
@@ -306,7 +305,7 @@ def forward_backward(
     model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype, *, weight: float = 1.0
 ) -> float:
     """Make one forward and backward pass as in training; return the mean loss times `weight`, and leave gradients."""
-    batch = on_device(processor, samples, model)
+    batch = processor.on_device(processor.collate(samples), model)
     labels, family = batch["labels"], processor.family
     train_mode(model)
     with torch.autocast(labels.device.type, dtype, enabled=dtype is not torch.float32):
@@ -331,7 +330,7 @@ class OverfitResult:
 
 
 def overfit(
-    setup: "Setup",
+    setup: Setup,
     samples: Sequence[Encoded],
     texts: Sequence[str],
     generation: Generation,

@@ -6,14 +6,13 @@ Dataloader workers import this module, so it imports no networks.
 import hashlib
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.utils.data import Sampler
 
 from dsocr.config import RunConfig
@@ -22,10 +21,14 @@ from dsocr.document import Sample
 from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes, upright_size
 from dsocr.models.family import IGNORED, Encoded, InputLength, Processor
-from dsocr.models.feature_cache import FeatureCache, Features
+from dsocr.models.token_family import Features
 
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
+
+
+LoadFeatures = Callable[[str, Callable[[], Encoded]], Features]
+"""Loads the features of an image by its key, or computes them from the encoded sample."""
 
 
 def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[InputLength]:
@@ -52,7 +55,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         self._opened: dict[int, Image.Image] = {}
         self._encoded: dict[int, Encoded] = {}
         self._room = REMEMBERED_BYTES
-        self._cache: FeatureCache | None = None
+        self._load_features: LoadFeatures | None = None
         self._views = 0
         self._hashes: dict[int, str] = {}
 
@@ -61,8 +64,11 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
 
     def __getitem__(self, index: int) -> Encoded:
         view = int(self._epoch) % self._views if self._views else int(self._epoch)
-        if self._cache is not None:
-            return self._with_features(self._cache, index, view)
+        if self._load_features is not None:
+            features = self._load_features(self._image_key(index, view), partial(self.encode_view, index, view))
+            processor: Any = self.processor  # of a family that caches features
+            encoded: Encoded = processor.encode_features(features, self.samples[index].text)
+            return encoded
         if changes(self._augmentation):
             return self.encode_view(index, view)
         if index not in self._encoded:
@@ -94,15 +100,14 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         """Encode one view of a sample, with pixels."""
         return self.processor.encode(self.image(index, view), self.samples[index].text)
 
-    def use_cache(self, cache: FeatureCache, views: int) -> None:
-        """Take image features from a cache; epoch e shows the augmented view e modulo `views`."""
-        self._cache = cache
+    def use_features(self, load: LoadFeatures, views: int) -> None:
+        """Take image features instead of pixels; epoch e shows the augmented view e modulo `views`."""
+        self._load_features = load
         self._views = views
 
-    def cache_keys(self, index: int) -> list[str]:
-        """Return the keys of all views of a sample's image in the cache."""
-        assert self._cache is not None
-        return [self._cache.key(self._pixels_id(index, view)) for view in range(self._views)]
+    def image_keys(self, index: int) -> list[str]:
+        """Return what identifies the pixels of each view of a sample, given code and resolution."""
+        return [self._image_key(index, view) for view in range(self._views)]
 
     def forget(self) -> None:
         """Free the memory of opened and encoded images."""
@@ -110,16 +115,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         self._encoded.clear()
         self._room = REMEMBERED_BYTES
 
-    def _with_features(self, cache: FeatureCache, index: int, view: int) -> Encoded:
-        """Encode a sample with features instead of pixels; those that the cache lost are computed again."""
-        key = cache.key(self._pixels_id(index, view))
-        features: Features = cache.get(key) or cache.fill({key: self.encode_view(index, view)})[key]
-        processor: Any = self.processor  # of a family that caches features
-        encoded: Encoded = processor.encode_features(features, self.samples[index].text)
-        return encoded
-
-    def _pixels_id(self, index: int, view: int) -> str:
-        """Identify the pixels of a view, given code and resolution."""
+    def _image_key(self, index: int, view: int) -> str:
         if index not in self._hashes:
             self._hashes[index] = hashlib.sha256(read_bytes(self.samples[index].image)).hexdigest()
         augmented = f" {self._augmentation} {self._seed} {index} {view}" if changes(self._augmentation) else ""
@@ -130,6 +126,17 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         fits = size <= self._room
         self._room -= size if fits else 0
         return fits
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The base with a fresh adapter, or with all weights to be trained, its processor, and the encoded samples."""
+
+    model: Any
+    processor: Processor
+    samples: EncodedSamples
+    device: torch.device
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +173,11 @@ class Collator:
     def __call__(self, samples: Sequence[Encoded | Filler]) -> dict[str, Any]:
         """Collate the samples; fillers get no labels."""
         encoded = [sample.sample if isinstance(sample, Filler) else sample for sample in samples]
-        batch = self.processor.training_batch(encoded)
+        batch = self.processor.collate(encoded)
         fillers = [isinstance(sample, Filler) for sample in samples]
         for name in {"labels", "shift_labels"} & batch.keys():
             batch[name][fillers] = IGNORED
         return batch
-
-
-def on_device(
-    processor: Processor, samples: Sequence[Encoded], model: Any, *, dtype: torch.dtype = torch.float32
-) -> dict[str, Any]:
-    """Batch encoded samples as they are trained on, on the device of the model, pixels as `dtype`."""
-    device = next(model.parameters()).device
-    batch = processor.training_batch(samples)
-    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
-    return processor.family.prepare_batch(moved, dtype)
 
 
 class LengthGroupedSampler(Sampler[list[int]]):

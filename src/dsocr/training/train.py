@@ -69,7 +69,7 @@ from dsocr.training.checkpoint import (
     step_of,
 )
 from dsocr.training.distributed import Distributed, connect, exclude_frozen_from_ddp
-from dsocr.training.features import cache_features
+from dsocr.training.feature_cache import StageProgress, cache_features
 from dsocr.training.lifecycle import (
     RunLock,
     clear_run,
@@ -86,6 +86,7 @@ from dsocr.training.samples import (
     EncodedSamples,
     LengthGroupedSampler,
     SamplesWithFillers,
+    Setup,
     fit_to_world_size,
     measure_lengths,
     micro_batches_per_step,
@@ -97,9 +98,6 @@ from dsocr.training.warm_start import find_initial_adapter, list_ancestors
 
 _READS = 0.5
 """CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""
-
-StageProgress = Callable[[str, str, int, int], None]
-"""Called during long work before the first step with what is done, the unit, and how many are done of how many."""
 
 PRECISIONS: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
@@ -253,17 +251,6 @@ def train(
 
 
 # Setup
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The base with a fresh adapter, or with all weights to be trained, its processor, and the encoded samples."""
-
-    model: Any
-    processor: Processor
-    samples: EncodedSamples
-    device: torch.device
-    dtype: torch.dtype
 
 
 def open_sources(

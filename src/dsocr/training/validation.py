@@ -28,7 +28,7 @@ from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
-from dsocr.training.samples import EncodedSamples, on_device
+from dsocr.training.samples import EncodedSamples
 
 if TYPE_CHECKING:
     from dsocr.training.trainer import Trainer
@@ -280,7 +280,8 @@ class Validator(Callback):
         counts = [len(self._processor.text_ids(sample.text)) for sample in self._samples]
         fitting = [index for index, count in enumerate(counts) if count <= self._max_text_tokens]
         for indices in batches(self._dist.shard(fitting), self._generation.batch_size):
-            batch = on_device(self._processor, [self.encoded[index] for index in indices], model, dtype=model.dtype)
+            batch = self._processor.collate([self.encoded[index] for index in indices])
+            batch = self._processor.on_device(batch, model, model.dtype)
             count = (batch["labels"] >= 0).sum()
             total += float(self._processor.family.loss(model, batch, count)) * int(count)
             tokens += int(count)

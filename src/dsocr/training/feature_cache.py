@@ -1,91 +1,59 @@
-"""The features of frozen vision towers, computed once per image and kept on disk.
+"""The features of frozen vision towers, computed once per image before a training and kept on disk.
 
 An entry is a safetensors file named by a hash of everything it depends on, so it never becomes stale: how the image was
 made (given by the caller), the frozen weights, their number format and kind of device, the resolution, the code that
 prepares pixels, and the libraries it calls. Shapes: `n` image slots, `D` width of the decoder.
 """
 
+import functools
 import hashlib
 import json
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from dsocr.errors import DataError
+from dsocr.config import RunConfig
+from dsocr.data.augment import changes
+from dsocr.errors import ConfigError, DataError
 from dsocr.io.files import cache_path
 from dsocr.io.work import write_file
+from dsocr.models.adapters import vision_parameters
+from dsocr.models.family import Encoded
+from dsocr.models.token_family import Features, TokenProcessor
+from dsocr.training.distributed import Distributed
+from dsocr.training.samples import EncodedSamples, Setup, measure_lengths, steps_per_epoch, total_steps
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-_CODE = ("models/batch.py", "models/feature_cache.py")
+_CODE = ("models/batch.py", "training/feature_cache.py")
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
 _ABANDONED_SECONDS = 3600
 """Age of a file that a killed process left half written."""
 _HINT = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
+_PREPARING_CODE = ("images.py", "data/augment.py")
+"""Sources besides the model's own on which the pixels of a training image depend."""
+_WORTH_CACHING = 256
+"""Training samples below which `feature_cache: auto` does not cache."""
 
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """The features of one image: `tokens` (n, D), one for each position it takes, and the grid of its tiles."""
-
-    tokens: Tensor
-    grid: tuple[int, int] = (1, 1)
-
-
-class FeatureProcessor(Protocol):
-    """What the cache asks of the processor of a family with `caches_features`."""
-
-    @property
-    def feature_key(self) -> str:
-        """Everything of the processor that an image's features depend on."""
-
-    @property
-    def feature_code(self) -> Sequence[str]:
-        """The source files that prepare pixels, relative to the package."""
-
-    def is_encoder(self, name: str) -> bool:
-        """Whether features depend on a tensor of the native network."""
-
-    def feature_width(self, network: Any) -> int:
-        """Return the numbers in the features of one position."""
-
-    def encoder_features(self, network: Any, samples: Sequence[Any], dtype: torch.dtype) -> list[Features]:
-        """Return the features of each sample from pixels of this number format; the network is in evaluation mode."""
-
-    def encode_features(self, features: Features, text: str) -> Any:
-        """Encode a sample whose features have been computed."""
-
-
-class Store(Protocol):
-    """Features by key."""
-
-    def get(self, key: str) -> Features | None:
-        """Return an entry, None if there is none."""
-
-    def put(self, key: str, features: Features) -> None:
-        """Store an entry."""
-
-    def claim(self, keys: Iterable[str]) -> set[str]:
-        """Return which of the keys have an entry, and count those entries as used just now."""
-
-    def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Remove old entries, except those in `keep`, until `size` bytes fit."""
+StageProgress = Callable[[str, str, int, int], None]
+"""Called during long work before the first step with what is done, the unit, and how many are done of how many."""
 
 
 class MemoryStore(dict[str, Features]):
@@ -145,14 +113,12 @@ class FeatureStore:
 
     def claim(self, keys: Iterable[str]) -> set[str]:
         """Return which of the keys have an entry, and count those entries as used just now."""
-        found = set()
+        claimed = set()
         for key in keys:
-            try:
+            with suppress(OSError):
                 os.utime(self._path(key))
-            except OSError:
-                continue
-            found.add(key)
-        return found
+                claimed.add(key)
+        return claimed
 
     def make_room(self, size: int, keep: Iterable[str]) -> None:
         """Remove the least recently used entries, except those in `keep`, until `size` bytes fit."""
@@ -165,12 +131,12 @@ class FeatureStore:
         for path in self._folder.glob(f"??/*{_SUFFIX}"):
             with suppress(OSError):  # removed by another process meanwhile
                 entries.append((path, path.stat()))
-        taken = sum(found.st_size for _, found in entries)
-        for path, found in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
+        taken = sum(status.st_size for _, status in entries)
+        for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
             if taken + size <= self._limit:
                 return
             if path.stem not in protected and _remove(path):
-                taken -= found.st_size
+                taken -= status.st_size
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}{_SUFFIX}"
@@ -186,9 +152,9 @@ class FeatureCache:
 
     def __init__(
         self,
-        store: Store,
+        store: "FeatureStore | MemoryStore",
         model: Any,
-        processor: FeatureProcessor,
+        processor: TokenProcessor,
         *,
         autocast: torch.dtype | None,
         salt: str = "",
@@ -198,7 +164,7 @@ class FeatureCache:
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._processor = processor
         self._autocast = autocast
-        self.weights_hash = weights_hash or cache(partial(fingerprint, self._network, processor))
+        self.weights_hash = weights_hash or functools.cache(partial(fingerprint, self._network, processor))
         code = code_hash(*_CODE, *processor.feature_code)
         self._salt = "\n".join([processor.feature_key, str(autocast), code, _package_versions(), salt])
 
@@ -210,6 +176,11 @@ class FeatureCache:
         """Return the bytes that the entry of an image of so many vision tokens takes on disk, with its header."""
         dtype = self._autocast or self._network.dtype
         return vision_tokens * self._processor.feature_width(self._network) * dtype.itemsize + 512
+
+    def load(self, image_key: str, encode: Callable[[], Encoded]) -> Features:
+        """Return the features of an image; those that the cache lost are computed from the encoded sample."""
+        key = self.key(image_key)
+        return self.get(key) or self.fill({key: encode()})[key]
 
     def fill(self, samples: Mapping[str, Any]) -> dict[str, Features]:
         """Compute the features of samples in one batch and store them by key. Raises DataError if that fails."""
@@ -235,7 +206,7 @@ class FeatureCache:
 @torch.no_grad()
 def vision_features(
     network: "PreTrainedModel",
-    processor: FeatureProcessor,
+    processor: TokenProcessor,
     samples: Sequence[Any],
     autocast: torch.dtype | None,
 ) -> list[Features]:
@@ -246,10 +217,10 @@ def vision_features(
     with torch.autocast(network.device.type, autocast, enabled=autocast is not None):
         features = processor.encoder_features(network, samples, dtype)
     network.train(training)
-    return [replace(one, tokens=one.tokens.to("cpu", copy=True)) for one in features]
+    return [replace(image, tokens=image.tokens.to("cpu", copy=True)) for image in features]
 
 
-def fingerprint(network: "PreTrainedModel", processor: FeatureProcessor) -> str:
+def fingerprint(network: "PreTrainedModel", processor: TokenProcessor) -> str:
     """Hash everything in a network that features depend on: tensors by name, attention, and kind of device."""
     digest = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):
@@ -299,3 +270,159 @@ def _remove(path: Path) -> bool:
         path.unlink(missing_ok=True)
         return True
     return False
+
+
+# Before a training
+
+
+Part = tuple[EncodedSamples, FeatureCache, int]
+"""Samples, their cache, and the number of views of each image in it."""
+
+
+def cache_features(
+    config: RunConfig,
+    setup: Setup,
+    validation: EncodedSamples | None,
+    *,
+    on_message: Callable[[str], None],
+    on_stage: StageProgress | None = None,
+    dist: Distributed | None = None,
+) -> bool:
+    """Compute the image features of frozen vision towers once and keep them on disk; False if that is not to be.
+
+    Both sets of samples then take features from the cache. Of several ranks each computes a share. Raises ConfigError
+    if the cache is required and cannot be used.
+    """
+    if not _wants_cache(config, setup):
+        return False
+    dist = dist or Distributed()
+    limit = int(config.training.feature_cache_gb * 1e9)
+    store = FeatureStore(cache_folder(), limit)
+    ours = _make_cache(store, setup, setup.dtype)
+    parts: list[Part] = [(setup.samples, ours, _views(config))]
+    if validation is not None:
+        # Validation computes in the number format of the weights, as transcription does.
+        parts.append((validation, _make_cache(store, setup, torch.float32, weights_hash=ours.weights_hash), 1))
+    size = sum(map(_bytes_needed, parts))
+    # Decided once, before anything is written: the free space changes.
+    problem = dist.broadcast(partial(_why_too_large, size, limit))
+    if problem and config.training.feature_cache == "auto":
+        on_message(f"no feature cache: {problem}")
+        return False
+    if problem:
+        hint = "raise training.feature_cache_gb, lower training.feature_cache_views, or set DSOCR_CACHE"
+        raise ConfigError(f"training.feature_cache: {problem}", code="feature-cache-too-large", hint=hint)
+    for samples, cache, views in parts:
+        samples.use_features(cache.load, views)
+    images_per_batch = max(8, config.training.micro_batch_size)
+    _fill_cache(parts, size, images_per_batch, on_message, on_stage or (lambda *progress: None), dist)
+    return True
+
+
+def cache_features_in_memory(config: RunConfig, setup: Setup) -> int:
+    """For a measurement: take features from memory if training would cache them, and return the number of images.
+
+    Features are computed when they are first asked for; nothing is read or written.
+    """
+    if not _wants_cache(config, setup):
+        return 0
+    cache, views = _make_cache(MemoryStore(), setup, setup.dtype), _views(config)
+    size = _bytes_needed((setup.samples, cache, views))
+    if _why_too_large(size, int(config.training.feature_cache_gb * 1e9)):
+        return 0
+    setup.samples.use_features(cache.load, views)
+    return views * len(setup.samples)
+
+
+def _wants_cache(config: RunConfig, setup: Setup) -> bool:
+    setting = config.training.feature_cache
+    if setting is False:
+        return False
+    if not setup.processor.family.caches_features:
+        if setting is True:
+            message = (
+                f"training.feature_cache: models of the family {setup.processor.family.name} have no features to cache"
+            )
+            raise ConfigError(message, code="feature-cache-unsupported", hint="leave it at auto")
+        return False
+    adapted, _ = vision_parameters(setup.model)
+    if setting is True and adapted:
+        message = "training.feature_cache: the adapter trains vision layers, so features cannot be cached"
+        hint = "set adapter.target_modules to decoder, or leave this at auto"
+        raise ConfigError(message, code="feature-cache-not-frozen", hint=hint)
+    if setting is True:
+        return True
+    # A few views instead of ever new ones change what is trained on, so that must be asked for.
+    augmented = changes(config.training.augmentation)
+    count = len(setup.samples)
+    epochs = total_steps(config, count) / steps_per_epoch(config, count)
+    return not adapted and not augmented and epochs > 1 and count >= _WORTH_CACHING
+
+
+def _views(config: RunConfig) -> int:
+    """Return the number of cached views of each image."""
+    return config.training.feature_cache_views if changes(config.training.augmentation) else 1
+
+
+def _make_cache(
+    store: FeatureStore | MemoryStore,
+    setup: Setup,
+    dtype: torch.dtype,
+    *,
+    weights_hash: Callable[[], str] | None = None,
+) -> FeatureCache:
+    autocast, salt = None if dtype is torch.float32 else dtype, code_hash(*_PREPARING_CODE)
+    processor: Any = setup.processor  # of a family that caches features
+    return FeatureCache(store, setup.model, processor, autocast=autocast, salt=salt, weights_hash=weights_hash)
+
+
+def _bytes_needed(part: Part) -> int:
+    samples, cache, views = part
+    lengths = measure_lengths(samples.samples, samples.processor)
+    return views * sum(cache.entry_bytes(length.vision) for length in lengths)
+
+
+def _why_too_large(size: int, limit: int) -> str:
+    """Return why features of this size cannot be cached; empty if they can."""
+    if size > limit:
+        return f"{size / 1e9:.2f} GB are needed and {limit / 1e9:.2f} GB allowed"
+    folder = cache_folder()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    return f"{size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB free in {folder}" if size > free else ""
+
+
+def _fill_cache(
+    parts: Sequence[Part],
+    size: int,
+    images_per_batch: int,
+    on_message: Callable[[str], None],
+    on_stage: StageProgress,
+    dist: Distributed,
+) -> None:
+    """Compute the features that are not in the cache, each rank its share."""
+    wanted: list[dict[str, tuple[int, int]]] = []  # index and view by key
+    for samples, cache, _ in parts:
+        wanted.append({})
+        for index in range(len(samples)):
+            on_stage("looking up cached features", "images", index + 1, len(samples))
+            wanted[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
+    keys = [key for entries in wanted for key in entries]
+    cache = parts[0][1]
+    cached = cache.claim(keys)
+    dist.barrier()  # no rank writes before all have looked, or two would compute the same features
+    if dist.is_main:
+        cache.make_room(round(size * (1 - len(cached) / len(keys))), keys)
+    on_message(f"feature cache: {len(cached)} of {len(keys)} views are in {cache_folder()}, {size / 1e6:.0f} MB in all")
+    missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in wanted]
+    done, total = 0, sum(map(len, missing))
+    for (samples, cache, _), entries in zip(parts, missing, strict=True):
+        ours = dist.shard(entries)
+        for start in range(0, len(ours), images_per_batch):
+            batch = ours[start : start + images_per_batch]
+            cache.fill({key: samples.encode_view(*place) for key, place in batch})
+            done += len(batch) * dist.world_size
+            on_stage("computing image features", "images", min(done, total), total)
+        samples.forget()
+    dist.barrier()

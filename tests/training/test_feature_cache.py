@@ -9,14 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.models import feature_cache
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
-from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_inputs import DeepseekEncoded
-from dsocr.models.feature_cache import FeatureCache, Features, FeatureStore, fingerprint, vision_features
+from dsocr.models.deepseek_inputs import find_resolution
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_family import CanvasEncoded, Features
+from dsocr.training import feature_cache
+from dsocr.training.feature_cache import FeatureCache, FeatureStore, fingerprint, vision_features
 from tests.making_models import deepseek_processor, write_first, write_second
 
 
@@ -38,7 +38,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseModel]:
     return {"nano": load_base("nano"), "first": load_base(str(first)), "second": load_base(str(second))}
 
 
-def samples_of(base: BaseModel, resolution: str) -> tuple[list[DeepseekEncoded], int]:
+def samples_of(base: BaseModel, resolution: str) -> tuple[list[CanvasEncoded], int]:
     """Two samples of other lengths; where the resolution has tiles, the second has two of them."""
     encoder = deepseek_processor(base, resolution, PROMPT)
     images = {"ДЕЖЗИЙКЛ": picture(300, 60), "Ж": picture(800, 400)}
@@ -214,7 +214,7 @@ def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
         hashed.append(network)
         return "the weights"
 
-    monkeypatch.setattr("dsocr.models.feature_cache.fingerprint", count)
+    monkeypatch.setattr("dsocr.training.feature_cache.fingerprint", count)
     encoder, store = deepseek_processor(nano, None, "free_ocr"), FeatureStore(tmp_path, 0)
     first = FeatureCache(store, nano.network, encoder, autocast=None)
     other = FeatureCache(store, nano.network, encoder, autocast=torch.bfloat16, weights_hash=first.weights_hash)
