@@ -216,7 +216,7 @@ class Bench:
         pad_id, samples = self.encoder.pad_id, self._samples(images)
         if recipe.kept:
             samples = [replace(sample, features=self._seen(sample)) for sample in samples]
-        batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
+        batch = collate(samples, pad_id, padding="right", dtype=None)
         batch = drop_ignored_positions(batch) if recipe.learnt else batch
         return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {
             name: {"image": part["image"].to(self.device)}
