@@ -34,8 +34,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models import causal_decoding
 from dsocr.models.adapters import attach_adapter
 from dsocr.models.causal_decoding import TokenSpans
-from dsocr.models.decoded import ScoredText
-from dsocr.models.generation import Generation
+from dsocr.models.generation import Generation, ScoredText
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy

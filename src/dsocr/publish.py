@@ -138,8 +138,8 @@ def push(
 
 def _model_files(run: RunFolder, repo: str, license: str | None, form: ExportForm | None, folder: Path) -> Files:
     """Export a run into a folder, and complete its card."""
+    from dsocr.models.adapters import is_whole_network
     from dsocr.models.export import export_adapter, export_merged
-    from dsocr.models.trained import is_whole_network
 
     scores = Scorecard.load(run.scorecard).to_dict() if run.scorecard.is_file() else None
     out = folder / repo.rpartition("/")[2]

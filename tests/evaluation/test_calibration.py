@@ -25,7 +25,7 @@ from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.result_pages import render_calibration
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.review import share_for
-from dsocr.models.decoded import ScoredText, TokenScore
+from dsocr.models.generation import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION
 
 
@@ -179,7 +179,7 @@ def report_on(lines: list[JudgedLine], split: Split = Split.TEST) -> Calibration
 def test_checking_the_least_confident_first_leaves_fewer_errors() -> None:
     report = report_on(judged())
     budget, whole = report.budget, report.cer
-    assert (budget[0].rest, budget[-1].rest, budget[-1].found) == (whole, 0, 1)
+    assert (budget[0].rest, budget[-1].rest, budget[-1].errors_found) == (whole, 0, 1)
     assert budget[len(budget) // 2].rest < 0.6 * whole, "in random order it would be the whole"
     assert all(ideal.rest <= point.rest + 1e-12 for ideal, point in zip(report.ideal_budget, budget, strict=True))
     assert 0 < share_for(budget, whole / 2) <= 0.6
@@ -189,7 +189,7 @@ def test_checking_the_least_confident_first_leaves_fewer_errors() -> None:
 
 def test_correct_lines_need_no_checking() -> None:
     report = report_on([JudgedLine.compute(with_scores("мир"), "мир")] * 3)
-    assert [point.found for point in report.budget] == [1, 1, 1, 1]
+    assert [point.errors_found for point in report.budget] == [1, 1, 1, 1]
     assert report.to_dict()["summary"] == report.summary
     assert report.estimate_summary
 

@@ -46,7 +46,7 @@ from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, WriterStatus, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.io.work import write_file
-from dsocr.models.decoded import ScoredText
+from dsocr.models.generation import ScoredText
 from dsocr.runs import RunFolder, to_json
 from dsocr.text import comparable
 from tests.evaluation.making_runs import (

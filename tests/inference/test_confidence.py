@@ -19,7 +19,7 @@ from dsocr.inference.confidence import (
     words_of,
 )
 from dsocr.inference.review import mark_doubtful, write_review
-from dsocr.models.decoded import ScoredText, TokenScore
+from dsocr.models.generation import ScoredText, TokenScore
 
 
 def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:

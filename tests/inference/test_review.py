@@ -47,7 +47,7 @@ def test_every_checked_line_takes_its_errors_away() -> None:
 @given(LINES)
 def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[float, int]]) -> None:
     curve = estimated_checking_curve(sorted(lines))
-    assert all(0 <= point.rest <= 1 and -1e-9 <= point.found <= 1 for point in curve)
+    assert all(0 <= point.rest <= 1 and -1e-9 <= point.errors_found <= 1 for point in curve)
     rests = [point.rest for point in curve]
     assert all(after <= before + 1e-9 for before, after in pairwise(rests))
     assert rests[-1] == 0
@@ -60,7 +60,7 @@ def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[fl
 def test_a_line_without_confidence_or_text_estimates_nothing(line: tuple[float | None, int]) -> None:
     curve = estimated_checking_curve([line, (0.7, 10)])
     assert [point.rest for point in curve] == pytest.approx([0.3, 0.3, 0])
-    assert [point.found for point in curve] == pytest.approx([0, 0, 1])
+    assert [point.errors_found for point in curve] == pytest.approx([0, 0, 1])
 
 
 def test_reviewing_the_uncertain_third_halves_the_estimated_errors() -> None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dsocr.inference.confidence import words_of
 from dsocr.models.causal_decoding import TokenSpans
-from dsocr.models.decoded import ScoredText, TokenScore
+from dsocr.models.generation import ScoredText, TokenScore
 from dsocr.text import TextPolicy
 
 

@@ -253,7 +253,7 @@ def test_an_audit_ended_by_a_signal_is_resumed_by_itself(call: Call, monkeypatch
     def audit(*arguments: Any, **options: Any) -> None:
         raise Interrupted(15, 20, "dsocr train data-audit/fold-3/config.yaml")
 
-    monkeypatch.setattr("dsocr.training.audit.audit", audit)
+    monkeypatch.setattr("dsocr.training.folds.audit", audit)
     monkeypatch.setattr("dsocr.data.dataset.Dataset.open", lambda *arguments, **options: None)
     code, _, err = call("audit", "data")
     assert (code, "dsocr train" in err) == (143, False)  # which would train one fold and find nothing

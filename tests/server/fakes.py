@@ -14,7 +14,7 @@ from PIL import Image
 from dsocr.document import Unit
 from dsocr.errors import ModelError
 from dsocr.inference.confidence import Prediction
-from dsocr.models.decoded import TokenScore
+from dsocr.models.generation import TokenScore
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import make_server
 from tests.conftest import PATIENCE

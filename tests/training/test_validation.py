@@ -12,8 +12,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.inference.confidence import UNCALIBRATED
-from dsocr.models.decoded import Decoded, TokenScore
-from dsocr.models.generation import Generation
+from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (

@@ -18,10 +18,9 @@ from dsocr.io.work import write_manifest
 from dsocr.models.adapters import WEIGHTS, adapter_tensors
 from dsocr.models.export import export_merged
 from dsocr.runs import READING, RunFolder, read_history
-from dsocr.training.lifecycle import pin_base, require_sources
+from dsocr.training.lifecycle import list_ancestors, pin_base, require_sources
 from dsocr.training.samples import Setup
 from dsocr.training.train import set_up, train
-from dsocr.training.warm_start import list_ancestors
 from dsocr.workbench.background import find_training_config
 from tests.conftest import eight_steps
 from tests.models import toy_family

@@ -347,7 +347,7 @@ def audit(
     folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
     (settings, overrides), printer = expand_changes(changes, keys), current_printer()
     Dataset.open(folder)
-    from dsocr.training.audit import audit as audit_lines
+    from dsocr.training.folds import audit as audit_lines
 
     with preserved_process(), progress_bar(progress, "auditing", "lines") as done:
         return audit_lines(

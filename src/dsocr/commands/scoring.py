@@ -268,8 +268,8 @@ def export(
     if form == "merged":
         require_readable_adapter(folder.adapter)
     from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.models.adapters import is_whole_network
     from dsocr.models.export import export_adapter, export_merged
-    from dsocr.models.trained import is_whole_network
 
     form = form or ("merged" if is_whole_network(folder.adapter) else "peft")
     scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None

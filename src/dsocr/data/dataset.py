@@ -378,11 +378,11 @@ MIN_WHOLE_WRITERS = 8
 
 def training_samples(dataset: Dataset, config: RunConfig) -> list[Sample]:
     """The samples to train on in the dataset's order: all, or as many as the config asks for, drawn with its seed."""
-    samples, wanted = dataset.samples(Split.TRAIN), config.training.max_samples
-    if wanted is None or wanted >= len(samples):
+    samples, most = dataset.samples(Split.TRAIN), config.training.max_samples
+    if most is None or most >= len(samples):
         return samples
     whole_writers = use_whole_writers(samples, {sample.writer for sample in dataset.samples(Split.VALIDATION)})
-    chosen = set(nested_order(samples, whole_writers=whole_writers, seed=config.seed)[:wanted])
+    chosen = set(nested_order(samples, whole_writers=whole_writers, seed=config.seed)[:most])
     return [sample for place, sample in enumerate(samples) if place in chosen]
 
 

@@ -158,9 +158,9 @@ def _images_above(root: Path, files: list[Path]) -> list[Path]:
     xml = [path for path in files if path.suffix.lower() == ".xml"]
     if not xml or any(path.suffix.lower() in IMAGE_SUFFIXES for path in files):
         return []
-    wanted = {stem for path in xml for stem in (image_stem(path), path.stem.casefold())}
+    stems = {stem for path in xml for stem in (image_stem(path), path.stem.casefold())}
     above = sorted(path for path in root.resolve().parent.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-    return [path for path in above if path.stem.casefold() in wanted and path.is_file() and not path.is_symlink()]
+    return [path for path in above if path.stem.casefold() in stems and path.is_file() and not path.is_symlink()]
 
 
 def _unwrapped(folder: Path) -> Path:
@@ -291,12 +291,14 @@ leave text without image.
 """
 
 
-def choose_unit(wanted: Unit | None, format_: Format) -> Unit:
+def choose_unit(asked_for: Unit | None, format_: Format) -> Unit:
     """The unit asked for, else that of the format. Raises DataError if the format's own unit would have to be split."""
-    if wanted not in (None, format_.unit) and format_.unit != "line":
-        message = f"{format_.title} are transcribed {format_.unit} by {format_.unit}, so a sample cannot be a {wanted}"
+    if asked_for not in (None, format_.unit) and format_.unit != "line":
+        message = (
+            f"{format_.title} are transcribed {format_.unit} by {format_.unit}, so a sample cannot be a {asked_for}"
+        )
         raise DataError(message, code="unit-unsupported", hint=f"leave out the unit, or use {format_.unit}")
-    return wanted or format_.unit
+    return asked_for or format_.unit
 
 
 class UnitGrouper:

@@ -25,7 +25,7 @@ from dsocr.inference.confidence import (
     words_of,
 )
 from dsocr.inference.review import CheckedShare, checking_curve, estimated_checking_curve, point_at, share_for
-from dsocr.models.decoded import ScoredText
+from dsocr.models.generation import ScoredText
 
 BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""
@@ -308,7 +308,7 @@ class CalibrationReport:
         return (
             f"Checking the least confident {checked} of the lines leaves {percentage(half, 1)} CER in the rest instead "
             f"of {percentage(self.cer, 1)}; the least confident {percentage(tenth.share, 0)} contain "
-            f"{percentage(tenth.found, 0)} of the errors."
+            f"{percentage(tenth.errors_found, 0)} of the errors."
         )
 
     @property
@@ -320,6 +320,6 @@ class CalibrationReport:
         share, tenth = share_for(self.budget, self.cer / 2), point_at(self.estimated_budget, 0.1)
         rest = percentage(point_at(self.estimated_budget, share).rest, 1)
         return (
-            f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and {percentage(tenth.found, 0)} "
+            f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and {percentage(tenth.errors_found, 0)} "
             f"of the errors are expected in the least confident {percentage(tenth.share, 0)}."
         )

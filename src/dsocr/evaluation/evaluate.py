@@ -35,9 +35,8 @@ from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.files import shipped_path
 from dsocr.io.work import hash_file, require_free_output, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
-from dsocr.models.decoded import ScoredText
 from dsocr.models.family import Processor
-from dsocr.models.generation import Generation, batches, spread
+from dsocr.models.generation import Generation, ScoredText, batches, spread
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import is_blank
@@ -410,7 +409,7 @@ def describe_known_lines(
 
 
 def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[str, object]:
-    from dsocr.models.trained import weights_file
+    from dsocr.models.adapters import weights_file
 
     settings = ReadingSettings.load(run.adapter)
     return {

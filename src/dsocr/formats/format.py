@@ -153,8 +153,8 @@ class ImageFinder:
             if direct.is_file():
                 return direct
         for spelling in spellings:
-            wanted = PurePosixPath(spelling.replace("\\", "/"))
-            ranked = sorted(self._rank(wanted, near, folder), key=lambda pair: pair[0])
+            sought = PurePosixPath(spelling.replace("\\", "/"))
+            ranked = sorted(self._rank(sought, near, folder), key=lambda pair: pair[0])
             if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
                 both = " and ".join(relative(path, self.source) for _, path in ranked[:2])
                 raise DataError(f"more than one image could be {name!r}: {both}", code="image-ambiguous")
@@ -163,15 +163,15 @@ class ImageFinder:
         message = f"no image {name!r} beside it, one level up or in a folder like images/"
         raise DataError(message, code="image-not-found")
 
-    def _rank(self, wanted: PurePosixPath, near: Path, folder: str) -> Iterator[tuple[tuple[int, int, int], Path]]:
-        stem = wanted.stem if wanted.suffix.lower() in IMAGE_SUFFIXES else wanted.name
+    def _rank(self, sought: PurePosixPath, near: Path, folder: str) -> Iterator[tuple[tuple[int, int, int], Path]]:
+        stem = sought.stem if sought.suffix.lower() in IMAGE_SUFFIXES else sought.name
         # Beside `near`, one level up, or in a folder below or beside; no farther away.
         distances = {near: 0, near.parent: 1}
         for path in self._by_stem.get(_fold(stem), ()):
             parent = path.parent
             distance = distances.get(parent, 2 if parent.parent in distances else None)
-            if distance is not None and _compose(wanted.parent.name) in {"", _compose(parent.name)}:
-                yield (_name_rank(path.name, wanted.name), distance, _folder_rank(parent.name.lower(), folder)), path
+            if distance is not None and _compose(sought.parent.name) in {"", _compose(parent.name)}:
+                yield (_name_rank(path.name, sought.name), distance, _folder_rank(parent.name.lower(), folder)), path
 
 
 def _without_foreign_folders(name: str) -> str:
@@ -181,8 +181,8 @@ def _without_foreign_folders(name: str) -> str:
     return path.rpartition("/")[2] if is_elsewhere else name
 
 
-def _name_rank(name: str, wanted: str) -> int:
-    return 0 if _compose(name) == _compose(wanted) else 1 if _fold(name) == _fold(wanted) else 2
+def _name_rank(name: str, name_sought: str) -> int:
+    return 0 if _compose(name) == _compose(name_sought) else 1 if _fold(name) == _fold(name_sought) else 2
 
 
 def _folder_rank(name: str, folder: str) -> int:

@@ -324,10 +324,10 @@ def read_lines(
                 where = f"{page.id}#{len(lines) + 1}"
                 lines.append((str(annotation.get("textGranularity", "")), Line(text, where, outline)))
     kinds = {kind for kind, _ in lines}
-    wanted = {"line"} if "line" in kinds else kinds - {"word", "glyph", "block", "paragraph", "page"}
-    omitted["texts are not of lines"] += sum(kind not in wanted for kind, _ in lines)
+    line_kinds = {"line"} if "line" in kinds else kinds - {"word", "glyph", "block", "paragraph", "page"}
+    omitted["texts are not of lines"] += sum(kind not in line_kinds for kind, _ in lines)
     messages = [f"{count} {what}" for what, count in omitted.items() if count]
-    return [line for kind, line in lines if kind in wanted], messages
+    return [line for kind, line in lines if kind in line_kinds], messages
 
 
 def _text(body: object) -> str | None:

@@ -39,10 +39,10 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
         raise DataError("the XML is not METS", code="not-mets", where=address)
     files = {file.get("ID", ""): file for file in root.iter("{*}file")}
     groups = sorted({_group(file) for file in files.values()})
-    for wanted in filter(None, (images, texts)):
-        if wanted.upper() not in groups:
+    for group in filter(None, (images, texts)):
+        if group.upper() not in groups:
             hint = f"its groups are {', '.join(groups)}"
-            raise DataError(f"METS has no file group {wanted}", code="file-group-missing", where=address, hint=hint)
+            raise DataError(f"METS has no file group {group}", code="file-group-missing", where=address, hint=hint)
     divs = list(root.iter("{*}div"))
     parsed = []
     for number, div in enumerate(divs):

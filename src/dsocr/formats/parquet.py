@@ -196,9 +196,9 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     kind = kinds[column]
     is_struct = pa.types.is_struct(kind)
     has_path = is_struct and any(field.name == "path" for field in kind)
-    wanted = [*_scalars(kinds), *([f"{column}.path"] if has_path else [])]
+    names = [*_scalars(kinds), *([f"{column}.path"] if has_path else [])]
     folder = relative(file.path.with_suffix(""), file.root)
-    for number, row in enumerate(_rows(file.path, wanted)):
+    for number, row in enumerate(_rows(file.path, names)):
         where = f"{file.where}:{number + 1}"
         image = row.pop(column, None) if is_struct else row.get(column)
         name = str((image.get("path") if isinstance(image, dict) else image) or "")

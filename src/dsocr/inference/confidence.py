@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass as checked
 from dsocr.config import problems_in
 from dsocr.errors import RunError, command
 from dsocr.io.work import rewrite_file
-from dsocr.models.decoded import ScoredText, TokenScore
+from dsocr.models.generation import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json
 from dsocr.text import is_blank
 
@@ -110,7 +110,7 @@ class Calibration:
         """
         if len(self.line_quantiles) < 2 or not confidences:
             return None
-        ordered = sorted(round(one, _DIGITS) for one in confidences)
+        ordered = sorted(round(confidence, _DIGITS) for confidence in confidences)
         distance = 0.0
         for place, quantile in enumerate(self.line_quantiles):
             level, value = place / (len(self.line_quantiles) - 1), round(self.line(quantile), _DIGITS)
@@ -169,15 +169,15 @@ def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
     """
     if not scored.scores:
         return ()
-    found: list[Word] = []
+    words: list[Word] = []
     first = 0
     for match in _WORD.finditer(scored.text):
         while first < len(scored.scores) and scored.scores[first].end <= match.start():
             first += 1
         total = sum(score.log_probability for score in _until(scored.scores, first, match.end()))
         sides = word_sides(scored.positions, match.start(), match.end())
-        found.append(Word(match[0], match.start(), match.end(), scale(math.exp(total)), *sides))
-    return tuple(found)
+        words.append(Word(match[0], match.start(), match.end(), scale(math.exp(total)), *sides))
+    return tuple(words)
 
 
 def word_sides(positions: Sequence[float], start: int, end: int) -> tuple[float, float] | tuple[None, None]:

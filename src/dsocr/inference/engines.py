@@ -41,9 +41,8 @@ from dsocr.inference.confidence import (
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.io.web import WebError, post
-from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.models.family import IMAGE
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Generation, ScoredText, TokenScore, batches
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import ReadingSettings
 from dsocr.text import loop_start
@@ -349,7 +348,7 @@ class Cluster:
 
     def read(
         self,
-        wanted: Sequence[Sequence[InputPage]],
+        groups_to_read: Sequence[Sequence[InputPage]],
         preparer: PagePreparer,
         open_reader: Callable[[], ImageReader],
         *,
@@ -360,11 +359,11 @@ class Cluster:
         `open_reader` loads an actor's model. An actor that dies is restarted with its pages. Raises what reading raises
         there, and RunError if the cluster is lost or pages kill one actor after the other.
         """
-        if not wanted:
+        if not groups_to_read:
             return
         groups = [
             [replace(page, path=page.path.absolute(), image=page.image and page.image.absolute()) for page in group]
-            for group in wanted
+            for group in groups_to_read
         ]
         with _connection() as ray:
             # A machine without processors only coordinates the cluster.
@@ -374,7 +373,7 @@ class Cluster:
             start, finish = (partial(_call, method) for method in (attempts.start, attempts.finish))
             settings = {"preparer": preparer, "open_reader": open_reader, "strict": strict, "folder": str(Path.cwd())}
             # Two groups per actor, the current and the next one, so that losing an actor costs little.
-            pool = ray.data.ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
+            pool = ray.data.ActorPoolStrategy(size=min(actors, len(groups_to_read)), max_tasks_in_flight_per_actor=2)
             answered = ray.data.from_items(
                 [{"group": group} for group in range(len(groups))], override_num_blocks=len(groups)
             ).map_batches(

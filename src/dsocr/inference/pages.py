@@ -120,11 +120,11 @@ def read_into(
 ) -> int:
     """Read every page that the journal does not know, and return the number of those that it knew."""
     unknown = ([page for page in group if _key(page) not in journal] for group in group_pages(pages))
-    wanted = [group for group in unknown if group]
-    known = done = len(pages) - sum(map(len, wanted))
+    groups = [group for group in unknown if group]
+    known = done = len(pages) - sum(map(len, groups))
     if progress and known:
         progress(done, len(pages))
-    with closing(read(wanted)) as answered:
+    with closing(read(groups)) as answered:
         for rows in answered:
             journal.add(rows)
             done += len(rows)
@@ -154,7 +154,7 @@ def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
 
 
 def read_locally(
-    wanted: Sequence[Sequence[InputPage]],
+    groups: Sequence[Sequence[InputPage]],
     preparer: PagePreparer,
     open_reader: Callable[[], ImageReader],
     *,
@@ -167,7 +167,7 @@ def read_locally(
     is reported with the reason; with `strict` it is an error.
     """
     opened_reader = cache(open_reader)
-    for group in wanted:
+    for group in groups:
         prepared = _prepare(group, preparer)
         if strict:
             _require_readable(prepared)

@@ -82,13 +82,13 @@ def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Pr
     is_table = path.suffix.lower() in _TABLE_SUFFIXES and path.is_file()
     if columns and not is_table:
         raise DataError("columns can only be named for a table", code="not-a-table", where=path)
-    found = _read_table(path, columns or {}) if is_table else _read_pages(path) or _read_texts(path)
-    if found is None:
+    file = _read_table(path, columns or {}) if is_table else _read_pages(path) or _read_texts(path)
+    if file is None:
         hint = "give a .jsonl, .tsv or .csv file, or a folder of PAGE, ALTO or .txt files"
         raise DataError("cannot be read as predictions", code="format-unknown", where=path, hint=hint)
-    if not found.predictions:
+    if not file.predictions:
         raise DataError("has no predictions", code="no-predictions", where=path)
-    return found
+    return file
 
 
 def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
@@ -112,26 +112,30 @@ def _find_column(path: Path, header: Sequence[str], role: str, columns: Mapping[
     by_lower = {name.strip().lower(): name for name in reversed(header)}
     usual = ("1", *ID_COLUMNS) if role == "id" else ("2", *TEXT_COLUMNS)
     candidates = [columns[role].lower()] if role in columns else usual
-    found = next((by_lower[name] for name in candidates if name in by_lower), None)
-    if found is None:
-        wanted = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
-        message = f"there is no {wanted}; the columns are: {', '.join(header)}"
+    column = next((by_lower[name] for name in candidates if name in by_lower), None)
+    if column is None:
+        sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
+        message = f"there is no {sought}; the columns are: {', '.join(header)}"
         hint = f"name it: {option('columns', f'{role}=NAME')}"
         raise DataError(message, code="column-missing", where=path, hint=hint)
-    return found
+    return column
 
 
 def _read_pages(path: Path) -> PredictionFile | None:
     folder = path.parent if path.is_file() else path
-    found = {"PAGE": find_page(folder), "ALTO": find_alto(folder)}
-    found = {name: own for name, files in found.items() if (own := [file for file in files if path in (folder, file)])}
-    if not found:
+    by_format = {"PAGE": find_page(folder), "ALTO": find_alto(folder)}
+    by_format = {
+        name: chosen
+        for name, files in by_format.items()
+        if (chosen := [file for file in files if path in (folder, file)])
+    }
+    if not by_format:
         return None
-    if len(found) > 1:
-        message = " and ".join(f"{len(files)} {name}" for name, files in found.items())
+    if len(by_format) > 1:
+        message = " and ".join(f"{len(files)} {name}" for name, files in by_format.items())
         hint = "give a folder with one format"
         raise DataError(f"the folder has both {message} files", code="formats-mixed", where=path, hint=hint)
-    ((name, files),) = found.items()
+    ((name, files),) = by_format.items()
     parse = {"PAGE": parse_page, "ALTO": parse_alto}[name]
     predictions = []
     for file in files:
@@ -160,12 +164,11 @@ def clean_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MatchedText:
-    """The prediction for a sample; `found` says that the file has one."""
+    """The prediction for a sample, empty if the file has none."""
 
     text: str
     truncated: bool = False
     looping: bool = False
-    found: bool = True
 
 
 class MatchedPredictions(NamedTuple):
@@ -186,12 +189,12 @@ def match(
     pairs, how = (_match_by_position if file.has_positions else _match_by_name)(file, samples)
     by_sample: dict[str, FoundPrediction] = {}
     repeated = 0
-    for sample_id, found in pairs:
-        first = by_sample.setdefault(sample_id, found)
-        if first is not found:
+    for sample_id, prediction in pairs:
+        first = by_sample.setdefault(sample_id, prediction)
+        if first is not prediction:
             repeated += 1
-            if first.text != found.text:
-                message = f"{first.where} and {found.where} are different predictions for {sample_id}"
+            if first.text != prediction.text:
+                message = f"{first.where} and {prediction.where} are different predictions for {sample_id}"
                 hint = "keep one prediction per line"
                 raise DataError(message, code="prediction-ambiguous", where=file.path, hint=hint)
     if not by_sample:
@@ -205,26 +208,28 @@ def match(
         message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {first_few(absent, 5)}"
         hint = f"{option('missing', 'empty')} counts them as empty predictions"
         raise DataError(message, code="prediction-missing", where=file.path, hint=hint)
-    decoded = {id_: clean_text(found.text) for id_, found in by_sample.items()}
-    texts = {id_: MatchedText(policy.apply(decoded[id_]), found.truncated) for id_, found in by_sample.items()}
-    used = {id(part) for _, found in pairs for part in (found, *found.parts)}
-    unused = [found.where for found in file.predictions if id(found) not in used]
+    decoded = {id_: clean_text(prediction.text) for id_, prediction in by_sample.items()}
+    texts = {
+        id_: MatchedText(policy.apply(decoded[id_]), prediction.truncated) for id_, prediction in by_sample.items()
+    }
+    used = {id(part) for _, prediction in pairs for part in (prediction, *prediction.parts)}
+    unused = [prediction.where for prediction in file.predictions if id(prediction) not in used]
     counts = {
         f"predictions match no line and are not used: {first_few(unused, 5)}": len(unused),
         f"lines have no prediction and count as empty: {first_few(absent, 5)}": len(absent),
         "predictions are identical duplicates": repeated,
         "predictions are empty": sum(not text.text for text in texts.values()),
         "predictions have an invalid character, read as \ufffd": sum(
-            decoded[id_] != found.text for id_, found in by_sample.items()
+            decoded[id_] != prediction.text for id_, prediction in by_sample.items()
         ),
         "predictions were changed by the dataset's text policy": sum(texts[id_].text != decoded[id_] for id_ in texts),
         "predictions are not in NFC, as the references are": sum(
-            not unicodedata.is_normalized("NFC", found.text) for found in by_sample.values()
+            not unicodedata.is_normalized("NFC", prediction.text) for prediction in by_sample.values()
         ),
     }
     notes = [file.source, f"{how}: {len(by_sample)} of {len(samples)} lines"]
     notes += [f"{count} {what}" for what, count in counts.items() if count]
-    return MatchedPredictions(texts | {id_: MatchedText("", found=False) for id_ in absent}, notes)
+    return MatchedPredictions(texts | {id_: MatchedText("") for id_ in absent}, notes)
 
 
 _Pairs = list[tuple[str, FoundPrediction]]
@@ -256,10 +261,10 @@ def _match_by_name(file: PredictionFile, samples: Sequence[Sample]) -> tuple[_Pa
         by_key: dict[str, list[str]] = defaultdict(list)
         for sample in samples:
             by_key[key(normalize_name(sample.id))].append(sample.id)
-        named = [(by_key.get(key(normalize_name(found.name)), []), found) for found in file.predictions]
+        named = [(by_key.get(key(normalize_name(prediction.name)), []), prediction) for prediction in file.predictions]
         if any(len(ids) > 1 for ids, _ in named):
             continue  # two folders have the same name
-        pairs = [(ids[0], found) for ids, found in named if ids]
+        pairs = [(ids[0], prediction) for ids, prediction in named if ids]
         if len(pairs) > len(best[0]):
             best = pairs, how
     return best
@@ -271,8 +276,8 @@ def _match_by_position(file: PredictionFile, samples: Sequence[Sample]) -> tuple
     for sample in samples:
         pages[page_name(sample)].append(sample)
     found_pages: dict[str, list[FoundPrediction]] = defaultdict(list)
-    for found in file.predictions:
-        found_pages[normalize_name(found.page or "")].append(found)
+    for prediction in file.predictions:
+        found_pages[normalize_name(prediction.page or "")].append(prediction)
     pairs: _Pairs = []
     for page, lines in found_pages.items():
         stem = PurePosixPath(page).name
@@ -316,14 +321,16 @@ def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) 
     return [(samples[place].id, lines[number]) for place, number in taken.items()]
 
 
-def _overlap(one: Box, other: Box) -> float:
+def _overlap(first: Box, second: Box) -> float:
     """Return the intersection over union of two boxes."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:
         return 0.0
     both = width * height
-    return both / ((one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1]) - both)
+    return both / (
+        (first[2] - first[0]) * (first[3] - first[1]) + (second[2] - second[0]) * (second[3] - second[1]) - both
+    )
 
 
 def parse_name(text: str) -> tuple[str, Path]:
@@ -352,28 +359,28 @@ class PlacedTexts:
         self._pages: dict[str, list[FoundPrediction]] = defaultdict(list)
         self._named: dict[tuple[str, str], list[FoundPrediction]] = defaultdict(list)
         self._same_stem: dict[str, set[str]] = defaultdict(set)
-        for found in file.predictions:
-            page = normalize_name(found.page or "")
-            self._pages[page].append(found)
+        for prediction in file.predictions:
+            page = normalize_name(prediction.page or "")
+            self._pages[page].append(prediction)
             self._same_stem[PurePosixPath(page).name].add(page)
             for how, name_of in _NAME_KEYS.items():
-                self._named[how, name_of(normalize_name(found.name))].append(found)
+                self._named[how, name_of(normalize_name(prediction.name))].append(prediction)
 
     @property
     def digest(self) -> str:
         """Changes with the texts."""
-        texts = [(found.where, found.text) for found in self._file.predictions]
+        texts = [(prediction.where, prediction.text) for prediction in self._file.predictions]
         return hashlib.sha256(repr(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, place: LinePlace) -> Prediction | None:
         """Return the text for a line, without confidences; None if the file has none, or several."""
-        found = self._at_position(place) if self._file.has_positions else self._by_name(place)
-        text = None if found is None else self._policy.apply(clean_text(found.text))
-        return None if found is None or text is None else Prediction(place.id, text, 0, found.truncated)
+        prediction = self._at_position(place) if self._file.has_positions else self._by_name(place)
+        text = None if prediction is None else self._policy.apply(clean_text(prediction.text))
+        return None if prediction is None or text is None else Prediction(place.id, text, 0, prediction.truncated)
 
     def _by_name(self, place: LinePlace) -> FoundPrediction | None:
         several = (self._named.get((how, key(normalize_name(place.id))), []) for how, key in _NAME_KEYS.items())
-        return next((one[0] for one in several if len(one) == 1), None)
+        return next((predictions[0] for predictions in several if len(predictions) == 1), None)
 
     def _at_position(self, place: LinePlace) -> FoundPrediction | None:
         page = normalize_name(place.page)

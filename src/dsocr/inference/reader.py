@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
-from dsocr.models.adapters import load_adapter
+from dsocr.models.adapters import is_whole_network, load_adapter, without_adapter
 from dsocr.models.base_folder import find_base
-from dsocr.models.decoded import Decoded
 from dsocr.models.family import Processor, recognize, require_script
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Decoded, Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
-from dsocr.models.trained import is_whole_network, without_adapter
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

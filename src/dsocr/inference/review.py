@@ -27,7 +27,7 @@ class CheckedShare:
 
     share: float
     rest: float
-    found: float
+    errors_found: float
 
 
 def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:

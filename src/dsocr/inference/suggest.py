@@ -128,14 +128,16 @@ class _Chosen:
         self._characters: Counter[str] = Counter()
 
     def value(self, candidate: Candidate) -> float:
-        own = candidate.uncertainty
+        value = candidate.uncertainty
         if self._is_new(candidate):
-            own += _NEW_WRITER * _DECAY ** self._writers[candidate.writer]
+            value += _NEW_WRITER * _DECAY ** self._writers[candidate.writer]
         counts = self._training.characters
         # From 1, for a character that never occurs in training, to 0; less with each line chosen for it.
-        rarities = ((1 - counts.get(one, 0) / RARE) * _DECAY ** self._characters[one] for one in self._rare(candidate))
-        own += _RARE_CHARACTERS * min(sum(rarities), 1.0)
-        return own * (_DECAY ** self._pages[candidate.page] if candidate.page else 1.0)
+        rarities = (
+            (1 - counts.get(letter, 0) / RARE) * _DECAY ** self._characters[letter] for letter in self._rare(candidate)
+        )
+        value += _RARE_CHARACTERS * min(sum(rarities), 1.0)
+        return value * (_DECAY ** self._pages[candidate.page] if candidate.page else 1.0)
 
     def reason(self, candidate: Candidate) -> str:
         reasons = []
@@ -366,16 +368,18 @@ def _write_pages(
     writing, stems = target_format("page").open_writer(folder, ()), UniqueStems()
     places: dict[str, dict[str, str]] = {}
     for number, page in enumerate(untranscribed.pages(SourceReport(strict=False))):
-        wanted = {_id(number, place): line for place, line in enumerate(page.lines) if _id(number, place) in chosen}
-        if not wanted:
+        lines_by_id = {
+            _id(number, place): line for place, line in enumerate(page.lines) if _id(number, place) in chosen
+        }
+        if not lines_by_id:
             continue
-        stem, lines = stems.take(page.name.rpartition("/")[2]), tuple(wanted.values())
+        stem, lines = stems.take(page.name.rpartition("/")[2]), tuple(lines_by_id.values())
         added = writing.add(replace(page, lines=lines, split=None), stem)
         for item in added.skipped:
             notes.skip(item)
         if added.lines:
             names = [name for _, named_lines in name_elements(lines) for name, _ in named_lines]
-            for (id_, line), name in zip(wanted.items(), names, strict=True):
+            for (id_, line), name in zip(lines_by_id.items(), names, strict=True):
                 places[id_] = {"where": line.where, "file": f"page/{stem}.xml", "line": name}
     writing.close()
     return places

@@ -85,7 +85,7 @@ class Target:
         if not self.is_folder:
             # Under the final name, which some formats use as a title.
             named = draft.with_name(self.out.name)
-            self.formats[0].write_pages((one.page for one in read()), named, step)
+            self.formats[0].write_pages((page.page for page in read()), named, step)
             named.replace(draft)
             return []
         draft.mkdir()
@@ -128,7 +128,7 @@ class Target:
             name = source.name
             if format_.multipage:  # a shard may have only some pages of a PDF
                 name = source.document + (self._shard_suffix if source.number else "")
-            yield names.take(name, source.path.suffix), (one.page for one in chain([first], group))
+            yield names.take(name, source.path.suffix), (page.page for page in chain([first], group))
 
 
 def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
@@ -263,17 +263,17 @@ def transcribe(
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
         resumable_work(out) as work,
-        find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as found,
+        find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as listed,
     ):
-        if not found.pages or (strict and found.failed):
-            message = _summary(found.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
-            raise DataError(message, code="inputs-unreadable" if found.failed else "inputs-empty")
-        target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in found.pages)), share)
-        pages = found.pages[shard[0] - 1 :: shard[1]]
+        if not listed.pages or (strict and listed.failed):
+            message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
+            raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
+        target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in listed.pages)), share)
+        pages = listed.pages[shard[0] - 1 :: shard[1]]
         if not pages:
-            raise DataError(f"This shard has no pages; there are {len(found.pages)} in total", code="shard-empty")
+            raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
         target.validate(pages, overwrite=overwrite)
-        line_images = [page for page in found.pages if page.shows == "line"]
+        line_images = [page for page in listed.pages if page.shows == "line"]
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
             "run": run.name,
@@ -286,7 +286,7 @@ def transcribe(
             "script": script,
             "shard": share,
             **(engine.job_settings() if engine else {}),
-            **({"second": {one.name: one.digest for one in seconds}} if seconds else {}),
+            **({"second": {other.name: other.digest for other in seconds}} if seconds else {}),
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
@@ -307,8 +307,8 @@ def transcribe(
             )
             resumed = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
-        report.failed += found.failed
-        report.left_out = found.left_out
+        report.failed += listed.failed
+        report.left_out = listed.left_out
         for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:
@@ -319,9 +319,9 @@ def transcribe(
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
             rows = (
-                line_row(one.page, line)
-                for one in read_pages(work.journal, pages)
-                for line in one.page.lines
+                line_row(page.page, line)
+                for page in read_pages(work.journal, pages)
+                for line in page.page.lines
                 if line.prediction is not None or not line.text
             )
             curve, confidences = write_review(rows, review)

@@ -1,4 +1,4 @@
-"""LoRA adapters: which layers get one, and how its tensors are saved and loaded.
+"""LoRA adapters and whole networks: which layers are trained, and how trained weights are saved and loaded.
 
 On disk the decoder's tensors carry the checkpoint's original names (`model.layers.N...`): when PEFT loads an adapter,
 it applies the base's key conversions to names that are converted already and leaves those tensors untrained with no
@@ -9,10 +9,11 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
@@ -22,6 +23,7 @@ from torch.nn import Module, Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
+from dsocr.models.base_folder import INDEX, SINGLE
 from dsocr.models.family import family_of, named_target_modules
 
 WEIGHTS = "adapter_model.safetensors"
@@ -218,19 +220,19 @@ def adapter_tensors(model: PeftModel, name: str = "default") -> dict[str, Tensor
 
 def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object, name: str = "default") -> None:
     """Fill an adapter from tensors named as on disk. Raises ModelError for missing, unexpected or misshapen ones."""
-    own = adapter_tensors(model, name)
-    problems = [f"missing: {key}" for key in own.keys() - tensors.keys()]
-    problems += [f"unexpected: {key}" for key in tensors.keys() - own.keys()]
+    current = adapter_tensors(model, name)
+    problems = [f"missing: {key}" for key in current.keys() - tensors.keys()]
+    problems += [f"unexpected: {key}" for key in tensors.keys() - current.keys()]
     problems += [
         f"{key}: shape {tuple(tensors[key].shape)}, expected {tuple(tensor.shape)}"
-        for key, tensor in own.items()
+        for key, tensor in current.items()
         if key in tensors and tensors[key].shape != tensor.shape
     ]
     if problems:
         listing = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
         message = f"{len(problems)} tensors of the adapter do not match the network{listing}"
         raise ModelError(message, code="adapter-mismatch", where=where, hint=_OTHER_BASE)
-    for key, tensor in own.items():
+    for key, tensor in current.items():
         tensor.data.copy_(tensors[key])
 
 
@@ -323,3 +325,40 @@ def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
         return dict(config)
     patterns = {name: alpha * scale for name, alpha in (config.get("alpha_pattern") or {}).items()}
     return {**config, "lora_alpha": config["lora_alpha"] * scale, "alpha_pattern": patterns}
+
+
+# What is trained, an adapter or all weights of a network, whichever the family trains
+
+
+def trained_files(model: Any) -> list[tuple[str, bytes]]:
+    """Return the names and contents of the files of an adapter, or of the whole network."""
+    return list(adapter_files(model) if isinstance(model, PeftModel) else family_of(model).network_files(model))
+
+
+def restore_trained(model: Any, folder: Path) -> None:
+    """Load what `trained_files` returned into a model of the same shape. Raises ModelError for other tensors."""
+    if isinstance(model, PeftModel):
+        load_tensors(model, load_file(folder / WEIGHTS), where=folder / WEIGHTS)
+        return
+    saved = family_of(model).load_network(folder, device="cpu", dtype=torch.float32).state_dict()
+    current: dict[str, Tensor] = model.state_dict()
+    if {name: tensor.shape for name, tensor in current.items()} != {name: t.shape for name, t in saved.items()}:
+        raise ModelError("Weights do not match the network", code="checkpoint-mismatch", where=folder)
+    for name, tensor in current.items():
+        tensor.copy_(saved[name])
+
+
+def is_whole_network(folder: Path) -> bool:
+    """Whether a folder of weights holds a whole network, which needs no base."""
+    return ((folder / SINGLE).is_file() or (folder / INDEX).is_file()) and not (folder / CONFIG).is_file()
+
+
+def weights_file(folder: Path) -> Path:
+    """Return the file with the tensors in a folder of weights, or that which names the files."""
+    whole = SINGLE if (folder / SINGLE).is_file() else INDEX
+    return folder / (whole if is_whole_network(folder) else WEIGHTS)
+
+
+def without_adapter(model: Any) -> AbstractContextManager[Any]:
+    """Return a context in which the base is used without its adapter, if the model has one."""
+    return model.disable_adapter() if isinstance(model, PeftModel) else nullcontext()

@@ -82,8 +82,8 @@ def find_base_metadata(name: str, revision: str | None = None) -> Path:
     Enough to recognise the base. Raises ModelError if it is not found.
     """
     on_hub = name not in embedded_bases() and not Path(name).is_dir() and is_hub_id(name)
-    found = find_cached_model(name, revision) if on_hub else None
-    return found or find_base(name, revision)[0]
+    cached = find_cached_model(name, revision) if on_hub else None
+    return cached or find_base(name, revision)[0]
 
 
 def read_config_json(folder: Path) -> dict[str, Any]:

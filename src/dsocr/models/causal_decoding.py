@@ -15,8 +15,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
-from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.token_family import TokenProcessor
 from dsocr.text import is_looping
 

@@ -76,9 +76,9 @@ def check_labels(batch: Mapping[str, Any], texts: Sequence[str], processor: Any)
     details: list[str] = []
     labels = aligned_labels(dict(batch))
     columns = (batch["input_ids"].tolist(), labels.tolist(), batch["attention_mask"].tolist(), texts)
-    for ids, wanted, present, text in zip(*columns, strict=True):
-        problems += _label_problems(ids, wanted, present, text, processor)
-        details += _describe_labels(ids, wanted, present, processor)
+    for ids, learnt, present, text in zip(*columns, strict=True):
+        problems += _label_problems(ids, learnt, present, text, processor)
+        details += _describe_labels(ids, learnt, present, processor)
     if problems:
         message = f"labels are not the transcriptions: {'; '.join(dict.fromkeys(problems))}"
         fix = "this is no setting: the code that makes the batch is wrong, or its tokenizer.json"

@@ -22,9 +22,8 @@ from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
-from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Decoded, Generation, TokenScore, batches
 from dsocr.models.language_model import LanguageModel, align, search
 from dsocr.models.scripts import best_path, decide_script, restrict, text_of
 
@@ -376,7 +375,7 @@ class LineRecognizer(Family):
             return torch.from_numpy(np.log(np.maximum(probabilities, 1e-30)))
 
         logs = self._map_lines(take_logs, network, processor, [processor.encode(image) for image in images])
-        return [score_texts(rows, processor.classes, some) for rows, some in zip(logs, texts, strict=True)]
+        return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, texts, strict=True)]
 
     def fit_language_model(
         self,
@@ -394,8 +393,8 @@ class LineRecognizer(Family):
         """
         from rapidfuzz.distance import Levenshtein
 
-        own, former, characters = LanguageModel.fit(texts), processor.language_model, processor.characters
-        models = [own] if former is None else [own, former.merge(own, _TIMES)]
+        fitted, former, characters = LanguageModel.fit(texts), processor.language_model, processor.characters
+        models = [fitted] if former is None else [fitted, former.merge(fitted, _TIMES)]
         num_beams = max(generation.num_beams, _NUM_BEAMS)
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
 
@@ -407,11 +406,11 @@ class LineRecognizer(Family):
         greedy: list[int] = []
         errors: dict[tuple[int, float], list[int]] = {choice: [] for choice in choices}
         pairs = list(zip(samples, references, strict=True))
-        for some in batches(pairs, generation.batch_size):
-            read = self._map_lines(read_line, network, processor, [sample for sample, _ in some])
-            for (_, reference), (plain, *found) in zip(some, read, strict=True):
+        for batch in batches(pairs, generation.batch_size):
+            read = self._map_lines(read_line, network, processor, [sample for sample, _ in batch])
+            for (_, reference), (plain, *guided) in zip(batch, read, strict=True):
                 greedy.append(Levenshtein.distance(plain, reference))
-                for choice, text in zip(choices, found, strict=True):
+                for choice, text in zip(choices, guided, strict=True):
                     errors[choice].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
         gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
@@ -457,17 +456,17 @@ class PPOCR(LineRecognizer):
         """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
         from dsocr.models.ctc_network import replace_head
 
-        found = set().union(*texts)
+        letters = set().union(*texts)
         kept: Iterable[str] = processor.characters
         if len(processor.characters) > _LARGE_HEAD:
-            useful = {variant for c in found for variant in (c, c.upper(), c.lower())} | set(_COMMON)
+            useful = {variant for c in letters for variant in (c, c.upper(), c.lower())} | set(_COMMON)
             kept = [c for c in processor.characters if c in useful]
-        wanted = [*kept, *sorted(found.difference(kept))]
-        if wanted != list(processor.characters):
-            replace_head(network, processor.characters, wanted)
-            network.characters = wanted
+        characters = [*kept, *sorted(letters.difference(kept))]
+        if characters != list(processor.characters):
+            replace_head(network, processor.characters, characters)
+            network.characters = characters
         network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
-        return network, replace(processor, characters=tuple(wanted))
+        return network, replace(processor, characters=tuple(characters))
 
 
 def recognize(config: Mapping[str, Any]) -> PPOCR | None:
@@ -481,7 +480,7 @@ def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[st
 
     steps = len(logits)
     labels = [[classes[character] for character in text if character in classes][:steps] for text in texts]
-    while too_long := [place for place, one in enumerate(labels) if count_steps(one) > steps]:
+    while too_long := [place for place, label in enumerate(labels) if count_steps(label) > steps]:
         for place in too_long:
             labels[place].pop()
     losses = compute_losses(
@@ -489,8 +488,8 @@ def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[st
     ).tolist()
     empty = -float(logits.float().log_softmax(-1)[:, 0].sum())
     return [
-        (len(text) - len(own)) * UNWRITABLE - (loss if own else empty)
-        for text, own, loss in zip(texts, labels, losses, strict=True)
+        (len(text) - len(known)) * UNWRITABLE - (loss if known else empty)
+        for text, known, loss in zip(texts, labels, losses, strict=True)
     ]
 
 

@@ -205,7 +205,7 @@ def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> l
     return decoded
 
 
-def replace_head(network: Network, characters: Sequence[str], wanted: Sequence[str]) -> None:
+def replace_head(network: Network, characters: Sequence[str], new_characters: Sequence[str]) -> None:
     """Replace the head, which knows `characters`, by one for the `wanted` characters, in place.
 
     Known characters keep their rows; a new one starts from its letter without marks (`e` for `ѐ` or `ê`) if that is
@@ -213,10 +213,10 @@ def replace_head(network: Network, characters: Sequence[str], wanted: Sequence[s
     """
     old: nn.Linear = network.head.head
     rows = {character: index for index, character in enumerate(characters, start=1)}
-    new = nn.Linear(old.in_features, len(wanted) + 1).to(old.weight)
+    new = nn.Linear(old.in_features, len(new_characters) + 1).to(old.weight)
     with torch.no_grad():
         new.weight[0], new.bias[0] = old.weight[0], old.bias[0]
-        for index, character in enumerate(wanted, start=1):
+        for index, character in enumerate(new_characters, start=1):
             row = rows.get(character)
             if row is not None:
                 new.weight[index], new.bias[index] = old.weight[row], old.bias[row]
@@ -225,7 +225,7 @@ def replace_head(network: Network, characters: Sequence[str], wanted: Sequence[s
             start = (old.weight[1:].mean(0), old.bias[1:].mean()) if row is None else (old.weight[row], old.bias[row])
             new.weight[index], new.bias[index] = start[0], start[1] - 1
     network.head.head = new
-    network.config.head_out_channels = len(wanted) + 1
+    network.config.head_out_channels = len(new_characters) + 1
 
 
 def fold_normalization(network: Network) -> None:
@@ -339,10 +339,10 @@ def convert_onnx(file: Path, folder: Path) -> None:
     parameters = []
     for kind, values in ((nn.Conv2d, convolutions), (nn.LayerNorm, layer_norms), (nn.Linear, linears)):
         layers = [module for module in network.modules() if isinstance(module, kind)]
-        own: list[Any] = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
-        if [tuple(parameter.shape) for parameter in own] != [value.shape for value in values]:
+        targets: list[Any] = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+        if [tuple(parameter.shape) for parameter in targets] != [value.shape for value in values]:
             raise ModelError("ONNX file is not the PP-OCRv6 small recogniser", code="onnx-unknown", where=file)
-        parameters += list(zip(own, values, strict=True))
+        parameters += list(zip(targets, values, strict=True))
     with torch.no_grad():
         for parameter, value in parameters:
             parameter.copy_(torch.from_numpy(value.copy()))

@@ -25,7 +25,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.io.files import rename
 from dsocr.io.work import MANIFEST, write_manifest, writing_folder
-from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
+from dsocr.models.adapters import CONFIG, WEIGHTS, is_whole_network, load_adapter, scaled_adapter
 from dsocr.models.base_folder import (
     CARD,
     INDEX,
@@ -42,7 +42,6 @@ from dsocr.models.base_folder import (
 from dsocr.models.family import recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
-from dsocr.models.trained import is_whole_network
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 
 _FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -74,13 +73,15 @@ def widest(types: Iterable[torch.dtype]) -> torch.dtype:
 def _require_same_tensors(network: PreTrainedModel, folder: Path, unused: Sequence[str]) -> None:
     """Raise ModelError if the network's tensors would not be named and shaped as in the base's own files."""
     drafts = revert_weight_conversion(network, {name: t.to("meta") for name, t in network.state_dict().items()})
-    own = {name: tuple(tensor.shape) for name, tensor in drafts.items()}
+    ours = {name: tuple(tensor.shape) for name, tensor in drafts.items()}
     theirs = {name: shape for name, shape in tensor_shapes(folder).items() if name not in unused}
     tied = set(getattr(network, "all_tied_weights_keys", None) or ())  # a base may have them twice or once
-    problems = [f"{name}: not in the base" for name in own.keys() - theirs.keys() - tied]
-    problems += [f"{name}: in the base only" for name in theirs.keys() - own.keys()]
+    problems = [f"{name}: not in the base" for name in ours.keys() - theirs.keys() - tied]
+    problems += [f"{name}: in the base only" for name in theirs.keys() - ours.keys()]
     problems += [
-        f"{name}: {own[name]}, not {theirs[name]}" for name in own.keys() & theirs.keys() if own[name] != theirs[name]
+        f"{name}: {ours[name]}, not {theirs[name]}"
+        for name in ours.keys() & theirs.keys()
+        if ours[name] != theirs[name]
     ]
     if problems:
         listing = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
@@ -239,8 +240,8 @@ def _with_progress(
 
 def _files_to_copy(folder: Path) -> list[Path]:
     """Return the files beside a base's weights that are not code, except those that an export writes itself."""
-    own = set(folder.glob("*.index.json")) | {folder / name for name in _OWN_FILES}
-    return sorted(path for path in folder.iterdir() if is_plain(path) and path not in own)
+    written = set(folder.glob("*.index.json")) | {folder / name for name in _OWN_FILES}
+    return sorted(path for path in folder.iterdir() if is_plain(path) and path not in written)
 
 
 def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:

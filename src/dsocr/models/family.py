@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import explain_damage, find_base, read_config_json
-from dsocr.models.decoded import Decoded
-from dsocr.models.generation import Generation
+from dsocr.models.generation import Decoded, Generation
 
 if TYPE_CHECKING:
     import torch

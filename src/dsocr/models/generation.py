@@ -1,9 +1,17 @@
-"""Settings of text generation, and the order in which images are batched; needs no torch."""
+"""How text is generated, and what a network wrote for an image: its text, and the probability of each token.
 
+Needs no torch.
+"""
+
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, groupby, islice
+from typing import Any, NamedTuple, TypeVar
+
+from rapidfuzz.distance import Levenshtein
+
+from dsocr.text import loop_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +55,137 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
+
+
+class TokenScore(NamedTuple):
+    """The characters `start` to `end` of a text that a token stands for, and its natural log probability.
+
+    The probability is the model's own, before the loop guard; `overruled` says that the guard forbade the model's
+    choice. The end token, and tokens of which a text policy left nothing, stand for no character (`start` == `end`).
+    """
+
+    start: int
+    end: int
+    log_probability: float
+    overruled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """A text with the scores of its tokens, in their order.
+
+    `positions` has the middle of each character along a line, 0..1; empty where unknown.
+    """
+
+    text: str
+    scores: tuple[TokenScore, ...] = ()
+    positions: tuple[float, ...] = ()
+
+    def lines(self) -> "list[ScoredText]":
+        """Split the text at its line breaks; a token goes with each line that it stands for a part of.
+
+        The token of a line break goes with the line it ends, and the end token with the last line.
+        """
+        texts = self.text.split("\n")
+        begins = [0, *accumulate(len(text) + 1 for text in texts)]
+        scores: list[list[TokenScore]] = [[] for _ in texts]
+        for score in self.scores:
+            first = bisect_right(begins, score.start, hi=len(texts)) - 1
+            last = max(first, bisect_right(begins, score.end - 1, hi=len(texts)) - 1)
+            for line in range(first, last + 1):
+                scores[line].append(_clipped(score, begins[line], len(texts[line])))
+        return [ScoredText(text, tuple(of_line)) for text, of_line in zip(texts, scores, strict=True)]
+
+    def cut(self, length: int) -> "ScoredText":
+        """Return the first `length` characters and the tokens that stand for them."""
+        scores = (_clipped(score, 0, length) for score in self.scores if score.start < length)
+        return ScoredText(self.text[:length], tuple(scores))
+
+    def rewrite(self, text: str) -> "ScoredText":
+        """Return the scores for `text`, which a text policy made of this one.
+
+        If characters were replaced, each token of the old ones stands for all new ones, so that an uncertain reading
+        never looks more certain than it was.
+        """
+        if text == self.text or not (self.scores or self.positions):
+            return replace(self, text=text)
+        starts, ends = [0] * (len(self.text) + 1), [0] * (len(self.text) + 1)
+        starts[-1] = len(text)
+        positions: list[float] = []
+        for begin, stop, new_begin, new_stop in _changes(self.text, text):
+            kept = self.text[begin:stop] == text[new_begin:new_stop]
+            for place in range(begin, stop):
+                starts[place] = new_begin + place - begin if kept else new_begin
+                ends[place + 1] = new_begin + place - begin + 1 if kept else new_stop
+            if self.positions:  # replaced characters share the place of the old ones
+                count, last = new_stop - new_begin, len(self.positions) - 1
+                nearest = (min(begin + place * max(stop - begin, 1) // count, last) for place in range(count))
+                positions += [self.positions[place] for place in nearest]
+
+        def moved(score: TokenScore) -> TokenScore:
+            start = starts[score.start]
+            end = max(start, ends[score.end]) if score.end > score.start else start
+            return score._replace(start=start, end=end)
+
+        return ScoredText(text, tuple(map(moved, self.scores)), tuple(positions))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What was generated for one image.
+
+    `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
+    it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line
+    looped and was read again with a stricter guard; `other_resolution` says that its text comes from a third attempt.
+    `positions` has the middle of each character along the line, `plain` the text that a language model changed,
+    `script` the script that was decided for its page.
+    """
+
+    text: str
+    tokens: int
+    truncated: bool
+    looping: bool = False
+    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
+    retried: bool = False
+    other_resolution: bool = False
+    positions: tuple[float, ...] = field(default=(), repr=False)
+    plain: str | None = None
+    script: str | None = None
+
+    @property
+    def scored(self) -> ScoredText:
+        """The text with its scores and positions."""
+        return ScoredText(self.text, self.scores, self.positions)
+
+    @property
+    def overruled(self) -> int:
+        """The number of tokens at which the guard forbade the model's choice."""
+        return sum(score.overruled for score in self.scores)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text neither loops nor is truncated."""
+        return not (self.looping or self.truncated)
+
+
+def cut_loop(decoded: Decoded) -> Decoded:
+    """Remove the loop from the end of a text."""
+    start = loop_start(decoded.text)
+    if start is None:
+        return decoded
+    scored = decoded.scored.cut(start)
+    return replace(decoded, text=scored.text, scores=scored.scores)
+
+
+def _changes(before: str, after: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield which span of one text became which of the other; equal and replaced spans alternate."""
+    steps = Levenshtein.opcodes(before, after)
+    for _, group in groupby(steps, lambda step: step.tag == "equal"):
+        run = list(group)
+        yield run[0].src_start, run[-1].src_end, run[0].dest_start, run[-1].dest_end
+
+
+def _clipped(score: TokenScore, begin: int, length: int) -> TokenScore:
+    """Clip a token's span to `length` characters from `begin`, relative to it."""
+    start, end = (min(max(place - begin, 0), length) for place in (score.start, score.end))
+    return score._replace(start=start, end=end)

@@ -185,7 +185,7 @@ def search(
         if start == end:  # nothing but the blank
             beams = {text: (ended + unended, 0.0) for text, (ended, unended) in beams.items()}
             continue
-        found: dict[str, tuple[float, float]] = {}
+        longer_beams: dict[str, tuple[float, float]] = {}
         for text, (ended, unended) in beams.items():
             both, last, repeated = ended + unended, text[-1:], 0.0
             for character, p in likely[start:end]:
@@ -195,18 +195,18 @@ def search(
                     grown = both * p
                 if grown > _UNLIKELY:
                     longer = text + character
-                    before = found.get(longer)
-                    found[longer] = (before[0], before[1] + grown) if before else (0.0, grown)
+                    before = longer_beams.get(longer)
+                    longer_beams[longer] = (before[0], before[1] + grown) if before else (0.0, grown)
             if both * blank + repeated > _UNLIKELY:
-                before = found.get(text, (0.0, 0.0))
-                found[text] = both * blank, before[1] + repeated
+                before = longer_beams.get(text, (0.0, 0.0))
+                longer_beams[text] = both * blank, before[1] + repeated
         former, scores, start = scores, {}, end
-        for text in found:
+        for text in longer_beams:
             known = former.get(text)
             if known is None:
                 known = former[text[:-1]] + model.log_probability(text[-1], text[:-1]) if model else 0.0
             scores[text] = known
-        kept = nlargest(num_beams, found.items(), key=rank)
+        kept = nlargest(num_beams, longer_beams.items(), key=rank)
         most = max(sum(pair) for _, pair in kept)
         beams = {text: (ended / most, unended / most) for text, (ended, unended) in kept}
 
@@ -229,16 +229,16 @@ def align(probabilities: NDArray[np.float32], classes: Sequence[int]) -> Alignme
     best[:2] = logs[0, :2]
     steps = np.zeros(logs.shape, dtype=np.int8)
     for place in range(1, len(logs)):
-        one, two = np.full_like(best, -np.inf), np.full_like(best, -np.inf)
-        one[1:], two[2:] = best[:-1], best[:-2]
-        options = np.stack([best, one, np.where(skips, two, -np.inf)])
+        next_state, over_blank = np.full_like(best, -np.inf), np.full_like(best, -np.inf)
+        next_state[1:], over_blank[2:] = best[:-1], best[:-2]
+        options = np.stack([best, next_state, np.where(skips, over_blank, -np.inf)])
         steps[place] = options.argmax(0)
         best = options.max(0) + logs[place]
     state = len(states) - 1 if best[-1] > best[-2] else len(states) - 2
-    found = Alignment([0.0] * len(classes), [0.0] * len(classes))
+    aligned = Alignment([0.0] * len(classes), [0.0] * len(classes))
     for place in range(len(logs) - 1, -1, -1):
         probability = float(probabilities[place, states[state]])
-        if state % 2 and probability > found.probabilities[state // 2]:
-            found.probabilities[state // 2], found.positions[state // 2] = probability, (place + 0.5) / len(logs)
+        if state % 2 and probability > aligned.probabilities[state // 2]:
+            aligned.probabilities[state // 2], aligned.positions[state // 2] = probability, (place + 0.5) / len(logs)
         state -= int(steps[place, state])
-    return found
+    return aligned

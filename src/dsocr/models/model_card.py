@@ -10,9 +10,8 @@ from typing import Any, Literal, Self
 import yaml
 
 from dsocr import __version__
-from dsocr.models.adapters import read_adapter_config, scaled_config, target_modules_of, variant_of
+from dsocr.models.adapters import is_whole_network, read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.family import Family, Serving, published_serving
-from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -40,8 +40,8 @@ def detect_text(page: Image.Image, detector: Detector | None = None) -> NDArray[
     images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)[None]))
     with torch.inference_mode():
         probabilities = (detector or load_shipped_detector())(images).last_hidden_state[0, 0]
-    found: NDArray[np.float32] = probabilities.numpy()
-    return found
+    probability: NDArray[np.float32] = probabilities.numpy()
+    return probability
 
 
 @cache

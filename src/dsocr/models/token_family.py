@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.models.canvas import NO_VIEWS, UNTILED, Grid, Resolution, Views, show
-from dsocr.models.decoded import Decoded
 from dsocr.models.family import UNWRITABLE, Batch, Check, Family, Processor
-from dsocr.models.generation import Generation
+from dsocr.models.generation import Decoded, Generation
 
 if TYPE_CHECKING:
     import torch

@@ -24,10 +24,9 @@ from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
-from dsocr.models.adapters import add_adapter
+from dsocr.models.adapters import add_adapter, is_whole_network
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
-from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError

@@ -20,7 +20,7 @@ from torch import Tensor
 from dsocr.errors import RunError, option
 from dsocr.io.files import rename
 from dsocr.io.work import find_damage, remove_folder, write_folder
-from dsocr.models.trained import trained_files
+from dsocr.models.adapters import trained_files
 from dsocr.runs import CALIBRATION, to_json
 
 FORMAT = 2

@@ -402,20 +402,20 @@ def _fill_cache(
     dist: Distributed,
 ) -> None:
     """Compute the features that are not in the cache, each rank its share."""
-    wanted: list[dict[str, tuple[int, int]]] = []  # index and view by key
+    places: list[dict[str, tuple[int, int]]] = []  # index and view by key
     for samples, cache, _ in parts:
-        wanted.append({})
+        places.append({})
         for index in range(len(samples)):
             on_stage("looking up cached features", "images", index + 1, len(samples))
-            wanted[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
-    keys = [key for entries in wanted for key in entries]
+            places[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
+    keys = [key for entries in places for key in entries]
     cache = parts[0][1]
     cached = cache.claim(keys)
     dist.barrier()  # no rank writes before all have looked, or two would compute the same features
     if dist.is_main:
         cache.make_room(round(size * (1 - len(cached) / len(keys))), keys)
     on_message(f"feature cache: {len(cached)} of {len(keys)} views are in {cache_folder()}, {size / 1e6:.0f} MB in all")
-    missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in wanted]
+    missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in places]
     done, total = 0, sum(map(len, missing))
     for (samples, cache, _), entries in zip(parts, missing, strict=True):
         ours = dist.shard(entries)

@@ -1,13 +1,14 @@
 """Train on all folds of a dataset but one, and read the lines of that one: every line is read by a model that never
 saw it, nor any other of its writer.
 
+That scores a configuration on every line, and audits a dataset: lines are ranked by how surely their text is wrong.
 Each fold is a run in the work folder. Finished ones are not trained again, an interrupted one resumes from its last
 checkpoint, and what was read of a fold is kept as long as its run and the dataset stay the same.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,15 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.fix import copy_with_folds
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, RunError, option
+from dsocr.evaluation.mistakes import ReadSample, plant_mistakes, texts_to_score
+from dsocr.evaluation.report.audit_page import Audit, rank_lines, write_audit
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
+from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_file
+from dsocr.models.generation import batches
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
@@ -232,3 +237,93 @@ def _plan(config: RunConfig, fold: Dataset, overwrite: bool) -> PlannedRun:
     changes = {"dataset": fold.folder, "fold": fold.fold, "output": config.output / f"fold-{fold.fold}"}
     planned = config.model_copy(update={**changes, "checkpoints": checkpoints})
     return plan_run(planned, len(training_samples(fold, planned)), overwrite=overwrite, hint=_HINT)
+
+
+# Audit: rank lines by how surely their text is wrong
+
+
+LISTED = 100
+"""Lines on the page and in the table."""
+_TRAINING = {"max_steps": 100, "report_to": "none"}
+"""Few steps: `small` has learnt most of what 800 lines of new hands teach (docs/lab/experiments.md)."""
+_VALIDATION = {"every_steps": 50, "max_samples": 100}
+
+
+def audit(
+    dataset: Path,
+    *,
+    output: Path | None = None,
+    folds: int | None = None,
+    lines: int = LISTED,
+    overrides: Sequence[str] = (),
+    changes: Mapping[str, object] | None = None,
+    overwrite: bool = False,
+    progress: ManyProgress | None = None,
+    on_message: Callable[[str], None] | None = None,
+) -> Audit:
+    """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
+
+    Trains on all folds but one, for each, and reads its lines; see `read_folds` for `folds`, `overwrite` and what is
+    raised. `overrides` are texts such as `base=nano`, `changes` dotted keys of the configuration and their values.
+    Writes the page and the table of the first `lines` lines and the list of all into `output`, `runs/NAME-audit` if
+    not given, where a stopped audit resumes.
+    """
+    name = dataset.resolve().name
+    output = output or Path("runs") / f"{name}-audit"
+    training = dict(_TRAINING)
+    if any(key.startswith("training.epochs") for key in (*overrides, *(changes or {}))):
+        del training["max_steps"]
+    settings = {"dataset": dataset, "output": output, "training": training, "validation": _VALIDATION}
+    config = load_config({**settings, "guard": {"lines": 0}}, overrides, changes=changes)
+    folds_read = read_folds(
+        config,
+        read_fold,
+        name="audit",
+        folds=folds,
+        overwrite=overwrite,
+        progress=progress,
+        on_message=on_message,
+    )
+    read = [
+        ReadSample.from_dict(row, sample)
+        for fold in folds_read
+        for sample, row in zip(fold.samples, fold.rows, strict=True)
+    ]
+    result = rank_lines(read, name=name, folder=output)
+    write_audit(result, lines)
+    return result
+
+
+def read_fold(run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None]) -> Rows:
+    """Read the lines of a fold, and score their texts, readings and planted mistakes; see `ReadSample`."""
+    reader = LocalReader.of_run(run)
+    model = reader.processor.language_model
+    planted, done, rows = plant_mistakes(samples), 0, Rows()
+    for batch in batches(list(zip(samples, planted, strict=True)), 4 * reader.generation.batch_size):
+        images = [open_image(sample.image) for sample, _ in batch]
+        read = list(reader.read((sample.id, image) for (sample, _), image in zip(batch, images, strict=True)))
+        texts = [
+            texts_to_score(
+                prediction.text, plain_of(prediction), [sample.text, *(mistake.text for mistake in mistakes)]
+            )
+            for (sample, mistakes), prediction in zip(batch, read, strict=True)
+        ]
+        scores = []
+        for part in batches(list(zip(images, texts, strict=True)), reader.generation.batch_size):
+            scores += reader.processor.family.log_likelihoods(
+                reader.network, reader.processor, [image for image, _ in part], [candidates for _, candidates in part]
+            )
+        for (sample, mistakes), prediction, candidates, values in zip(batch, read, texts, scores, strict=True):
+            likelihoods = dict(zip(candidates, values, strict=True))
+            language = {text: model.score(text) for text in candidates} if model else {}
+            rows.append(
+                ReadSample(sample, prediction.text, plain_of(prediction), mistakes, likelihoods, language).to_dict()
+            )
+        done += len(batch)
+        report(done)
+    return rows
+
+
+def plain_of(prediction: Prediction) -> str:
+    """Return what was read without a language model."""
+    return prediction.text if prediction.plain is None else prediction.plain

@@ -26,7 +26,9 @@ from dsocr.models.adapters import (
     attach_adapter,
     frozen_towers,
     layers_without_gradient,
+    restore_trained,
     start_adapter,
+    trained_files,
     vision_parameters,
 )
 from dsocr.models.base_folder import find_base
@@ -45,7 +47,6 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.models.scripts import script_of_texts
-from dsocr.models.trained import restore_trained, trained_files
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.training.callbacks import (
     Callback,
@@ -73,6 +74,8 @@ from dsocr.training.feature_cache import StageProgress, cache_features
 from dsocr.training.lifecycle import (
     RunLock,
     clear_run,
+    find_initial_adapter,
+    list_ancestors,
     pin_base,
     require_same_settings,
     require_trainable,
@@ -94,7 +97,6 @@ from dsocr.training.samples import (
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import StartValidation, Validator, draw_samples
-from dsocr.training.warm_start import find_initial_adapter, list_ancestors
 
 _READS = 0.5
 """CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""

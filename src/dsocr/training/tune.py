@@ -239,11 +239,11 @@ def tune(
     run_all([replace(first, number=n, output=first.output.with_name(_folder_name(n))) for n in range(trials)])
     searched = [trial for trial in done if trial.repeats is None][:trials]
     best = TuneResult(searched).best
-    wanted = range(config.seed + 1, config.seed + seeds + 1)
+    repeat_seeds = range(config.seed + 1, config.seed + seeds + 1)
     if best is not None and best.number:
-        pairs = [(trial, seed) for seed in wanted for trial in (searched[0], best)]
+        pairs = [(trial, seed) for seed in repeat_seeds for trial in (searched[0], best)]
         run_all([_repeat(first, trial, seed, len(searched) + place) for place, (trial, seed) in enumerate(pairs)])
-    repeats = [trial for trial in done if trial.repeats is not None and trial.seed in wanted]
+    repeats = [trial for trial in done if trial.repeats is not None and trial.seed in repeat_seeds]
     result = TuneResult(searched, repeats)
     if best is not None:
         chosen = load_config(config.model_dump(), changes=best.settings)

@@ -18,11 +18,10 @@ from dsocr.evaluation.evaluate import GuardResult, GuardSet
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences, pool
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
-from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
+from dsocr.models.adapters import without_adapter
 from dsocr.models.family import Processor
-from dsocr.models.generation import Generation, batches
+from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
-from dsocr.models.trained import without_adapter
 from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
