@@ -320,6 +320,6 @@ class CalibrationReport:
         share, tenth = share_for(self.budget, self.cer / 2), point_at(self.estimated_budget, 0.1)
         rest = percentage(point_at(self.estimated_budget, share).rest, 1)
         return (
-            f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and {percentage(tenth.errors_found, 0)} "
-            f"of the errors are expected in the least confident {percentage(tenth.share, 0)}."
+            f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and "
+            f"{percentage(tenth.errors_found, 0)} of the errors are expected in the least confident {percentage(tenth.share, 0)}."
         )
