@@ -321,5 +321,6 @@ class CalibrationReport:
         rest = percentage(point_at(self.estimated_budget, share).rest, 1)
         return (
             f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and "
-            f"{percentage(tenth.errors_found, 0)} of the errors are expected in the least confident {percentage(tenth.share, 0)}."
+            f"{percentage(tenth.errors_found, 0)} of the errors are expected in the least confident "
+            f"{percentage(tenth.share, 0)}."
         )
