@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.errors import DsocrError
+
 SETTLED = {"SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOMP_SPINCOUNT": "2000"}
 """The environment of all processes: the same times and sums."""
 MARK = "DSOCR_FAULTS"
@@ -95,7 +97,7 @@ def jobs(folder: Path) -> list[Job]:
 
     def prepare(out: Path) -> None:
         importlib.import_module("dsocr.data.prepare").COMMIT_SECONDS = 0  # as if each page took long
-        invoke("prepare", pages, "-o", out, "-q")
+        invoke("prepare", pages, "-o", out, "--workers", "1", "-q")
 
     cached = {**nano, "training.augmentation": "0.0", "training.feature_cache": "on"}
     return [
@@ -307,6 +309,9 @@ def run_job(job: Job, out: Path, folder: Path, strike: Strike) -> int:
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
+    except DsocrError as error:  # of a job that is no command
+        print(error.render(), file=sys.stderr)
+        code = 2
     except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
         traceback.print_exc()
     (folder / "changes.txt").write_text(str(changes), encoding="utf-8")

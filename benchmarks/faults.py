@@ -88,9 +88,9 @@ class Suite:
             if was_killed(code):
                 process = Process(job, out, self.folder)
                 code = process.wait()
-            if code and not (held == whole and "exists already" in process.output):
-                self.fault(job.name, f"ended with {code}: {process.output[-800:]}")
             made = content(out, is_timed=job.is_timed)
+            if code and not (made == whole and "exists already" in process.output):
+                self.fault(job.name, f"ended with {code}: {process.output[-800:]}")
             left = sorted({path.name for path in out.parent.iterdir()} - _LEFT)
             if made != whole or left:
                 different = [name for name in {**whole, **made} if whole.get(name) != made.get(name)]

@@ -1,8 +1,11 @@
 """What runs for days must not grow: the memory of a server over requests, and of a job over pages."""
 
 import http.client
+import io
 import multiprocessing
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from tests.server.fakes import listening
 REQUESTS, PAGES = 2000, 500
 _WARM = 200
 """Requests or pages after which everything that is kept has been loaded."""
+_LEFT = 150
+"""Megabytes over the start after large images."""
 _SLOPE = 0.05
 """Megabytes for each further one."""
 _TEXTS = ("a", "a short line", "a line of some words", "one line that is quite a bit longer", "№ 25")
@@ -40,6 +45,27 @@ def _serve_small(results: Any, stopping: Event) -> None:
     with listening(create_app(ServedModels({"small": adapter_folder(Path("small"))}))) as address:
         results.put(address)
         stopping.wait()
+
+
+@contextmanager
+def _served_small() -> Iterator[tuple[str, psutil.Process]]:
+    """The base small on a server in another process: its address without the scheme, and the process."""
+    spawn = multiprocessing.get_context("spawn")
+    results, stopping = spawn.Queue(), spawn.Event()
+    child = spawn.Process(target=_serve_small, args=(results, stopping))
+    child.start()
+    try:
+        yield results.get(timeout=PATIENCE).removeprefix("http://"), psutil.Process(child.pid)
+    finally:
+        stopping.set()
+        child.join()
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def _transcribe(folder: Path, results: Any) -> None:
@@ -69,20 +95,35 @@ def test_a_server_does_not_grow_with_its_requests(tmp_path: Path) -> None:
         draw_line(tmp_path / f"{number}.png", text)
         bodies.append((tmp_path / f"{number}.png").read_bytes())
     bodies.append(bodies[0][:60])  # damaged
-    spawn = multiprocessing.get_context("spawn")
-    results, stopping = spawn.Queue(), spawn.Event()
-    child = spawn.Process(target=_serve_small, args=(results, stopping))
-    child.start()
-    address, process, sizes = results.get(timeout=PATIENCE), psutil.Process(child.pid), dict[int, int]()
-    for number in range(REQUESTS):
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE)
-        connection.request("POST", "/v1/transcriptions", bodies[number % len(bodies)])
-        assert connection.getresponse().status in {200, 422}
-        connection.close()
-        sizes[number] = process.memory_info().rss
-    stopping.set()
-    child.join()
+    sizes = dict[int, int]()
+    with _served_small() as (address, process):
+        for number in range(REQUESTS):
+            connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+            connection.request("POST", "/v1/transcriptions", bodies[number % len(bodies)])
+            assert connection.getresponse().status in {200, 422}
+            connection.close()
+            sizes[number] = process.memory_info().rss
     assert slope(without_start(sizes)) < _SLOPE
+
+
+@pytest.mark.timeout(3 * PATIENCE)
+def test_large_images_leave_nothing(tmp_path: Path) -> None:
+    """Each takes some hundred megabytes while it is read, which the C library would keep."""
+    draw_line(tmp_path / "line.png", _TEXTS[1])
+    bodies = [(tmp_path / "line.png").read_bytes()]
+    for size in ((6240, 6240), (16000, 2400), (2400, 16000)):
+        buffer = io.BytesIO()
+        Image.new("RGB", size, (200, 190, 180)).save(buffer, "PNG", compress_level=1)
+        bodies.append(buffer.getvalue())
+    with _served_small() as (address, process):
+        sizes = []
+        for body in bodies:
+            connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+            connection.request("POST", "/v1/transcriptions", body)
+            assert connection.getresponse().status == 200
+            connection.close()
+            sizes.append(process.memory_info().rss / 1e6)
+        _wait_until(lambda: process.memory_info().rss / 1e6 < sizes[0] + _LEFT)
 
 
 @pytest.mark.timeout(6 * PATIENCE)

@@ -24,6 +24,7 @@ from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
+from dsocr.io.processes import return_free_memory
 from dsocr.models.adapters import add_adapter, is_whole_network
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
@@ -112,7 +113,8 @@ class Engine:
     def _run(self) -> None:
         try:
             while self._step():
-                pass
+                if self._was_large:
+                    return_free_memory()
         except Exception:  # noqa: BLE001 - the last place to report it
             _LOG.exception("the reading thread ended with an error")
         finally:
