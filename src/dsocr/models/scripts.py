@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.errors import option
 from dsocr.models.language_model import LanguageModel
 
 SCRIPTS = ("latin", "cyrillic")
@@ -65,8 +64,8 @@ def script_of_texts(texts: Iterable[str]) -> str:
 
 
 def describe_script(script: str) -> str:
-    """Return a sentence about what was decided."""
-    return f"Script of the lines: {script}, decided by some of them; {option('script', ...)} sets it."
+    """Return a sentence about what was decided, which is kept in files."""
+    return f"Script of the lines: {script}, decided by some of them; the option script sets it."
 
 
 @lru_cache(maxsize=8)
