@@ -270,7 +270,7 @@ def error_rate(network: Any, lines: Sequence[tuple[str, NDArray[np.uint8]]]) -> 
         with torch.autocast("cpu", torch.bfloat16):
             logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps)
         for (text, _), decoded in zip(chosen, decode_greedy(logits, steps, CHARACTERS), strict=True):
-            errors.append(character_errors(text, decoded.text))
+            errors.append(character_errors(text, decoded))
     return pool(errors).rate
 
 

@@ -224,6 +224,23 @@ def test_a_saved_calibration_knows_lines_of_another_distribution(tmp_path: Path)
     assert Calibration(lines=60).distance(unlike) is None, "it was fitted without any"
 
 
+@pytest.mark.parametrize(
+    ("mean", "lines", "expected"),
+    [
+        pytest.param(0.6, 20, True, id="half the letters are wrong"),
+        pytest.param(0.75, 20, False, id="a difficult hand"),
+        pytest.param(0.6, 5, False, id="too few lines"),
+        pytest.param(None, 0, False, id="nothing was read"),
+    ],
+)
+def test_unfamiliar_hands_are_known_by_their_mean_confidence(mean: float | None, lines: int, expected: bool) -> None:
+    usual = Calibration(lines=60, line_quantiles=(0.8, 0.85, 0.9))
+    assert usual.is_unfamiliar(mean, lines) is expected
+    difficult = Calibration(lines=60, line_quantiles=(0.5, 0.65, 0.8))
+    assert not difficult.is_unfamiliar(mean, lines), "its own collection is read no better"
+    assert not Calibration().is_unfamiliar(mean, lines)
+
+
 def test_the_lines_of_a_page_count_one_by_one() -> None:
     page = JudgedLine.compute(with_scores("мир\nтруд"), "мир\nтруд")
     fitted = fit_calibration([page])

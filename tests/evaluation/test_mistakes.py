@@ -11,11 +11,14 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr.document import Sample, Split
 from dsocr.evaluation.mistakes import (
+    DRAWN,
+    FIRST,
     KINDS,
     ReadSample,
     WordDifference,
-    count_mistakes,
+    WrongTexts,
     differences_of,
+    draw_sample,
     judge,
     kind_of,
     lines_near,
@@ -91,27 +94,29 @@ def test_spoiled_lines_come_first() -> None:
     assert min(weight for name, weight in judged.weights.items() if name not in {"hardness", "uncertainty"}) >= 0
 
 
-@pytest.mark.parametrize("count", [0, 24])
-def test_the_number_of_mistakes_is_in_its_interval(count: int) -> None:
-    samples, draw = list(SAMPLES), random.Random(7)
-    for place in draw.sample(range(400), count):
-        samples[place] = given(place, SAMPLES[(place + 200) % 400].text if place % 2 else samples[place].text[6:])
-    judged = judge(read_all(samples, READINGS))
-    found = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
-    assert found is not None
-    assert found.low - 1 <= count <= found.high
-    assert count / 2 <= found.found_in_first(2 * count) <= 2 * count
-    usual, fewest, most = found.large  # all that were made are of a word or more
-    assert fewest - 1 <= count <= most < found.high
-    assert usual <= found.count
-    assert found.probabilities.shape == (400,)
-    assert found.probabilities.min() >= 0
-    assert found.probabilities.max() <= 1
+def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:
+    places = [*range(FIRST), *draw_sample(1000)]
+    assert len(set(places)) == FIRST + DRAWN
+    judged = {place: place < 5 or place in places[-3:] for place in places}
+    assert WrongTexts.of(1000, dict(list(judged.items())[:-1])) is None, "one is missing"
+    count = WrongTexts.of(1000, judged)
+    assert count is not None
+    assert (count.first_wrong, count.drawn_wrong) == (5, 3)
+    # Clopper and Pearson's interval of 3 of 30, as tables have it: 2.11 to 26.53 %.
+    assert count.interval == (5 + 20, 5 + 260)
+    assert WrongTexts.of(40, dict.fromkeys(range(40), True)).interval == (40, 40), "all were judged"  # type: ignore[union-attr]
 
 
-def test_too_few_lines_give_no_number() -> None:
-    judged = judge(read_all(SAMPLES[:40], READINGS[:40]))
-    assert count_mistakes(judged.scores, judged.planted, judged.planted_kinds) is None
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_the_interval_holds_the_number_of_wrong_texts(share: float) -> None:
+    held, draw = 0, random.Random(3)
+    for _ in range(200):
+        wrong = [draw.random() < share for _ in range(600)]
+        count = WrongTexts.of(600, dict(enumerate(wrong)))
+        assert count is not None
+        low, high = count.interval
+        held += low <= sum(wrong) <= high
+    assert held >= 190
 
 
 @pytest.mark.parametrize(

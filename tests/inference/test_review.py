@@ -16,11 +16,13 @@ from dsocr.inference.review import (
     CheckedShare,
     EstimatedCer,
     checking_curve,
+    describe_gain,
     disputed_places,
     doubted_confidence,
     estimated_checking_curve,
     point_at,
     share_for,
+    worth_checking,
     write_review,
 )
 from dsocr.inference.transcribe import transcribe
@@ -35,13 +37,21 @@ LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
 
 def test_every_checked_line_takes_its_errors_away() -> None:
     curve = checking_curve([(6, 10), (2, 10), (0, 20)])
-    assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
+    assert estimated_checking_curve([]) == [CheckedShare(0, 0, 0, 1)]
     assert curve == [
-        CheckedShare(0, 8 / 40, 0),
-        CheckedShare(1 / 3, 2 / 30, 0.75),
-        CheckedShare(2 / 3, 0, 1),
-        CheckedShare(1, 0, 1),
+        CheckedShare(0, 0, 8 / 40, 0),
+        CheckedShare(1 / 3, 1 / 4, 2 / 30, 0.75),
+        CheckedShare(2 / 3, 2 / 4, 0, 1),
+        CheckedShare(1, 1, 0, 1),
     ]
+    assert describe_gain(curve, 1 / 3).count("(2.2 times chance)") == 1, "of the lines"
+    assert describe_gain(curve, 1 / 4).count("(3.0 times chance)") == 1, "of the letters"
+
+
+def test_a_line_is_worth_checking_for_the_errors_expected_in_it_and_not_for_its_length() -> None:
+    certain, short, long = worth_checking(0.99, 80), worth_checking(0.5, 2), worth_checking(0.8, 60)
+    assert certain < short < long
+    assert worth_checking(0.7, 60) < worth_checking(0.6, 60) < worth_checking(None, 60)
 
 
 @given(LINES)

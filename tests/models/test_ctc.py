@@ -22,7 +22,7 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.io.work import write_manifest
 from dsocr.models.ctc import LineProcessor, count_steps, score_texts
-from dsocr.models.ctc_network import compute_logits, decode_greedy, save_network
+from dsocr.models.ctc_network import compute_logits, save_network
 from dsocr.models.family import UNWRITABLE, load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
@@ -210,9 +210,8 @@ def map_doubtful(
             row[2 * place, processor.classes[character]] = 4.0
             if character == "a":
                 row[2 * place, processor.classes[other]] = 4.1
-    steps = torch.tensor([2 * len(text) for text in texts])
-    lines = decode_greedy(logits, steps, processor.characters)
-    return [function(*pair) for pair in zip(lines, logits.softmax(-1).numpy(), strict=True)]
+    steps = [2 * len(text) for text in texts]
+    return [function(rows[:count]) for rows, count in zip(logits.softmax(-1).numpy(), steps, strict=True)]
 
 
 @pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
@@ -233,7 +232,11 @@ def test_language_model_is_used_where_it_helps(
         assert [line.plain for line in read] == [text.replace("a", "e") for text in texts]
         spared = loaded.family.decode(loaded.network, fitted, texts, Generation(language_model="none"))
         assert [line.text for line in spared] == [line.plain for line in read]
-        assert all(len(line.scores) == len(line.positions) == len(line.text) for line in read)
+        assert all(len(line.scores) - 1 == len(line.positions) == len(line.text) for line in read)
+        chosen = [
+            score.log_probability for line in read for score in line.scores if line.text[score.start :][:1] == "a"
+        ]
+        assert math.exp(min(chosen)) > 0.5, "the language model has its part in what is likely"
 
 
 def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +336,9 @@ def test_reading_gives_each_letter_its_probability(base: Path) -> None:
     processor: Any = loaded.processor(None, "")
     decoded = loaded.family.decode(loaded.network, processor, encoded(processor, ["a", "b"]), Generation())
     for line in decoded:
-        assert [score[:2] for score in line.scores] == [(place, place + 1) for place in range(len(line.text))]
+        *letters, end = [score[:2] for score in line.scores]
+        assert letters == [(place, place + 1) for place in range(len(line.text))]
+        assert end == (len(line.text), len(line.text))
         assert all(-math.inf < score.log_probability <= 0 for score in line.scores)
         assert len(line.positions) == len(line.text)
         assert list(line.positions) == sorted(line.positions)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsocr.models.language_model import FILE, ORDER, LanguageModel, align, read_texts, search
+from dsocr.models.language_model import FILE, ORDER, LanguageModel, read_texts, score_letters, search
 from tests.raising import raises_code
 
 LETTERS = "abc"
@@ -25,28 +25,72 @@ def collapse(path: tuple[int, ...]) -> str:
     return "".join(LETTERS[index - 1] for index in runs if index)
 
 
+def texts_by_paths(probabilities: np.ndarray) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for path in itertools.product(range(len(LETTERS) + 1), repeat=len(probabilities)):
+        likelihood = float(np.prod([row[index] for row, index in zip(probabilities, path, strict=True)]))
+        totals[collapse(path)] = totals.get(collapse(path), 0.0) + likelihood
+    return totals
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_search_finds_the_text_with_the_most_probable_paths(seed: int) -> None:
     probabilities = drawn(6, seed)
-    totals: dict[str, float] = {}
-    for path in itertools.product(range(4), repeat=6):
-        likelihood = float(np.prod([row[index] for row, index in zip(probabilities, path, strict=True)]))
-        totals[collapse(path)] = totals.get(collapse(path), 0.0) + likelihood
+    totals = texts_by_paths(probabilities)
     assert search(probabilities, LETTERS, 5000) == max(totals, key=lambda text: totals[text])
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_align_finds_the_best_path_of_a_text(seed: int) -> None:
-    probabilities = drawn(7, seed, sharpness=2)
-    for text in ("ab", "aab", "abcc"):
-        paths = [path for path in itertools.product(range(4), repeat=7) if collapse(path) == text]
-        best = max(paths, key=lambda path: np.prod([row[i] for row, i in zip(probabilities, path, strict=True)]))
-        found = align(probabilities, [LETTERS.index(letter) + 1 for letter in text])
-        runs = [list(run) for index, run in itertools.groupby(enumerate(best), lambda pair: pair[1]) if index]
-        for run, probability, position in zip(runs, *found, strict=True):
-            highest = max(run, key=lambda pair: probabilities[pair])
-            assert probability == pytest.approx(float(probabilities[highest]))
-            assert position == pytest.approx((highest[0] + 0.5) / 7)
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_a_letter_is_as_likely_as_its_text_among_those_that_differ_there(weight: float) -> None:
+    """Summed over every path by hand; the windows in which letters compete are the whole line here."""
+    model = LanguageModel.fit(["abcab", "abba", "cac"])
+    for seed, text in itertools.product(range(3), ("", "b", "aa", "abc", "bab")):
+        probabilities = drawn(6, seed, sharpness=0.2)
+        likely = {
+            other: total * math.exp(weight * model.score(other))
+            for other, total in texts_by_paths(probabilities).items()
+        }
+        classes = [LETTERS.index(letter) + 1 for letter in text]
+        found = score_letters(probabilities, classes, LETTERS, model, weight)
+        for place, got in enumerate(found.log_probabilities):
+            changed = {text[:place] + letter + text[place:] for letter in LETTERS}
+            if place < len(text):
+                changed |= {text[:place] + letter + text[place + 1 :] for letter in ("", *LETTERS)} - {text}
+            least = likely[text] / (likely[text] + sum(likely[other] for other in changed))
+            assert least - 1e-6 <= math.exp(got) <= 1, "windows can only leave competitors out"
+            if len(text) == 1 and not place:
+                without = sum(likely[other] for other in changed if len(other) < 2)
+                assert math.exp(got) <= likely[text] / (likely[text] + without) + 1e-6
+    assert score_letters(drawn(3, 0), [], LETTERS).positions == []
+
+
+def test_letters_that_the_language_model_chose_are_not_impossible() -> None:
+    """The network prefers `e` by odds of up to a million; the model knows that it is `a`."""
+    model = LanguageModel.fit(["bad cat", "a cat sat"] * 9)
+    letters = "abcdest "
+    for odds in (0, 2, 5, 14):
+        probabilities = np.full((14, len(letters) + 1), 1e-9)
+        for place, letter in enumerate("bad cat"):
+            probabilities[2 * place, letters.index(letter) + 1] = 1.0
+            probabilities[2 * place + 1, 0] = 1.0
+        probabilities[2, [letters.index("a") + 1, letters.index("e") + 1]] = 1 / (1 + math.exp(odds)), 1.0
+        probabilities /= probabilities.sum(1, keepdims=True)
+        classes = [letters.index(letter) + 1 for letter in "bad cat"]
+        alone, with_model = (
+            score_letters(probabilities.astype(np.float32), classes, letters, model, weight).log_probabilities[1]
+            for weight in (0.0, 1.0)
+        )
+        assert alone == pytest.approx(-math.log1p(math.exp(odds)), abs=0.7), "as the network has it"
+        assert with_model > alone + 0.3
+
+
+def test_letters_are_where_the_network_sees_them() -> None:
+    probabilities = np.full((9, 4), 0.01, dtype=np.float32)
+    for step, number in enumerate([0, 1, 1, 0, 1, 2, 0, 0, 3]):
+        probabilities[step, number] = 0.8 if step != 1 else 0.6
+    found = score_letters(probabilities, [1, 1, 2, 3], LETTERS)
+    assert found.positions == pytest.approx([2.5 / 9, 4.5 / 9, 5.5 / 9, 8.5 / 9])
+    assert min(found.log_probabilities) > math.log(0.8)
 
 
 def test_what_may_follow_has_the_probability_one() -> None:

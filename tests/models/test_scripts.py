@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import LanguageModel
 from dsocr.models.loading import load_base
-from dsocr.models.scripts import MIN_LINES, best_path, decide_script, restrict, script_of_texts, text_of
+from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, script_of_texts, text_of
 from dsocr.text import TextPolicy
 from dsocr.training.train import decided_generation
 from tests.models.test_ctc_network import small_network
@@ -162,3 +162,41 @@ def test_a_run_keeps_the_script_of_its_training_texts(given: str, texts: str, ke
     samples = [Sample("1", Path("1.png"), texts, Split.TRAIN)]
     for base, expected in (("small", kept), ("nano", given)):
         assert decided_generation(config, load_processor(base, None, "free_ocr"), samples)["script"] == expected
+
+
+def test_a_language_model_is_asked_as_far_as_it_foresees_what_is_clear() -> None:
+    texts = ["un ami de la maison", "le chat noir de la rue", "la maison du chat"]
+    letters = tuple(sorted(set("".join(texts)) | set("kwxz")))
+    model = LanguageModel.fit(texts * 20)
+
+    def lines(text: str, probability: float) -> list[NDArray[np.float32]]:
+        rows = np.full((2 * len(text), len(letters) + 1), (1 - probability) / len(letters), dtype=np.float32)
+        rows[1::2] = np.eye(1, len(letters) + 1)
+        rows[range(0, len(rows), 2), [letters.index(letter) + 1 for letter in text]] = probability
+        return [rows] * MIN_LINES
+
+    known, foreign = "la rue du chat noir", "kann nicht walzx cund"
+    foreign = "".join(letter for letter in foreign if letter in letters)
+    assert model_share(lines(known, 0.97), letters, model) == 1
+    assert model_share(lines(foreign, 0.97), letters, model) == 0
+    assert model_share(lines(foreign, 0.6), letters, model) == 1, "nothing is clear"
+    assert model_share([], letters, model) == 1
+
+
+def test_pages_and_jobs_weigh_the_language_model(reader: LocalReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is read alone has no page to tell its language, and a few lines tell too little."""
+    family: Any = reader.processor.family
+    weights: list[float] = []
+    monkeypatch.setattr("dsocr.models.ctc.model_share", lambda *arguments: 0.25)
+    monkeypatch.setattr("dsocr.models.ctc.search", lambda *arguments: weights.append(arguments[-1]) or "")
+    model = LanguageModel.fit(["aeo"] * 9)
+    model.weight = 0.4
+    processor: Any = replace(cast("Any", reader.processor), language_model_source=model)
+    inputs = [processor.encode(Image.new("L", (80, 48), 255))] * MIN_LINES
+    plain = Generation()
+    family.decode_pages(reader.network, processor, [inputs, inputs[:1]], plain, Generation(script="any"))
+    family.decode(reader.network, processor, inputs[:1], plain)
+    job = family.decide_reading(reader.network, processor, inputs, plain)
+    family.decode(reader.network, processor, inputs[:1], job)
+    family.decode_pages(reader.network, processor, [inputs[:1]], plain, job)
+    assert weights == pytest.approx([*[0.1] * MIN_LINES, 0.4, 0.4, 0.1, 0.1])

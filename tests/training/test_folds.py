@@ -16,7 +16,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
 from dsocr.errors import Interrupted
-from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
+from dsocr.evaluation.report.audit_page import ALL, JUDGED, PAGE, TABLE
 from dsocr.evaluation.report.report import write_report
 from dsocr.evaluation.scores import load_lines
 from dsocr.io.work import write_file, write_folder
@@ -149,8 +149,20 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> 
     assert (work / TABLE).read_bytes().startswith(codecs.BOM_UTF8)  # otherwise Excel shows é as Ã©
     with (work / TABLE).open(encoding="utf-8-sig", newline="") as file:
         table = list(csv.DictReader(file))
-    assert [row["id"] for row in table] == [row["id"] for row in rows[:5]]
-    assert {row["correction"] for row in table} == {""}
-    assert (work / PAGE).read_text(encoding="utf-8").count("<img") == 5
-    assert found.count is None, "24 lines are too few"
+    assert [row["id"] for row in table] == [row["id"] for row in rows], "all 24 are to be judged"
+    assert {(row["judge"], row["wrong"], row["correction"]) for row in table} == {("yes", "", "")}
+    assert (work / PAGE).read_text(encoding="utf-8").count("<img") == len(table)
+    assert found.count is None
+
+    with (work / TABLE).open("a", encoding="utf-8", newline="") as file:  # the last answer counts
+        csv.writer(file).writerows(
+            ["", row["id"], *[""] * 5, "yes" if n < 2 else "no", "да"] for n, row in enumerate(table)
+        )
+    again = dsocr.audit(small_dataset, output=work, lines=5, **quick)
+    assert again.count is not None
+    assert (again.count.first_wrong, again.count.interval) == (2, (2, 2)), "all were judged"
+    with (work / TABLE).open(encoding="utf-8-sig", newline="") as file:
+        assert [(row["wrong"], row["correction"]) for row in csv.DictReader(file)][1:3] == [("yes", "да"), ("no", "да")]
+    (work / JUDGED).write_text(f"id,wrong\n{table[5]['id']},Да\n", encoding="utf-8")
+    assert dsocr.audit(small_dataset, output=work, lines=5, **quick).to_dict()["wrong"]["interval"] == [3, 3]
     assert (work / "fold-3" / "model").is_dir()

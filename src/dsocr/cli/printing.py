@@ -376,6 +376,7 @@ def compared(printer: Printer, comparison: "Comparison", given: "Given") -> None
 def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") -> None:
     """Print what was transcribed, and what could not be read or written."""
     from dsocr.commands.servers import group_messages
+    from dsocr.inference.confidence import describe_unfamiliar
 
     for verb, messages in (("read", report.failed), ("write", report.unwritten)):
         failures = group_messages(message.partition(": ")[::2] for message in messages)
@@ -403,14 +404,18 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
     if given["review"] is not None:
-        printer.message(f"least certain lines first: {given['review']}")
+        printer.message(f"lines most worth checking first: {given['review']}")
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
         printer.message(
             f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
             f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
         )
-    if report.unlike_calibration:
+        printer.message(f"expected: {estimate.gain}")
+    if report.unfamiliar and report.mean_confidence is not None:
+        lines = f"60 lines (`dsocr suggest {typed(str(given['run']))} SCANS -o queue` names those that teach most)"
+        printer.complain(describe_unfamiliar(report.mean_confidence, lines))
+    elif report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
 
@@ -422,6 +427,7 @@ def transcribed_as_json(report: "TranscribeReport", given: "Given") -> object:
 
 def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
     """Print the first lines to transcribe and where all are."""
+    from dsocr.inference.confidence import describe_unfamiliar
     from dsocr.inference.suggest import SHEET, TABLE
 
     output: Path = given["output"]
@@ -431,6 +437,8 @@ def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
         printer.complain(remark)
     for row in _rows(output)[:_LISTED]:
         printer.message(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
+    if queue.unfamiliar and queue.mean_confidence is not None:
+        printer.complain(describe_unfamiliar(queue.mean_confidence, "the first 60 lines of this list"))
     printer.message(f"{len(queue.choices)} of {queue.untranscribed} lines without a transcription were chosen")
     printer.result(f"queue: {output}")
     printer.message(f"look:  {output / SHEET}, {output / TABLE}")
@@ -439,7 +447,9 @@ def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
 
 def suggested_as_json(queue: "Suggestions", given: "Given") -> object:
     """Return the lines of the list."""
-    return {"waiting": queue.untranscribed, "skipped": len(queue.skipped), "lines": _rows(given["output"])}
+    known = {"mean_confidence": queue.mean_confidence, "unfamiliar": queue.unfamiliar}
+    rows = _rows(given["output"])
+    return {"waiting": queue.untranscribed, "skipped": len(queue.skipped), **known, "lines": rows}
 
 
 def _rows(output: Path) -> list[dict[str, Any]]:

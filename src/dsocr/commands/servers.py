@@ -153,6 +153,7 @@ def open_workbench(
         RunError: The run is missing, the port is in use, or the extra `workbench` is not installed.
     """
     from dsocr.data.fetch import is_manifest, web_address
+    from dsocr.inference.confidence import Calibration
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.workbench.background import (
         BackgroundReader,
@@ -203,6 +204,7 @@ def open_workbench(
             raise DataError("holds no page that can be shown", where=source, code="source-empty")
         load = partial(load_reader, store=store, archive=archive, script=script, on_message=printer.message)
         if reads is not None:
+            session.calibration = Calibration.load(reads.adapter)
             session.reader = BackgroundReader(store, archive, partial(load, reads))
             session.reader.start()
         stack.callback(session.stop_reading)

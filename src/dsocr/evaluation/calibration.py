@@ -24,7 +24,15 @@ from dsocr.inference.confidence import (
     log_odds,
     words_of,
 )
-from dsocr.inference.review import CheckedShare, checking_curve, estimated_checking_curve, point_at, share_for
+from dsocr.inference.review import (
+    CheckedShare,
+    checking_curve,
+    describe_gain,
+    estimated_checking_curve,
+    point_at,
+    share_for,
+    worth_checking,
+)
 from dsocr.models.generation import ScoredText
 
 BINS = 15
@@ -254,8 +262,8 @@ class Reliability:
 class CalibrationReport:
     """Reliability of a run's confidences on some lines, and what checking the least confident ones achieves.
 
-    `budget` is the CER of the rest over the share of lines checked, least confident first; `estimated_budget` is the
-    same estimated from the confidences alone, and `ideal_budget` the one with the true order.
+    `budget` is the CER of the rest over the share of lines checked, in the order of a review list; `estimated_budget`
+    is the same estimated from the confidences alone, and `ideal_budget` the one with the true order.
     """
 
     calibration: Calibration
@@ -275,8 +283,8 @@ class CalibrationReport:
         for kind in get_args(Kind):
             kinds[kind] = Reliability.compute(kind, lines, getattr(calibration, kind))
         confidences = [line_confidence(line.scored, calibration.line) for line in lines]
-        least_first = [-1.0 if confidence is None else confidence for confidence in confidences]
-        order = np.argsort(least_first, kind="stable").tolist()
+        worth = [worth_checking(sure, len(line.scored.text)) for sure, line in zip(confidences, lines, strict=True)]
+        order = np.argsort([-value for value in worth], kind="stable").tolist()
         worst_first = sorted(lines, key=lambda line: -line.errors / max(line.length, 1))
         budget = checking_curve([(lines[place].errors, lines[place].length) for place in order])
         return cls(
@@ -303,12 +311,11 @@ class CalibrationReport:
         """What it takes to halve the CER, and what checking a tenth of the lines achieves."""
         if not self.cer:
             return "There are no errors."
-        half, tenth = self.cer / 2, point_at(self.budget, 0.1)
+        half = self.cer / 2
         checked = percentage(share_for(self.budget, half), 0)
         return (
-            f"Checking the least confident {checked} of the lines leaves {percentage(half, 1)} CER in the rest instead "
-            f"of {percentage(self.cer, 1)}; the least confident {percentage(tenth.share, 0)} contain "
-            f"{percentage(tenth.errors_found, 0)} of the errors."
+            f"Checking the first {checked} of the lines leaves {percentage(half, 1)} CER in the rest instead of "
+            f"{percentage(self.cer, 1)}; {describe_gain(self.budget)}."
         )
 
     @property
@@ -321,6 +328,5 @@ class CalibrationReport:
         rest = percentage(point_at(self.estimated_budget, share).rest, 1)
         return (
             f"{estimate}, {rest} for the rest after checking {percentage(share, 0)}, and "
-            f"{percentage(tenth.errors_found, 0)} of the errors are expected in the least confident "
-            f"{percentage(tenth.share, 0)}."
+            f"{percentage(tenth.errors_found, 0)} of the errors are expected in the first {percentage(tenth.share, 0)}."
         )

@@ -49,6 +49,13 @@ PLAIN = Scale()
 
 _FIT_AGAIN = f"fit it again: {command('evaluate', 'RUN', calibrate=True)}"
 
+_UNFAMILIAR, _MUCH_LESS, _LEAST_LINES = 0.73, 0.1, 6
+"""Lines are unfamiliar if their mean confidence is below this, and so much below the usual; from so many lines on.
+
+`small` reads hands and languages like those it knows with 0.77 and more, others with 0.59 to 0.70, half their letters
+wrong (docs/lab/experiments.md, "Confidence of what was chosen").
+"""
+
 QUANTILES = 20
 """Steps between the quantiles that a calibration keeps of its lines, from 0 to 100 %."""
 _UNLIKE_DISTANCE = 0.25
@@ -103,6 +110,13 @@ class Calibration:
         kinds = " and ".join(f"{kind}s" for kind in self.unfitted)
         return f"Confidences of {kinds} could not be fitted and are the network's own."
 
+    def is_unfamiliar(self, mean: float | None, lines: int) -> bool:
+        """Whether lines of this mean confidence are by hands, or in a script, unlike all it was fitted on."""
+        if mean is None or lines < _LEAST_LINES or not self.line_quantiles:
+            return False
+        usual = sum(map(self.line, self.line_quantiles)) / len(self.line_quantiles)
+        return mean < min(_UNFAMILIAR, usual - _MUCH_LESS)
+
     def distance(self, confidences: Sequence[float]) -> float | None:
         """Return the Kolmogorov-Smirnov distance of scaled line confidences from those it was fitted on.
 
@@ -125,6 +139,14 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration()
+
+
+def describe_unfamiliar(mean: float, lines: str) -> str:
+    """Say that pages are unlike what a reader knows, and what to do; `lines` says which lines to transcribe."""
+    return (
+        f"This script or hand is unlike anything that this reader knows (mean confidence {mean:.0%}): expect many "
+        f"errors; confidences are not calibrated for these pages. Transcribe {lines} and train on them."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dsocr.text import TextPolicy
 
 _MAX_PIXELS = 24_000_000
 """Images are opened ahead until they have this many pixels together, at four bytes each."""
+_UNDECIDED = Generation(script="any")
 _MAX_LINES = 512
 """Lines of a page that are read together."""
 
@@ -41,8 +42,8 @@ class LocalReader:
     """Name and revision of the base of a network all of whose weights were trained."""
     by_page: bool = False
     """Whether lines come from pages, whose script is decided if `generation.script` is auto."""
-    otherwise: str = "any"
-    """The script of pages whose few lines leave it open."""
+    otherwise: Generation = _UNDECIDED
+    """Script and language model of pages whose few lines leave them open."""
 
     @classmethod
     def of_run(
@@ -133,20 +134,22 @@ class LocalReader:
     def decide_script(self, images: Iterable[Image.Image]) -> "LocalReader":
         """Return the reader in the script of these lines of its job; as it is if it has a script, or can have none.
 
-        Decided once, before anything is read, so that no line is read otherwise in other company.
+        The language model is weighed by how well it foresees what is clear in them. Decided once, before anything is
+        read, so that no line is read otherwise in other company.
         """
         if not self._is_undecided:
             return self
         family, samples = self.processor.family, [self.processor.encode(image) for image in images]
-        script = family.decide_script(self.network, self.processor, samples, self.generation) if samples else "any"
-        return self.with_script(script)
+        if not samples:
+            return self.with_script("any")
+        return replace(self, generation=family.decide_reading(self.network, self.processor, samples, self.generation))
 
     def for_pages(self, images: Iterable[Image.Image] = ()) -> "LocalReader":
         """Return the reader for lines with ids as `PAGE#LINE`; each page has its own script if none is set.
 
         Pages whose few lines leave it open have that of `images`, which are lines of the job.
         """
-        return replace(self, by_page=True, otherwise=self.decide_script(images).generation.script)
+        return replace(self, by_page=True, otherwise=self.decide_script(images).generation)
 
     def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
         """Return the natural log probability of each text of one image."""

@@ -1,4 +1,6 @@
-"""The order in which to check lines, and what checking brings: flagged lines first, then the least confident.
+"""The order in which to check lines, and what checking brings.
+
+Flagged lines come first, then those where checking is expected to save most errors for the work.
 
 Other readers (`--second`) leave the text and its confidences as they are. A line that they read differently is checked
 earlier.
@@ -23,9 +25,10 @@ from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest
 
 @dataclass(frozen=True, slots=True)
 class CheckedShare:
-    """After checking a share of the lines: the CER of the rest, and the share of all errors found."""
+    """After checking a share of the lines, and so of the letters: the CER of the rest, the share of errors found."""
 
     share: float
+    letters: float
     rest: float
     errors_found: float
 
@@ -36,13 +39,14 @@ def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:
     A checked line counts as right, and an empty rest as free of errors.
     """
     total = remaining = math.fsum(errors for errors, _ in lines)
-    characters = sum(length for _, length in lines)
+    length_of_all = characters = sum(length for _, length in lines)
     curve = []
     for count, (errors, length) in enumerate([(0.0, 0), *lines]):
         remaining, characters = remaining - errors, characters - length
         left = max(remaining, 0.0)  # rounding errors of the subtractions
         rest = left / characters if characters else 0.0
-        curve.append(CheckedShare(count / max(len(lines), 1), rest, 1 - left / total if total else 1.0))
+        letters = 1 - characters / length_of_all if length_of_all else count / max(len(lines), 1)
+        curve.append(CheckedShare(count / max(len(lines), 1), letters, rest, 1 - left / total if total else 1.0))
     return curve
 
 
@@ -67,19 +71,45 @@ def point_at(curve: Sequence[CheckedShare], share: float) -> CheckedShare:
     return curve[round(share * (len(curve) - 1))]
 
 
+def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
+    """Say what the first lines and the first letters of a list hold of the errors, each beside chance."""
+
+    def held(part: str) -> str:
+        point = min(curve, key=lambda point: abs(getattr(point, part) - share))
+        times = point.errors_found / getattr(point, part) if getattr(point, part) else 1.0
+        return f"{point.errors_found:.0%} of the errors ({times:.1f} times chance)"
+
+    lines, letters = held("share"), held("letters")
+    return f"the first {share:.0%} of the lines hold {lines}, the first {share:.0%} of the letters {letters}"
+
+
+_LINE_COST = 20
+"""Finding and looking at a line takes as long as checking this many letters. Lines then find 2.3 times what chance does
+and letters 2.1 times (docs/lab/experiments.md, "Which lines to check first")."""
+
+
+def worth_checking(confidence: float | None, length: int) -> float:
+    """Return the errors that checking a line is expected to save for the work; an unknown confidence comes first."""
+    return 1.0 if confidence is None else (1 - confidence) * length / (length + _LINE_COST)
+
+
 @dataclass(frozen=True, slots=True)
 class EstimatedCer:
-    """The CER estimated from confidences, the share of lines to check to halve it, and the CER of the rest then."""
+    """The CER estimated from confidences, the share of lines to check to halve it, and the CER of the rest then.
+
+    `gain` says what the first lines and letters of the list hold of the errors.
+    """
 
     cer: float
     check: float
     rest: float
+    gain: str
 
     @classmethod
     def of(cls, curve: Sequence[CheckedShare]) -> Self:
         """Summarise a curve."""
         half = share_for(curve, curve[0].rest / 2)
-        return cls(curve[0].rest, half, point_at(curve, half).rest)
+        return cls(curve[0].rest, half, point_at(curve, half).rest, describe_gain(curve))
 
 
 _READERS = (READING, "config.yaml", "config.json")
@@ -177,10 +207,10 @@ _OPEN, _CLOSE = "⟦", "⟧"
 
 
 def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
-    """Write `confidence<TAB>flags<TAB>id<TAB>text`, the least certain line first, doubtful and disputed words in ⟦⟧.
+    """Write `confidence<TAB>flags<TAB>id<TAB>text`, what is most worth checking first, doubtful words in ⟦⟧.
 
-    Texts of other readers that differ follow, each after another tab. Returns the estimated result of checking in this
-    order, and the confidences of the lines that have one.
+    Words that other readers dispute are doubtful too. Their texts follow, each after another tab. Returns the estimated
+    result of checking in this order, and the confidences of the lines that have one.
     """
     # Only the written lines and their lengths are kept: the rows of many pages would not fit into memory.
     ordered = sorted(
@@ -219,4 +249,4 @@ def _priority(row: Mapping[str, Any]) -> tuple[int, float]:
     confidence = doubted_confidence(
         str(row["text"]), row.get("confidence"), row.get("characters", ()), row.get("others", ())
     )
-    return most_serious, 0.0 if confidence is None else confidence
+    return most_serious, -worth_checking(confidence, len(row["text"]))

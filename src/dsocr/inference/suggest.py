@@ -31,9 +31,10 @@ from dsocr.formats import target_format
 from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
+from dsocr.inference.confidence import Calibration
 from dsocr.inference.inputs import detect_lines, guess_shows
 from dsocr.inference.prediction_files import LinePlace
-from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others
+from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others, worth_checking
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
 from dsocr.io.web import FetchOptions
@@ -46,7 +47,7 @@ RARE = 20
 """Characters with fewer occurrences than this in the training split are rare."""
 _NEW_WRITER, _RARE_CHARACTERS = 0.5, 0.5
 """The value of a new writer, and the largest value of rare characters, beside an uncertainty of 1."""
-_EMPTY_UNCERTAINTY = 0.5
+_EMPTY_UNCERTAINTY = 0.3
 """The uncertainty of a line read as empty, which may hold no text at all."""
 _DECAY = 0.7
 """The factor by which each chosen line lowers the value of the next ones of its page or new writer."""
@@ -69,8 +70,9 @@ class Candidate:
 
     @property
     def uncertainty(self) -> float:
-        """From 0 to 1."""
-        return _EMPTY_UNCERTAINTY if self.confidence is None or not self.text else 1 - self.confidence
+        """The errors expected in it for the work of transcribing it, from 0 to 1."""
+        is_unknown = self.confidence is None or not self.text
+        return _EMPTY_UNCERTAINTY if is_unknown else worth_checking(self.confidence, len(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +171,19 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """The chosen lines, out of how many untranscribed ones, and what could not be read."""
+    """The chosen lines, out of how many untranscribed ones, and what could not be read.
+
+    `mean_confidence` is that of all lines that were read; `unfamiliar` says that their hands or script are unlike all
+    that the run knows.
+    """
 
     out: Path
     choices: Sequence[Choice]
     untranscribed: int
     skipped: Sequence[Skipped]
     remarks: Sequence[str]
+    mean_confidence: float | None = None
+    unfamiliar: bool = False
 
 
 def suggest(
@@ -229,6 +237,9 @@ def suggest(
             candidates.append(replace(candidate, page=name, writer=page.writer))
             if progress is not None:
                 progress(len(candidates), lines)
+        rated = [line.confidence for line in candidates if line.text and line.confidence is not None]
+        mean = sum(rated) / len(rated) if rated else None
+        unfamiliar = Calibration.load(run.adapter).is_unfamiliar(mean, len(rated))
         choices = choose(candidates, training, count)
         places = _write_pages(folder, untranscribed, {choice.candidate.id for choice in choices}, notes)
         choices = [choice for choice in choices if choice.candidate.id in places]
@@ -256,7 +267,7 @@ def suggest(
             files=converted_files(folder),
         )
         card.write(folder)
-    return Suggestions(out, choices, lines, notes.skipped, card.notes)
+    return Suggestions(out, choices, lines, notes.skipped, card.notes, mean, unfamiliar)
 
 
 class _LinesOfPages:

@@ -16,7 +16,7 @@ from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
-from dsocr.inference.confidence import Calibration
+from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import (
     DETECTOR,
@@ -156,9 +156,10 @@ class TranscribeReport:
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
     they have, `disputed` lines differently by another reader. `scripts` counts lines by the script decided for their
-    page. `estimated_cer` is set if a review list was written and the run's confidences are calibrated on lines like
-    these: `confidence_distance` is how far the lines' confidences are from those of the calibration, and
-    `unlike_calibration` says that they are too far for an estimate.
+    page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or script
+    are unlike all that the run knows. `estimated_cer` is set if a review list was written and the run's confidences
+    are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from those of the
+    calibration, and `unlike_calibration` says that they are too far for an estimate.
     """
 
     out: Path
@@ -173,6 +174,9 @@ class TranscribeReport:
     unmatched: int = 0
     disputed: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
+    rated: int = 0
+    mean_confidence: float | None = None
+    unfamiliar: bool = False
     failed: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
@@ -194,6 +198,10 @@ class TranscribeReport:
             self.empty += not line.text
             if script := (line.prediction or {}).get("script"):
                 self.scripts[script] = self.scripts.get(script, 0) + 1
+            if line.text and (confidence := (line.prediction or {}).get("confidence")) is not None:
+                self.rated += 1
+                mean = self.mean_confidence or 0.0
+                self.mean_confidence = mean + (confidence - mean) / self.rated
 
     def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
         """Estimate the CER, unless confidences are not calibrated or the lines unlike those of the calibration."""
@@ -201,7 +209,7 @@ class TranscribeReport:
         if distance is not None:
             self.confidence_distance = round(distance, 3)
             self.unlike_calibration = calibration.is_unlike(distance, len(confidences))
-        if calibration.lines and curve[0].rest and not self.unlike_calibration:
+        if calibration.lines and curve[0].rest and not (self.unlike_calibration or self.unfamiliar):
             self.estimated_cer = EstimatedCer.of(curve)
 
     def counts(self) -> dict[str, Any]:
@@ -313,6 +321,9 @@ def transcribe(
             report.count(page)
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
+        # A calibration was not fitted to the confidences of other programs.
+        calibration = UNCALIBRATED if isinstance(engine, RemoteEngine) else Calibration.load(run.adapter)
+        report.unfamiliar = calibration.is_unfamiliar(report.mean_confidence, report.rated)
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": _FORMAT, "date": date, **job, **report.counts()}
@@ -325,9 +336,7 @@ def transcribe(
                 if line.prediction is not None or not line.text
             )
             curve, confidences = write_review(rows, review)
-            # The calibration was not fitted to the confidences of other programs.
-            if not isinstance(engine, RemoteEngine):
-                report.estimate(curve, confidences, Calibration.load(run.adapter))
+            report.estimate(curve, confidences, calibration)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")

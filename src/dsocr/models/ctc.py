@@ -24,14 +24,12 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Decoded, Generation, TokenScore, batches
-from dsocr.models.language_model import LanguageModel, align, search
-from dsocr.models.scripts import best_path, decide_script, restrict, text_of
+from dsocr.models.language_model import LanguageModel, score_letters, search
+from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from dsocr.models.ctc_network import CtcText
 
 Result = TypeVar("Result")
 
@@ -257,7 +255,7 @@ class LineRecognizer(Family):
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
     ) -> list[Decoded]:
         """Read lines by the likeliest class of each step, or by beam search with several beams or a language model."""
-        decode_line = self._line_decoder(processor, generation, generation.script)
+        decode_line = self._line_decoder(processor, generation)
         return self._map_lines(decode_line, network, processor, samples)
 
     def decode_pages(
@@ -266,75 +264,78 @@ class LineRecognizer(Family):
         processor: LineProcessor,
         pages: Sequence[Sequence[LineInput]],
         generation: Generation,
-        otherwise: str,
+        otherwise: Generation,
     ) -> list[list[Decoded]]:
         """Read the lines of each page in the script in which they are likelier."""
-
-        def keep(line: "CtcText", probabilities: NDArray[np.float32]) -> "tuple[CtcText, NDArray[np.float32]]":
-            return line, probabilities
-
-        lines = iter(self._map_lines(keep, network, processor, [sample for page in pages for sample in page]))
-        model = self._language_model(processor, generation)
+        lines = iter(self._probabilities(network, processor, [sample for page in pages for sample in page]))
         decoded = []
         for page in pages:
             read = list(islice(lines, len(page)))
-            decided = decide_script([probabilities for _, probabilities in read], processor.characters, model)
-            decode_line = self._line_decoder(processor, generation, script := decided or otherwise)
-            decoded.append([replace(decode_line(line, probabilities), script=script) for line, probabilities in read])
+            decided = self._decide(processor, read, generation, otherwise)
+            decode_line = self._line_decoder(processor, decided)
+            decoded.append([replace(decode_line(line), script=decided.script) for line in read])
         return decoded
 
-    def decide_script(
+    def decide_reading(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
-    ) -> str:
-        """Return the script in which lines are likelier, `any` if they leave it open."""
+    ) -> Generation:
+        """Return the settings with the script in which lines are likelier, and what the language model is worth."""
+        lines = self._probabilities(network, processor, samples)
+        return self._decide(processor, lines, generation, replace(generation, script="any"))
 
-        def keep(line: "CtcText", probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
-            return probabilities
+    def _decide(
+        self,
+        processor: LineProcessor,
+        lines: Sequence[NDArray[np.float32]],
+        generation: Generation,
+        otherwise: Generation,
+    ) -> Generation:
+        model, characters = self._language_model(processor, generation), processor.characters
+        script, share = decide_script(lines, characters, model) or otherwise.script, otherwise.language_model_share
+        if model is not None and len(lines) >= MIN_LINES:
+            share = model_share((restrict(line, characters, script) for line in lines), characters, model)
+        return replace(generation, script=script, language_model_share=share)
 
-        lines = self._map_lines(keep, network, processor, samples)
-        return decide_script(lines, processor.characters, self._language_model(processor, generation)) or "any"
+    def _probabilities(
+        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]
+    ) -> list[NDArray[np.float32]]:
+        return self._map_lines(lambda probabilities: probabilities, network, processor, samples)
 
     def _language_model(self, processor: LineProcessor, generation: Generation) -> LanguageModel | None:
         return None if generation.language_model == "none" else processor.language_model
 
     def _line_decoder(
-        self, processor: LineProcessor, generation: Generation, script: str
-    ) -> "Callable[[CtcText, NDArray[np.float32]], Decoded]":
-        """Return what decodes a line in a script.
-
-        Scores are the network's own, also of characters that the language model or the script preferred.
-        """
+        self, processor: LineProcessor, generation: Generation
+    ) -> Callable[[NDArray[np.float32]], Decoded]:
+        """Return what decodes a line; scores are of the text that was chosen, language model included."""
         model, characters = self._language_model(processor, generation), processor.characters
+        weight = generation.language_model_share * model.weight if model else 0.0
         num_beams = max(generation.num_beams, _NUM_BEAMS if model else 1)
 
-        def decode_line(line: "CtcText", probabilities: NDArray[np.float32]) -> Decoded:
-            allowed = restrict(probabilities, characters, script)
-            greedy = line.text if allowed is probabilities else text_of(best_path(allowed), characters)
-            text = search(allowed, characters, num_beams, model) if num_beams > 1 else greedy
-            if text != line.text:
-                line = line._replace(text=text, **align(probabilities, processor.text_ids(text))._asdict())
-            logs = [math.log(max(probability, 1e-12)) for probability in line.probabilities]
-            scores = tuple(TokenScore(place, place + 1, log) for place, log in enumerate(logs))
-            positions, plain = tuple(line.positions), greedy if model else None
-            return Decoded(line.text, len(line.text), False, scores=scores, positions=positions, plain=plain)
+        def decode_line(probabilities: NDArray[np.float32]) -> Decoded:
+            allowed = restrict(probabilities, characters, generation.script)
+            greedy = text_of(best_path(allowed), characters)
+            text = search(allowed, characters, num_beams, model, weight) if num_beams > 1 else greedy
+            logs, positions = score_letters(allowed, processor.text_ids(text), characters, model, weight)
+            scores = (TokenScore(place, min(place + 1, len(text)), log) for place, log in enumerate(logs))
+            plain = greedy if model else None
+            return Decoded(text, len(text), False, scores=tuple(scores), positions=tuple(positions), plain=plain)
 
         return decode_line
 
     def _map_lines(
         self,
-        function: "Callable[[CtcText, NDArray[np.float32]], Result]",
+        function: Callable[[NDArray[np.float32]], Result],
         network: Any,
         processor: LineProcessor,
         samples: Sequence[LineInput],
     ) -> list[Result]:
-        """Return `function` of the likeliest classes of each line and of its probabilities `(T, classes)`.
+        """Return `function` of the probabilities of each line, `(T, classes)`.
 
         A CPU reads several groups of lines at once, so that the function is computed beside the network. A single line
         gets no more threads than a group: how many compute a layer changes the last digits of the result.
         """
         import torch
-
-        from dsocr.models.ctc_network import decode_greedy
 
         network.eval()
         results: dict[int, Result] = {}
@@ -343,9 +344,8 @@ class LineRecognizer(Family):
             with torch.inference_mode():
                 batch = processor.collate([samples[place] for place in places])
                 logits = network(batch["pixel_values"].to(network.device, network.dtype), batch["steps"]).float().cpu()
-            lines = decode_greedy(logits, batch["steps"], processor.characters)
-            for place, line, rows, count in zip(places, lines, logits, batch["steps"].tolist(), strict=True):
-                results[place] = function(line, rows[:count].softmax(-1).numpy())
+            for place, rows, count in zip(places, logits, batch["steps"].tolist(), strict=True):
+                results[place] = function(rows[:count].softmax(-1).numpy())
 
         is_cpu, num_threads = network.device.type == "cpu", torch.get_num_threads()
         groups = _group_by_width(samples, _LINES_ON_A_CPU if is_cpu else len(samples))
@@ -371,7 +371,7 @@ class LineRecognizer(Family):
         """
         import torch
 
-        def take_logs(line: "CtcText", probabilities: NDArray[np.float32]) -> "Tensor":
+        def take_logs(probabilities: NDArray[np.float32]) -> "Tensor":
             return torch.from_numpy(np.log(np.maximum(probabilities, 1e-30)))
 
         logs = self._map_lines(take_logs, network, processor, [processor.encode(image) for image in images])
@@ -398,9 +398,9 @@ class LineRecognizer(Family):
         num_beams = max(generation.num_beams, _NUM_BEAMS)
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
 
-        def read_line(line: "CtcText", probabilities: NDArray[np.float32]) -> list[str]:
+        def read_line(probabilities: NDArray[np.float32]) -> list[str]:
             allowed = restrict(probabilities, characters, generation.script)
-            greedy = line.text if allowed is probabilities else text_of(best_path(allowed), characters)
+            greedy = text_of(best_path(allowed), characters)
             return [greedy, *(search(allowed, characters, num_beams, models[n], weight) for n, weight in choices)]
 
         greedy: list[int] = []

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from dsocr.errors import ModelError
 from dsocr.models.batch import pad_rows
 from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE
 from dsocr.models.family import IGNORED
+from dsocr.models.scripts import best_path, text_of
 
 Network: TypeAlias = Any
 """`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
@@ -127,14 +128,6 @@ class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unus
         return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), steps)
 
 
-class CtcText(NamedTuple):
-    """A decoded line: its text and, for each character, a probability and a position along the line in 0..1."""
-
-    text: str
-    probabilities: list[float]
-    positions: list[float]
-
-
 def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> tuple[Tensor, Tensor]:
     """Stack prepared lines, padded right with zeros to a multiple of pixels.
 
@@ -181,28 +174,10 @@ def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
     return losses * (lengths > 0)
 
 
-def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> list[CtcText]:
-    """Decode each line by its best class at every step, repeats merged and blanks dropped.
-
-    A character's probability is the highest of its run of steps, its position the centre of that step.
-    """
-    best, classes = logits.float().softmax(dim=-1).max(dim=-1)
-    decoded = []
-    for row_best, row_classes, length in zip(best.tolist(), classes.tolist(), steps.tolist(), strict=True):
-        text: list[str] = []
-        probabilities: list[float] = []
-        positions: list[float] = []
-        previous = 0
-        for step, (probability, index) in enumerate(zip(row_best[:length], row_classes[:length], strict=True)):
-            if index and index != previous:
-                text.append(characters[index - 1])
-                probabilities.append(0.0)
-                positions.append(0.0)
-            if index and probability > probabilities[-1]:
-                probabilities[-1], positions[-1] = probability, (step + 0.5) / length
-            previous = index
-        decoded.append(CtcText("".join(text), probabilities, positions))
-    return decoded
+def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> list[str]:
+    """Decode each line by its best class at every step, repeats merged and blanks dropped."""
+    lines = zip(logits.float().softmax(dim=-1).numpy(force=True), steps.tolist(), strict=True)
+    return [text_of(best_path(rows[:length]), characters) for rows, length in lines]
 
 
 def replace_head(network: Network, characters: Sequence[str], new_characters: Sequence[str]) -> None:

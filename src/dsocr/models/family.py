@@ -299,16 +299,19 @@ class Family(ABC):
         processor: Any,
         pages: Sequence[Sequence[Any]],
         generation: Generation,
-        otherwise: str,
+        otherwise: Generation,
     ) -> list[list[Decoded]]:
-        """Read the lines of pages, each page in the script that is decided for it, `otherwise` if it is left open.
+        """Read the lines of pages, each page with the script and language model that are decided for it.
 
-        This and `decide_script` are for families that are `reads_by_character`.
+        What a page leaves open is as in `otherwise`. This and `decide_reading` are for families that are
+        `reads_by_character`.
         """
         raise NotImplementedError
 
-    def decide_script(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> str:
-        """Return the script of lines, `any` if they leave it open."""
+    def decide_reading(
+        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
+    ) -> Generation:
+        """Return the settings with the script of lines, `any` if they leave it open, and the language model's share."""
         raise NotImplementedError
 
     @abstractmethod

@@ -22,7 +22,8 @@ class Generation:
     ones; 0 switches it off. It spares the tokens of `no_repeat_ngram_whitelist`, given by their text. `num_beams` over
     1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read. With
     `language_model` "none" the language model that a run may have is not used. With `script` "latin" or "cyrillic"
-    line recognisers leave the other script's letters out; "auto" is "any" until a job or a page decides it.
+    line recognisers leave the other script's letters out; "auto" is "any" until a job or a page decides it, which also
+    decides what share of its weight the language model has.
     """
 
     max_new_tokens: int = 256
@@ -34,6 +35,7 @@ class Generation:
     prefetch_batches: int = 8
     language_model: str = "auto"
     script: str = "auto"
+    language_model_share: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

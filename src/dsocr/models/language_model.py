@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +31,13 @@ _UNLIKELY = 1e-6
 """Texts less likely than this times the likeliest are not followed."""
 _LARGE = 1_000_000
 """Characters of texts above which n-grams of four and more are dropped if they are found once."""
+_FLOOR = 1e-12
+"""The lowest probability of a character at a step, so that every text that fits has a path."""
+_FAINT = 0.01
+"""Letters less likely than this times the one in the text are no alternative to it."""
+_IGNORED = 1e-4
+"""Alternatives less likely than this, compared with the text, are ignored."""
+_MAX_EXPONENT = 600.0
 _MAX_KNOWN = 300_000
 """Probabilities kept for the next lines, in about 60 MB."""
 _MAX_TEXT = 16 << 20
@@ -51,10 +58,10 @@ def read_texts(path: Path) -> list[str]:
     return [text for line in content.splitlines() if (text := " ".join(line.split()))]
 
 
-class Alignment(NamedTuple):
-    """For each character of a text, its highest probability along the line and where it is, in 0..1."""
+class LetterScores(NamedTuple):
+    """The log probability of each letter of a text and of its end, and where each letter is, in 0..1."""
 
-    probabilities: list[float]
+    log_probabilities: list[float]
     positions: list[float]
 
 
@@ -216,29 +223,155 @@ def search(
     return max(beams.items(), key=final)[0]
 
 
-def align(probabilities: NDArray[np.float32], classes: Sequence[int]) -> Alignment:
-    """Return where the likeliest path through `(T, classes)` probabilities reads each character of a text."""
-    if not classes:
-        return Alignment([], [])
-    states = np.zeros(2 * len(classes) + 1, dtype=np.int64)
-    states[1::2] = classes
-    logs = np.log(np.maximum(probabilities[:, states], 1e-12))
-    skips = np.zeros(len(states), dtype=bool)  # from one character to the next without a blank
-    skips[3::2] = states[3::2] != states[1:-2:2]
-    best = np.full(len(states), -np.inf)
-    best[:2] = logs[0, :2]
-    steps = np.zeros(logs.shape, dtype=np.int8)
-    for place in range(1, len(logs)):
-        next_state, over_blank = np.full_like(best, -np.inf), np.full_like(best, -np.inf)
-        next_state[1:], over_blank[2:] = best[:-1], best[:-2]
-        options = np.stack([best, next_state, np.where(skips, over_blank, -np.inf)])
-        steps[place] = options.argmax(0)
-        best = options.max(0) + logs[place]
-    state = len(states) - 1 if best[-1] > best[-2] else len(states) - 2
-    aligned = Alignment([0.0] * len(classes), [0.0] * len(classes))
-    for place in range(len(logs) - 1, -1, -1):
-        probability = float(probabilities[place, states[state]])
-        if state % 2 and probability > aligned.probabilities[state // 2]:
-            aligned.probabilities[state // 2], aligned.positions[state // 2] = probability, (place + 0.5) / len(logs)
-        state -= int(steps[place, state])
-    return aligned
+def score_letters(
+    probabilities: NDArray[np.float32],
+    classes: Sequence[int],
+    characters: Sequence[str],
+    model: LanguageModel | None = None,
+    weight: float | None = None,
+) -> LetterScores:
+    """Return how likely each letter of a text is, and where it is, for `(T, classes)` probabilities.
+
+    The text competes with those that differ from it in one place: another letter, one fewer or one more. Each counts
+    with all its paths through the probabilities and, as in the search, with the language model. What could be missing
+    before a letter counts against that letter, and what could follow the last one against the end.
+    """
+    text = "".join(characters[number - 1] for number in classes)
+    paths = _Paths.of(np.maximum(probabilities, _FLOOR).astype(np.float64), np.array(classes, dtype=np.int64))
+    share = (model.weight if weight is None else weight) if model else 0.0
+    known = [model.log_probability(c, text[:at]) for at, c in enumerate(text + _END)] if model else []
+    against = [0.0] * (len(text) + 1)
+
+    def compare(start: int, end: int, new: str, odds: float) -> None:
+        """Count the text with other letters from `start` to `end` against the letter there."""
+        if odds < _IGNORED:
+            return
+        if model is not None:
+            changed, last = text[:start] + new + text[end:] + _END, start + len(new) + ORDER - 1
+            gains = (model.log_probability(changed[at], changed[:at]) for at in range(start, min(last, len(changed))))
+            odds *= math.exp(share * (math.fsum(gains) - math.fsum(known[start : end + ORDER - 1])))
+        against[start] += odds
+
+    peaks = paths.peaks()
+    for place, odds in enumerate(paths.odds_without_letters()):
+        compare(place, place + 1, "", odds)
+    edits = _likely_edits(probabilities, classes, peaks)
+    for edit, odds in zip(edits, paths.odds_of_edits(edits), strict=True):
+        compare(edit.start, edit.end, characters[edit.number - 1], odds)
+    return LetterScores([-math.log1p(odds) for odds in against], [(peak + 0.5) / len(probabilities) for peak in peaks])
+
+
+class _Edit(NamedTuple):
+    """A character, by its class, in place of the letters of a text from `start` to `end`, one or none."""
+
+    start: int
+    end: int
+    number: int
+
+
+def _likely_edits(probabilities: NDArray[np.float32], classes: Sequence[int], peaks: Sequence[int]) -> list[_Edit]:
+    """Return other and further letters that are likely at some step between the letters around them."""
+
+    numbers = 1 + np.flatnonzero(probabilities[:, 1:].max(0) > _RARE)
+    columns = probabilities[:, numbers]
+
+    def likely(begin: int, end: int, least: float) -> list[int]:
+        classes_there: list[int] = numbers[columns[begin:end].max(0, initial=0.0) > least].tolist()
+        return classes_there
+
+    edits, bounds = [], [-1, *peaks, len(probabilities)]
+    for place, (before, letter) in enumerate(pairwise((0, *classes, 0))):
+        begin, end = bounds[place] + 1, bounds[place + 1]
+        edits += [_Edit(place, place, number) for number in likely(begin, end, _RARE) if number != before]
+        if letter:
+            least = max(_RARE, _FAINT * float(probabilities[end, letter]))
+            others = likely(begin, bounds[place + 2], least)
+            edits += [_Edit(place, place + 1, number) for number in others if number != letter]
+    return edits
+
+
+class _Paths(NamedTuple):
+    """Sums over the paths that write the first letters of a text until a step, and the last ones from a step on.
+
+    States are those of CTC: a blank, the first letter, a blank, ..., the last letter, a blank. `before[t, s]` sums the
+    paths of the steps before `t` that end in state `s`, `after[t, s]` those of the steps from `t` on that begin in it.
+    They are divided by the exponentials of `scale_before[t]` and `scale_after[t]`; `total` is the logarithm of all.
+    """
+
+    probabilities: NDArray[np.float64]
+    classes: NDArray[np.int64]
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    scale_before: NDArray[np.float64]
+    scale_after: NDArray[np.float64]
+    total: float
+
+    @classmethod
+    def of(cls, probabilities: NDArray[np.float64], classes: NDArray[np.int64]) -> Self:
+        """Sum over the paths of a text, forwards and backwards at once."""
+        states = np.zeros(2 * len(classes) + 1, dtype=np.int64)
+        states[1::2] = classes
+        emitted = probabilities[:, states]
+        skips = np.zeros((2, len(states)))  # from a letter to another one without a blank
+        skips[0, 3::2] = classes[1:] != classes[:-1]
+        skips[1, 3::2] = skips[0, 3::2][::-1]
+        skips[:, 1:2] = 1.0  # from the start, which is a state in front of the first blank
+        now = np.zeros((2, len(states) + 2))
+        now[:, 1] = 1.0
+        sums, scales = np.zeros((len(emitted) + 1, *now.shape)), np.zeros((len(emitted) + 1, 2))
+        sums[0, :, 2] = 1.0  # nothing is written before the first step
+        for step, row in enumerate(np.stack([emitted, emitted[::-1, ::-1]], axis=1), 1):
+            now[:, 2:] = row * (now[:, 2:] + now[:, 1:-1] + skips * now[:, :-2])
+            now[:, :2] = 0.0
+            most = now.max(1, keepdims=True)
+            now /= most
+            sums[step], scales[step] = now, most[:, 0]
+        logs = np.log(np.where(scales > 0, scales, 1.0)).cumsum(0)
+        before, after = sums[:, 0, 2:], sums[::-1, 1, :1:-1]
+        total = math.log(before[-1, -2:].sum()) + float(logs[-1, 0])
+        return cls(probabilities, classes, before, after, logs[:, 0], logs[::-1, 1], total)
+
+    def _share(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the factor that makes products of sums before and after steps shares of the total, `(steps, 1)`."""
+        factors: NDArray[np.float64] = np.exp(np.minimum(before + after - self.total, _MAX_EXPONENT))[:, None]
+        return factors
+
+    def peaks(self) -> list[int]:
+        """Return the step at which each letter is seen best."""
+        seen = self.before[1:, 1::2] * self.after[:-1, 1::2] * self._share(self.scale_before[1:], self.scale_after[:-1])
+        steps: list[int] = np.maximum.accumulate(seen.argmax(0)).tolist() if len(self.classes) else []
+        return steps
+
+    def odds_without_letters(self) -> list[float]:
+        """Return how likely the text is without each of its letters, compared with the text."""
+        letters = len(self.classes)
+        written = self.before[:, 0:-1:2].copy()
+        if letters > 1:
+            written[:, 1:-1] += self.before[:, 1:-5:2] * (self.classes[:-2] != self.classes[2:])
+            written[:, -1] += self.before[:, -4]
+        following = np.zeros_like(written)
+        following[:, :-1] = self.after[:, 3::2]
+        following[-1:, -1:] = 1.0
+        odds: list[float] = (written * following * self._share(self.scale_before, self.scale_after)).sum(0).tolist()
+        return odds
+
+    def odds_of_edits(self, edits: Sequence[_Edit]) -> list[float]:
+        """Return how likely the text is with each of these changes, compared with the text."""
+        if not edits:
+            return []
+        starts, ends, numbers = np.array(edits).T
+        around = np.concatenate([[0], self.classes, [0]])
+        before, after = self.before[:-1], self.after[1:]
+        entered = before[:, 2 * starts] + before[:, 2 * starts - 1] * ((around[starts] != numbers) & (starts > 0))
+        last = after.shape[1] - 1
+        left = after[:, 2 * ends] + after[:, np.minimum(2 * ends + 1, last)] * (
+            (around[ends + 1] != numbers) & (2 * ends < last)
+        )
+        left *= self._share(self.scale_before[1:], self.scale_after[1:])
+        emitted = self.probabilities[:, numbers] / np.exp(np.diff(self.scale_before))[:, None]
+        inside, odds = np.zeros(len(edits)), np.zeros(len(edits))
+        for entering, emitting, leaving in zip(entered, emitted, left, strict=True):
+            inside = emitting * (inside + entering)
+            odds += inside * leaving
+        values: list[float] = odds.tolist()
+        return values

@@ -1,7 +1,8 @@
-"""The script of a collection or a page: decided from texts or from what a network saw, and kept while decoding.
+"""The script of a collection or a page and the trust in a language model: decided from texts or what a network saw.
 
 A network that saw real ink in Latin only answers in Latin letters where it is unsure. Where the script is known,
-letters of the other one are left out, but for whole words that are clearly in it.
+letters of the other one are left out, but for whole words that are clearly in it. A language model is asked as far as
+it foresees the letters that are clear on a page, so that it does not turn one language into another.
 """
 
 import unicodedata
@@ -32,6 +33,11 @@ _SURE = 100.0
 the other one, alone or together."""
 _WEIGHT = 2.0
 """Weight of the language model in the decision; in reading it weighs less, where no word of two scripts competes."""
+_FORESEES = (-0.4, 0.0)
+"""Mean logarithm of how much likelier the model makes clear letters than their frequency does: where it has no weight,
+and all. Held-out pages in its languages have 0.1 to 1.3, others -1.0 to -0.6 (docs/lab/experiments.md)."""
+_USUAL, _USUAL_LETTERS = 0.4, 20
+"""What is assumed of a page before it is read, with the weight of so many letters."""
 
 Probabilities = NDArray[np.float32]
 """Of one line, (T, classes); class 0 is the blank, class `i + 1` is `characters[i]`."""
@@ -164,6 +170,21 @@ def decide_script(
     script = max(scores, key=lambda script: scores[script])
     is_sure = scores[script] - scores[_other(script)] > _SURE
     return script if is_sure or len(lines) >= MIN_LINES else None
+
+
+def model_share(lines: Iterable[Probabilities], characters: Sequence[str], model: LanguageModel) -> float:
+    """Return the share of its weight, 0 to 1, that a language model has on a page with these lines.
+
+    It depends on how well the model foresees each letter that is clear, compared with how frequent that letter is.
+    """
+    total, count = _USUAL * _USUAL_LETTERS, _USUAL_LETTERS
+    for line in lines:
+        runs = best_path(line)
+        text = text_of(runs, characters)
+        gains = [model.log_probability(text[at], text[:at]) for at, run in enumerate(runs) if run.probability > _CLEAR]
+        total, count = total + sum(gains), count + len(gains)
+    none, full = _FORESEES
+    return min(1.0, max(0.0, (total / count - none) / (full - none)))
 
 
 def _log_likelihood(

@@ -189,6 +189,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     "somebody": ("somebody", "кто-то"),
     "here_too": ("{names} is at this line too", "На этой строке сейчас: {names}"),
     "checked_by": ("checked by {name}", "проверил(а) {name}"),
+    "unfamiliar": (
+        "This hand is unlike anything the reader knows (mean confidence {mean}): expect many errors. "
+        "Transcribe 60 lines, then let it learn; dsocr suggest names them",
+        "Такой почерк программе незнаком (средняя уверенность {mean}): ошибок будет много. "
+        "Расшифруйте 60 строк и включите обучение; какие, подскажет dsocr suggest",
+    ),
     "learn": ("Learn while I work", "Учиться по ходу работы"),
     "learn_waits": (
         "learns at {wanted} accepted lines",

@@ -13,7 +13,9 @@ from pathlib import Path
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.images import CropFailure
+from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader
+from dsocr.inference.review import worth_checking
 from dsocr.workbench.archive import Archive, Pictures
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
@@ -37,7 +39,7 @@ _MIN_INTERVALS = 5
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The lines that are left: the errors expected in each, most first, over `length` characters of all lines.
+    """The lines that are left: the errors expected in each, in the order of review, over all their characters.
 
     `length` includes the reviewed lines, which are taken to be right, but no lines that nobody judged.
     """
@@ -64,12 +66,14 @@ class Outlook:
 class Statistics:
     """The pooled errors of the model on the `judged` lines: accepted ones that it had read.
 
-    `outlook` estimates the errors that are left.
+    `outlook` estimates the errors that are left. `unfamiliar` is the mean confidence of the lines that the model read
+    if their hands or script are unlike those it knows, else None.
     """
 
     errors: ErrorRate
     judged: int
     outlook: Outlook
+    unfamiliar: float | None = None
 
 
 class Presence:
@@ -117,10 +121,12 @@ class Session:
         reader: BackgroundReader | None = None,
         training: BackgroundTraining | None = None,
         learner: Learner | None = None,
+        calibration: Calibration | None = None,
         only: Sequence[int] = (),
         is_shared: bool = False,
     ) -> None:
         self.only = only
+        self.calibration = calibration
         self.is_shared = is_shared
         self.name = name
         self.store = store
@@ -193,8 +199,13 @@ class Session:
                     for number, version, text, machine, _ in judged
                 }
                 sure = [(line[-1], rate) for line, rate in zip(judged, self._errors.values(), strict=True)]
-                outlook = estimate_outlook(sure, self.store.confidences())
-                statistics = Statistics(pool(self._errors.values()), len(judged), outlook)
+                waiting = self.store.confidences()
+                rated = [confidence for _, confidence, _ in waiting if confidence is not None]
+                calibration = self.calibration
+                mean = sum(rated) / len(rated) if rated else None
+                unfamiliar = mean if calibration and calibration.is_unfamiliar(mean, len(rated)) else None
+                outlook = estimate_outlook(sure, waiting)
+                statistics = Statistics(pool(self._errors.values()), len(judged), outlook, unfamiliar)
                 self._statistics = (stamp, statistics)
             return self._statistics[1]
 
@@ -266,7 +277,9 @@ def estimate_outlook(
     left = [(1 - sure, length) for is_reviewed, sure, length in waiting if not is_reviewed and sure is not None]
     if not left:
         return Outlook()
-    expected = sorted((min(1.0, doubt * factor) * length for doubt, length in left), reverse=True)
+    doubts = [(min(1.0, doubt * factor), length) for doubt, length in left]
+    doubts.sort(key=lambda line: -worth_checking(1 - line[0], line[1]))
+    expected = [doubt * length for doubt, length in doubts]
     reviewed = sum(length for is_reviewed, _, length in waiting if is_reviewed)
     return Outlook(tuple(expected), reviewed + sum(length for _, length in left))
 

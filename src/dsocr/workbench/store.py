@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dsocr.errors import DataError, option
+from dsocr.inference.review import worth_checking
 from dsocr.io.files import rename
 from dsocr.io.work import explain_disk_errors
 from dsocr.workbench.stored_lines import (
@@ -233,10 +234,10 @@ class CorrectionStore:
         return [at for (at,) in rows]
 
     def by_doubt(self) -> list[int]:
-        """The numbers of the lines that are not reviewed, the least confident first, then the unread ones."""
-        order = "state = 'unread', confidence IS NOT NULL, confidence, number"
-        rows = self._select(f"number FROM line WHERE state IN ('unread', 'read') ORDER BY {order}")
-        return [number for (number,) in rows]
+        """The numbers of the lines that are not reviewed, those most worth checking first, then the unread ones."""
+        rows = self._select("number, state, confidence, LENGTH(text) FROM line WHERE state IN ('unread', 'read')")
+        ordered = sorted(rows, key=lambda row: (row[1] == "unread", -worth_checking(row[2], row[3]), row[0]))
+        return [number for number, *_ in ordered]
 
     def to_check(self, name: str) -> list[int]:
         """The numbers of the lines that somebody of another name reviewed and nobody checked, in order."""

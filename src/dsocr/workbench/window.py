@@ -264,6 +264,8 @@ class Window:
             yield self._t("effort", lines=lines, time=time, target=f"{target:.1%}")
 
     def _background_status(self) -> Iterator[str]:
+        if (mean := self._session.statistics().unfamiliar) is not None:
+            yield self._t("unfamiliar", mean=f"{mean:.0%}")
         if (reader := self._session.reader) is not None:
             if reader.error:
                 yield self._t("reading_failed", error=reader.error)

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,27 @@ import numpy as np
 
 from dsocr.document import Sample
 from dsocr.evaluation.mistakes import (
+    FIRST,
     LABELS,
-    MistakeCount,
     ReadSample,
     WordDifference,
-    count_mistakes,
+    WrongTexts,
     differences_of,
+    draw_sample,
     judge,
     kind_of,
     lines_near,
 )
 from dsocr.evaluation.report.contents import differences
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import escape_formula, read_rows, unescape_formula
 from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
 
-PAGE, TABLE, ALL = "audit.html", "audit.csv", "audit.jsonl"
+PAGE, TABLE, ALL, JUDGED = "audit.html", "audit.csv", "audit.jsonl", "judged.csv"
 _THUMBNAIL = (1000, 160)
 _MAX_BYTES = 24 * 2**20
+_YES, _NO = ("y", "д", "1", "x"), ("n", "н", "0")
+"""How entries of the column `wrong` begin."""
 _SHOWN = 4
 """Differences of a line that are listed."""
 
@@ -40,15 +43,14 @@ _SHOWN = 4
 class SuspectLine:
     """A line with its rank, and why its text may be wrong.
 
-    `score` is the logarithm of how much likelier its evidence is in a mistake than in this dataset; `probability` that
-    it is one, None if the number of mistakes could not be estimated. `other` is the id of the line whose text it has.
+    `score` is the logarithm of how much likelier its evidence is in a mistake than in this dataset. `other` is the id
+    of the line whose text it has.
     """
 
     rank: int
     sample: Sample
     read: str
     score: float
-    probability: float | None
     kind: str
     other: str
     differences: Sequence[WordDifference]
@@ -70,7 +72,6 @@ class SuspectLine:
             "rank": self.rank,
             "id": sample.id,
             "score": round(self.score, 3),
-            "probability": None if self.probability is None else round(self.probability, 3),
             "kind": self.kind,
             "other": self.other,
             "text": sample.text,
@@ -84,101 +85,122 @@ class SuspectLine:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All lines of a dataset, the most suspicious first, and how many mistakes there are; None if unknown."""
+    """All lines of a dataset, the most suspicious first.
+
+    `wrong` has what was judged, by the place of the line, `corrections` what was written into the table, by its id.
+    """
 
     name: str
     folder: Path
     lines: Sequence[SuspectLine]
-    count: MistakeCount | None
+    wrong: Mapping[int, bool]
+    corrections: Mapping[str, str]
 
     @property
-    def sentences(self) -> list[str]:
-        """The estimate in words."""
-        if self.count is None:
-            return [f"{counted(len(self.lines), 'line')} are too few to estimate how many are wrong."]
-        large = _with_interval(*self.count.large)
-        sentences = [
-            f"About {large} of {len(self.lines):,} texts are wrong by a word or more, and "
-            f"{_with_interval(self.count.count, self.count.low, self.count.high)} with letters, signs and endings.",
-            "These numbers come from mistakes that were planted, and hold for such mistakes: words left out, added or "
-            "from another line, a letter of another script, a letter, sign or ending changed. In a hand hard to "
-            "read, a wrong word looks like one that is read wrongly: look at the first lines in any case.",
-        ]
-        sentences += [
-            f"The first {rank} lines of the list hold about {self.count.found_in_first(rank):.0f} of them."
-            for rank in (20, 50, 100)
-            if rank < len(self.lines)
-        ]
-        return sentences
+    def count(self) -> WrongTexts | None:
+        """How many texts are wrong; None until the first lines and the random sample are judged."""
+        return WrongTexts.of(len(self.lines), self.wrong)
+
+    @property
+    def to_judge(self) -> list[int]:
+        """The places of the lines to judge: the first ones, and a random sample of the others."""
+        return [*range(min(FIRST, len(self.lines))), *draw_sample(len(self.lines))]
+
+    @property
+    def sentence(self) -> str:
+        """How many texts are wrong, or what has to be done to know."""
+        if self.count is not None:
+            return str(self.count)
+        places, first = self.to_judge, min(FIRST, len(self.lines))
+        done = sum(place in self.wrong for place in places)
+        return (
+            f"How many of {counted(len(self.lines), 'text')} are wrong is known when somebody has judged the first "
+            f"{first} of this list and {len(places) - first} drawn from the others ({done} of {len(places)} done): in "
+            f"{PAGE} with one key each, or yes and no in the column `wrong` of {TABLE}. Then run this again."
+        )
 
     def to_dict(self, lines: int | None = None) -> dict[str, Any]:
-        """Return the estimate and the first lines, all if not given, as JSON values."""
+        """Return the count and the first lines, all if not given, as JSON values."""
         count = self.count
         return {
             "dataset": self.name,
             "lines": len(self.lines),
-            "mistakes": None if count is None else _to_numbers(count.count, count.low, count.high),
-            "large_mistakes": None if count is None else _to_numbers(*count.large),
+            "wrong": None if count is None else asdict(count) | {"interval": list(count.interval)},
             "list": [line.to_dict() for line in self.lines[:lines]],
         }
 
     def __str__(self) -> str:
-        return "\n".join(self.sentences)
-
-
-def _with_interval(count: float, low: float, high: float) -> str:
-    return f"{round(count)} (95 % interval {math.floor(low)} to {math.ceil(high)})"
-
-
-def _to_numbers(count: float, low: float, high: float) -> dict[str, float]:
-    return {"count": count, "low": low, "high": high}
+        return self.sentence
 
 
 def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
-    """Judge lines, rank them, and estimate how many mistakes there are."""
-    judged = judge(read)
-    count = count_mistakes(judged.scores, judged.planted, judged.planted_kinds)
+    """Judge lines and rank them; what somebody has written into the tables of the folder is taken along."""
+    scores = judge(read).scores
     near = lines_near([line.sample for line in read])
     lines = []
-    for rank, place in enumerate(np.argsort(-judged.scores, kind="stable").tolist(), 1):
+    for rank, place in enumerate(np.argsort(-scores, kind="stable").tolist(), 1):
         line = read[place]
         kind, other = kind_of(line, [read[at] for at in near[place]])
-        probability = None if count is None else float(count.probabilities[place])
-        score = float(judged.scores[place])
-        lines.append(SuspectLine(rank, line.sample, line.read, score, probability, kind, other, differences_of(line)))
-    return Audit(name, folder, lines, count)
+        score = float(scores[place])
+        lines.append(SuspectLine(rank, line.sample, line.read, score, kind, other, differences_of(line)))
+    wrong, corrections = _read_judgements(folder)
+    judged = {place: wrong[line.sample.id] for place, line in enumerate(lines) if line.sample.id in wrong}
+    return Audit(name, folder, lines, judged, corrections)
+
+
+def _read_judgements(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
+    """Return which lines were judged wrong or right, and corrected texts, by the ids of lines."""
+    wrong: dict[str, bool] = {}
+    corrections: dict[str, str] = {}
+    for path in (folder / TABLE, folder / JUDGED):
+        for _, cells in read_rows(path, {})[1] if path.is_file() else ():
+            id_, answer = unescape_formula(cells.get("id", "")), cells.get("wrong", "").strip().lower()
+            if answer.startswith((*_YES, *_NO)):
+                wrong[id_] = answer.startswith(_YES)
+            if correction := unescape_formula(cells.get("correction", "")):
+                corrections[id_] = correction
+    return wrong, corrections
 
 
 def write_audit(audit: Audit, lines: int) -> None:
-    """Write the page and the table of the first lines, and the list of all, into the audit's folder."""
-    shown = audit.lines[:lines]
-    write_file(audit.folder / PAGE, render_audit(audit, shown))
+    """Write page and table of the first lines and of those to judge, and the list of all, into the audit's folder."""
+    places = sorted({*range(min(lines, len(audit.lines))), *audit.to_judge})
+    write_file(audit.folder / PAGE, render_audit(audit, places))
     rows = (json.dumps(line.to_dict(), ensure_ascii=False) + "\n" for line in audit.lines)
     write_file(audit.folder / ALL, "".join(rows))
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["rank", "id", "source", "kind", "probability", "text", "read", "correction"])
-    for line in shown:
-        probability = "" if line.probability is None else f"{line.probability:.2f}"
-        sample = line.sample
-        cells = [sample.id, sample.source or "", line.why, probability, sample.text, line.read, ""]
+    writer.writerow(["rank", "id", "source", "kind", "text", "read", "judge", "wrong", "correction"])
+    to_judge = set(audit.to_judge)
+    for place in places:
+        line = audit.lines[place]
+        answer = {None: "", True: "yes", False: "no"}[audit.wrong.get(place)]
+        cells = [line.sample.id, line.sample.source or "", line.why, line.sample.text, line.read]
+        cells += ["yes" if place in to_judge else "", answer, audit.corrections.get(line.sample.id, "")]
         writer.writerow([line.rank, *map(escape_formula, cells)])
     write_file(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
 
 
-def render_audit(audit: Audit, shown: Sequence[SuspectLine]) -> str:
-    """Render the page of these lines."""
+def render_audit(audit: Audit, places: Sequence[int]) -> str:
+    """Render the page of the lines at these places of the list."""
     thumbnails = Thumbnails(_THUMBNAIL, _MAX_BYTES)
+    shown, to_judge = [audit.lines[place] for place in places], set(audit.to_judge)
     kinds = {kind: sum(line.kind == kind for line in shown) for kind in LABELS}
     return render(
         __package__,
         "audit.html.jinja",
         style="audit.css",
+        script="audit.js",
         audit=audit,
-        lines=[(line, thumbnails.of(line.sample.image, alt=f"Line {line.rank}")) for line in shown],
+        first=FIRST,
+        lines=[
+            (line, thumbnails.of(line.sample.image, alt=f"Line {line.rank}"), place in to_judge, audit.wrong.get(place))
+            for place, line in zip(places, shown, strict=True)
+        ],
         kinds={LABELS[kind]: count for kind, count in kinds.items() if count},
         listed=_SHOWN,
         table=TABLE,
+        judged=JUDGED,
         times=_times,
     )
 

@@ -1,0 +1,73 @@
+"use strict";
+(() => {
+  const form = document.getElementById("judging");
+  const figures = [...document.querySelectorAll("figure[data-id]")];
+  if (!form || !figures.length) return;
+  form.hidden = false;
+  const lines = Number(form.dataset.lines), first = Number(form.dataset.first);
+  const key = `dsocr-audit:${form.dataset.name}:${lines}`;
+  const load = () => { try { return JSON.parse(localStorage.getItem(key)) || {}; } catch { return {}; } };
+  const answers = Object.fromEntries(figures.map((figure) => [figure.dataset.id, figure.dataset.wrong]));
+  for (const [id, answer] of Object.entries(load())) if (id in answers) answers[id] = answer;
+  let at = 0;
+
+  // P(X <= wrong) of n lines at this share, and the shares at which it is 2.5 and 97.5 % (Clopper and Pearson 1934).
+  const below = (wrong, n, share) => {
+    let term = Math.pow(1 - share, n), sum = term;
+    for (let k = 1; k <= wrong; k += 1) { term *= ((n - k + 1) / k) * (share / (1 - share)); sum += term; }
+    return sum;
+  };
+  const solve = (wrong, n, probability) => {
+    let low = 0, high = 1;
+    for (let step = 0; step < 60; step += 1) {
+      const middle = (low + high) / 2;
+      if (below(wrong, n, middle) > probability) low = middle; else high = middle;
+    }
+    return low;
+  };
+  const count = () => {
+    const judged = figures.map((figure) => answers[figure.dataset.id]);
+    if (judged.some((answer) => !answer)) return "";
+    const sum = (part) => part.filter((answer) => answer === "yes").length;
+    const head = sum(judged.slice(0, first)), drawn = judged.slice(first), wrong = sum(drawn);
+    const rest = lines - Math.min(first, lines), n = drawn.length;
+    let low = wrong, high = wrong;
+    if (n < rest) {
+      low = Math.max(wrong, Math.floor(rest * (wrong ? solve(wrong - 1, n, 0.975) : 0)));
+      high = Math.ceil(rest * (wrong < n ? solve(wrong, n, 0.025) : 1));
+    }
+    return `${head} of the first ${Math.min(first, lines)} texts are wrong, and ${wrong} of ${n} drawn from the others: `
+      + `${head + low} to ${head + high} of ${lines} (exact binomial 95 % interval).`;
+  };
+  const show = (scroll) => {
+    figures.forEach((figure, place) => {
+      figure.dataset.wrong = answers[figure.dataset.id];
+      figure.classList.toggle("current", place === at);
+    });
+    const done = figures.filter((figure) => answers[figure.dataset.id]).length;
+    form.querySelector("output").textContent = `${done} of ${figures.length} judged.`;
+    const sentence = count();
+    if (sentence) document.getElementById("count").textContent = sentence;
+    if (scroll) figures[at].scrollIntoView({ block: "center" });
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const answer = { r: "no", w: "yes", u: "" }[event.key.toLowerCase()];
+    if (answer === undefined) return;
+    if (!answer) at = Math.max(0, at - 1);
+    answers[figures[at].dataset.id] = answer;
+    if (answer) at = Math.min(figures.length - 1, at + 1);
+    try { localStorage.setItem(key, JSON.stringify(answers)); } catch { /* judged in this window only */ }
+    show(true);
+  });
+  form.querySelector("button").addEventListener("click", () => {
+    const quote = (text) => `"${text.replaceAll('"', '""')}"`;
+    const rows = figures.map((figure) => `${quote(figure.dataset.id)},${answers[figure.dataset.id]}`);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([`id,wrong\n${rows.join("\n")}\n`], { type: "text/csv" }));
+    link.download = "judged.csv";
+    link.click();
+  });
+  at = Math.max(0, figures.findIndex((figure) => !answers[figure.dataset.id]));
+  show(false);
+})();
