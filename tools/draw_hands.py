@@ -42,7 +42,7 @@ from hands.hand_fonts import (
     write_in_font,
 )
 from hands.paper import Sheets, finish_line, write_sheets
-from hands.pens import Written, deform, draw_strokes, random_style, warp
+from hands.pens import Style, Written, deform, draw_strokes, random_style, warp
 from hands.real_ink import CutLine, RealInk, coverage, cut_line, write_letters
 from pretrain_small import CLASSES, HELD_OUT_DOCUMENTS, STRETCH, grey_line, open_cache, start_network, write_source
 from small_alphabet import CHARACTERS
@@ -151,11 +151,7 @@ class Hands:
         if len(text) < 14 and rng.random() < 0.4:  # single words are often written large and wide
             style = replace(style, width=style.width * float(rng.uniform(1.1, 1.8)))
         if self.ink is not None:
-            page = self.ink.page(rng)
-            texts = [text for text in (text, *(self.text(rng) for _ in range(11))) if can_write(text)] or ["и"]
-            text = max(texts, key=lambda text: coverage(text, page) + 0.05 * min(4, len(text) / 8))
-            style = replace(style, slant=page.slant + float(rng.normal(0, 0.08)), width=style.width**0.5)
-            return text, warp(self.ink.write(text, page, style, rng), style, rng, real=True)
+            return self.write_in_ink(self.ink, text, style, rng)
         if self.settings.source == "tracks":
             while not can_write(text):
                 text = self.text(rng)
@@ -170,6 +166,17 @@ class Hands:
         text = text if face.can_draw(text) else modern(text)
         text = " ".join("".join(letter for letter in text if face.can_draw(letter)).split()) or "1"
         return text, write_in_font(text, face, style, rng, middle=0.55)
+
+    def write_in_ink(self, ink: RealInk, text: str, style: Style, rng: np.random.Generator) -> tuple[str, Written]:
+        """Write, of several texts, the one of which a random page has most letters."""
+        while True:
+            page = ink.page(rng)
+            texts = [text for text in (text, *(self.text(rng) for _ in range(11))) if can_write(text)] or ["и"]
+            text = max(texts, key=lambda text: coverage(text, page) + 0.05 * min(4, len(text) / 8))
+            manner = replace(style, slant=page.slant + float(rng.normal(0, 0.08)), width=style.width**0.5)
+            written = warp(ink.write(text, page, manner, rng), manner, rng, real=True)
+            if (written.ink > 0.3).sum() > 0.06 * manner.x_height**2 * len(text.replace(" ", "")):
+                return text, written  # and not a page whose ink is too pale to be seen
 
     def line(self, number: int) -> tuple[str, Image.Image]:
         """The text and the image of a line, which its number and the seed determine."""
