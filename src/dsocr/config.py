@@ -328,6 +328,8 @@ class TrainingSection(Section):
     """Longest transcription, in tokens; nothing is truncated."""
     num_workers: NonNegativeInt = 0
     """Processes that prepare images during training; 0 prepares them in the training process."""
+    threads: PositiveInt | None = None
+    """Threads that compute on a CPU; null takes all cores, or fewer beside other work that keeps them busy."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_trackers)] = ("tensorboard",)
     """Experiment trackers, a name or a list: tensorboard, mlflow, wandb, trackio, or none."""
 

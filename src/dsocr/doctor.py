@@ -124,9 +124,15 @@ def processor() -> list[Fact]:
     """Report cores and memory."""
     import psutil
 
+    from dsocr.io.processes import free_threads
+
     memory = psutil.virtual_memory()
     message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
-    return [Fact("CPU", "ok", message)]
+    threads, load = free_threads(), psutil.getloadavg()[0]
+    if threads is None:
+        return [Fact("CPU", "ok", f"{message}; load {load:.1f}, so training computes in all cores (training.threads)")]
+    message += f"; load {load:.0f}, so training would compute in {threads} of them"
+    return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
 
 
 def accelerators() -> list[Fact]:
@@ -223,7 +229,15 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
         for repository in repositories
         if repository.repo_type == "model"
     }
-    return [_cached(base, snapshots.get(base.name, [])) for base in published_bases() if "/" in base.name]
+    published = [base for base in published_bases() if "/" in base.name]
+    facts = [_cached(base, snapshots[base.name]) for base in published if base.name in snapshots]
+    absent = [base.name for base in published if base.name not in snapshots]
+    if absent:
+        message = (
+            f"{len(absent)} published bases are not in the Hugging Face cache, and need not be: {', '.join(absent)}"
+        )
+        facts.append(Fact("bases", "ok", message, "to have one before it is needed: hf download NAME"))
+    return facts
 
 
 def _cached(base: "PublishedBase", snapshots: Sequence[Path]) -> Fact:
@@ -234,7 +248,7 @@ def _cached(base: "PublishedBase", snapshots: Sequence[Path]) -> Fact:
     for revision, fault in faults.items():
         message = f"incomplete in the Hugging Face cache, {revision}: {fault}"
         return Fact(name, "warning", message, f"resume the download: hf download {name}")
-    return Fact(name, "missing", f"not in the Hugging Face cache; {about}", f"to download it: hf download {name}")
+    return Fact(name, "warning", f"empty in the Hugging Face cache; {about}", f"download it again: hf download {name}")
 
 
 def _fault(snapshot: Path) -> str | None:

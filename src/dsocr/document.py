@@ -58,6 +58,18 @@ class Sample:
     fold: int | None = None
     geometry: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """Where the archive has it, see `describe_place`; its id if that is unknown."""
+        return describe_place(self.source, self.page) or self.id
+
+
+def describe_place(source: str | None, page: str | None) -> str:
+    """Describe a place in a source, as `0008.xml:43`: its page, and the line of the file that describes it."""
+    match = re.fullmatch(r"(.+):(\d+)", source or "")
+    line = f"line {match[2]} of {match[1]}" if match else source
+    return ", ".join(filter(None, (page and f"page {page}", line)))
+
 
 class SkipReason(StrEnum):
     """Why an item of the source is not in the dataset."""

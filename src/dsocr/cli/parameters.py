@@ -56,9 +56,9 @@ def _parameter(parameter: inspect.Parameter, help: str, *, is_option: bool) -> i
     is_required = parameter.default is parameter.empty or (parameter.name == "config" and not is_option)
     default = None if several or not isinstance(parameter.default, str | int | float) else parameter.default
     if not is_option:
-        information: Any = typer.Argument(help=help)
+        information: Any = typer.Argument(help=help, metavar=parameter.name.upper())
     else:
-        information = typer.Option(*_declarations(parameter, kind), help=help)
+        information = typer.Option(*_declarations(parameter, kind), help=help, metavar=_METAVARS.get(_item(kind)))
     optional = not is_required and default is None
     return inspect.Parameter(
         parameter.name,
@@ -66,6 +66,14 @@ def _parameter(parameter: inspect.Parameter, help: str, *, is_option: bool) -> i
         default=parameter.empty if is_required else default,
         annotation=Annotated[kind | None if optional else kind, information],
     )
+
+
+_METAVARS = {Path: "PATH", str: "TEXT", int: "NUMBER", float: "NUMBER"}
+"""What help calls the value of an option; choices are listed."""
+
+
+def _item(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is list else kind
 
 
 def _declarations(parameter: inspect.Parameter, kind: object) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsocr.console import Printer, format_duration
+from dsocr.document import describe_place
 from dsocr.errors import option, typed
 
 if TYPE_CHECKING:
@@ -62,14 +63,17 @@ def prepared(printer: Printer, dataset: "Dataset", given: "Given") -> None:
 
 def describe_dataset(printer: Printer, dataset: "Dataset") -> None:
     """Print a prepared dataset's splits, and what was skipped."""
+    from dsocr.html import counted
+
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
-        printer.message(f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}")
+        writers, pages = (number or "unknown" for number in (part.writers, part.pages))
+        printer.message(f"{split:<12}{part.samples:>9}{writers:>9}{pages:>8}{part.characters:>12}")
     folds = f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
     printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{folds}")
     if report.reused:
-        printer.message(f"of {report.pages} images, {report.reused} had been cropped before")
+        printer.message(f"of {counted(report.pages, 'image')}, {report.reused} had been cropped before")
     for rule, changes in card.text_changes.items():
         printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
     for kind, names in report.names.items():
@@ -387,13 +391,14 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
     if report.left_out:
         _list(printer, f"left out, another file describes the scan: {len(report.left_out)}", report.left_out[:3])
     printer.message(
-        f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
+        f"{counted(report.images, 'image')} transcribed, with {counted(report.lines, 'line')}; "
+        f"{len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
     )
     if report.unwritten:
-        printer.message(f"{len(report.unwritten)} files could not be written")
+        printer.message(f"{counted(len(report.unwritten), 'file')} could not be written")
     if report.resumed:
-        printer.message(f"{report.resumed} images had been transcribed before the interruption")
+        printer.message(f"{counted(report.resumed, 'image')} had been transcribed before the interruption")
     if report.kept:
         printer.message(f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)")
     if report.disputed:
@@ -436,7 +441,7 @@ def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
     for remark in queue.remarks:
         printer.complain(remark)
     for row in _rows(output)[:_LISTED]:
-        printer.message(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
+        printer.message(f"{row['rank']:>3}. {describe_place(row['where'], row['page'])}: {row['reason']}")
     if queue.unfamiliar and queue.mean_confidence is not None:
         printer.complain(describe_unfamiliar(queue.mean_confidence, "the first 60 lines of this list"))
     printer.message(f"{len(queue.choices)} of {queue.untranscribed} lines without a transcription were chosen")

@@ -108,6 +108,7 @@ def preserved_process() -> Iterator[None]:
     from transformers.utils import logging
 
     state, drawn, verbosity = random.getstate(), np.random.get_state(), logging.get_verbosity()
+    threads = torch.get_num_threads()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         with torch.random.fork_rng(devices), warnings.catch_warnings():
@@ -116,6 +117,7 @@ def preserved_process() -> Iterator[None]:
         random.setstate(state)
         np.random.set_state(drawn)
         logging.set_verbosity(verbosity)
+        torch.set_num_threads(threads)
 
 
 def complete_config(

@@ -68,8 +68,8 @@ def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | None:
 class CropResult:
     """The crops of a page, with file names relative to `folder`.
 
-    `key` is empty if the image could not be read; `is_reused` if nothing had to be cropped. `picture` is a hash of the
-    image's file.
+    `key` is empty if the image could not be read; `is_reused` if an earlier run had cropped it. `picture` is a hash
+    of the image's file.
     """
 
     page: Page
@@ -88,6 +88,7 @@ class Cropper:
         self._earlier = earlier
         self._workers = workers
         self._packed: dict[str, dict[str, Any]] = {}
+        self._new: set[str] = set()
 
     def crop_all(self, pages: Iterable[Page]) -> Iterator[CropResult]:
         """The crops of each page in order; only a few pages are held at a time."""
@@ -100,7 +101,7 @@ class Cropper:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
         key, picture = crop_key(page, data), hashlib.blake2b(data, digest_size=16).hexdigest()
         if reusable := self._find_reusable(key):
-            return partial(CropResult, page, *reusable, key, picture, is_reused=True)
+            return partial(CropResult, page, *reusable, key, picture, key not in self._new)
         # 256 folders, because a single one with very many files is slow.
         (self._folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
@@ -117,6 +118,7 @@ class Cropper:
         crops = self._workers.result(result)
         if isinstance(crops, CroppedPage):
             _record(self._journal, key, crops)
+            self._new.add(key)
         return CropResult(page, crops, self._folder, key, picture)
 
     def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:

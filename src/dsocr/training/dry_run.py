@@ -40,6 +40,7 @@ from dsocr.training.train import (
     PRECISIONS,
     describe_lighter_settings,
     explain_out_of_memory,
+    limit_threads,
     make_optimizer,
     set_up,
 )
@@ -180,6 +181,8 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         samples, excluded = within_budget(split, processor, config)
         checks.append(_check_budget(len(samples), excluded, text_limit(processor, config)))
         with explain_out_of_memory(config):
+            if busy := limit_threads(config):
+                checks.append(Check("machine", "warning", busy))
             setup = set_up(config, samples)
             trained = f"of the adapter ({config.adapter.target_modules})"
             if trains_all_weights(processor.family, config.adapter.target):
@@ -210,7 +213,7 @@ def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) ->
     findings = check_dataset(dataset, processor, max_text_tokens=limit)
     for severity in ("error", "warning"):
         if listed := findings.of(severity):
-            details = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in listed)
+            details = tuple(f"{finding.place}: {finding.message} ({finding.count})" for finding in listed)
             fix = listed[0].remedy if severity == "error" else f"see `dsocr check {typed(dataset.folder.as_posix())}`"
             return Check("dataset", severity, f"{counted(len(listed), severity)}: {details[0]}", fix, details)
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples without findings")

@@ -35,7 +35,7 @@ _TEMPORARY = re.compile(
     r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8}\.tmp"
 )
 """Files and folders of a training that was killed while it wrote or removed them."""
-_RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "report_to")
+_RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")
 """Settings of the training section that do not change what is trained, so that a run may resume with others."""
 _PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
 

@@ -17,7 +17,7 @@ from dsocr.io.processes import rank_and_count
 from dsocr.io.work import keep_result
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import begun_at, is_trained
+from dsocr.training.lifecycle import begun_at, is_trained, pin_base
 from dsocr.training.samples import total_steps
 from dsocr.training.train import TrainResult, train
 
@@ -50,7 +50,8 @@ def plan_run(config: RunConfig, samples: int, *, overwrite: bool, hint: str) -> 
         if not overwrite:
             raise RunError(error.message, code=error.code, where=error.where, hint=hint) from error
         replaces = True
-    return PlannedRun(config, total_steps(config, samples), finished, replaces)
+    # With the defaults of the base's family, such as the batch size of line recognisers.
+    return PlannedRun(config, total_steps(pin_base(config, None), samples), finished, replaces)
 
 
 class WorkDone:

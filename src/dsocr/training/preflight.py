@@ -33,6 +33,8 @@ from dsocr.training.samples import EncodedSamples, Setup
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
+_TELLING_STEPS = 50
+"""Steps before which a loss that hardly falls says nothing; samples that can be memorized took 20 to 110."""
 SURE = 3.0
 """Standard errors above zero at which a mean difference counts: by chance, once in about 700."""
 _MIN_WINS = 0.9
@@ -387,8 +389,11 @@ def check_overfit(result: OverfitResult, samples: int) -> Check:
         fix = "lower training.learning_rate, or set training.precision to bf16 or fp32"
         return Check("overfit", "error", f"the loss of {samples} samples became {result.last_loss} {effort}", fix)
     message = f"{samples} samples were not memorized {effort}: CER {result.cer:.1%}, {fell}"
-    if result.timed_out and result.last_loss < 0.7 * result.first_loss:
-        return Check("overfit", "warning", f"{message}; time ran out", "watch the first validations")
+    if result.timed_out and (result.last_loss < 0.7 * result.first_loss or result.steps < _TELLING_STEPS):
+        message = f"too slow to tell whether {samples} samples can be memorized: CER {result.cer:.1%} {effort}, {fell}"
+        return Check(
+            "overfit", "warning", message, "watch the first validations, or close other programs and try again"
+        )
     if result.last_loss > result.first_loss:
         fell = f"the loss rose from {result.first_loss:.2f} to {result.last_loss:.2f}"
         message, fix = f"{samples} samples were not memorized {effort}: {fell}", "lower training.learning_rate"

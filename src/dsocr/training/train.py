@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from peft import PeftModel
 from torch.utils.data import DataLoader
@@ -20,7 +21,9 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, setting, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
+from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
+from dsocr.io.processes import available_cores, free_threads
 from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
 from dsocr.models.adapters import (
     attach_adapter,
@@ -174,6 +177,8 @@ def train(
         samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
         validated = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
         _, too_long = within_budget(validated, processor, config, Split.VALIDATION) if validated else ([], 0)
+        if busy := limit_threads(config):
+            say(busy)
         setup = dist.main_first(lambda: set_up(config, samples, resumed=checkpoint is not None))
         processor = setup.processor
 
@@ -275,7 +280,7 @@ def open_sources(
         limit = text_limit(processor, config) if config.training.long_text == "error" else None
         findings = check_dataset(dataset, processor, max_text_tokens=limit)
         if errors := findings.of("error"):
-            shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
+            shown = "".join(f"\n  {finding.place}: {finding.message} ({finding.count})" for finding in errors)
             hint = f"see `dsocr check {typed(dataset.folder)}`"
             raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
         if on_warning is not None:
@@ -298,6 +303,18 @@ def decided_generation(config: RunConfig, processor: Processor, samples: Sequenc
     if settings["script"] == "auto" and processor.family.reads_by_character:
         settings["script"] = script_of_texts(sample.text for sample in samples)
     return settings
+
+
+def limit_threads(config: RunConfig) -> str:
+    """Compute in the threads of the configuration, or in fewer beside other work; return why, or an empty text."""
+    threads, message = config.training.threads or free_threads(), ""
+    if threads is not None and threads < torch.get_num_threads() and config.training.threads is None:
+        load, choice = psutil.getloadavg()[0], setting("training.threads", available_cores())
+        message = f"other programs keep this machine busy (load {load:.0f} on {available_cores()} cores), so training "
+        message += f"computes in {counted(threads, 'thread')}; {choice} takes all"
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return message
 
 
 def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = False) -> Setup:

@@ -226,14 +226,15 @@ def find_lines(
 ) -> list[int]:
     """Return the numbers of the stored lines at places of the source, such as `alto/page.xml:37`, with these texts.
 
-    A place alone does not tell the lines of a file without line breaks apart. What the store has of a line is found by
-    where the source has it on the page. Raises DataError if none is found.
+    Without a text, the first line at the place is found: a place alone does not tell the lines of a file without line
+    breaks apart. What the store has of a line is found by where the source has it on the page. Raises DataError if none
+    is found.
     """
     pages = {page.image.as_posix(): page for page in store.pages()}
     keys = [(place, comparable(text)) for place, text in places]
     searched, numbers = set(keys), dict[tuple[str, str], int]()
     for image, name, _ in _described_images(archive, format, SourceReport(strict=False)):
-        listed = [line for line in image.lines if (line.where, comparable(line.text)) in searched]
+        listed = [line for line in image.lines if searched & {(line.where, comparable(line.text)), (line.where, "")}]
         if not listed or name not in pages:
             continue
         page = pages[name]
@@ -244,6 +245,7 @@ def find_lines(
             nearest = min(stored, key=lambda candidate: _distance(candidate.outline, x, y), default=None)
             if nearest is not None:
                 numbers[line.where, comparable(line.text)] = nearest.number
+                numbers.setdefault((line.where, ""), nearest.number)
     if not numbers:
         message = f"none of the {len(places)} listed lines is in {archive.source.name}"
         raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")

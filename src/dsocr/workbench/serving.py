@@ -121,8 +121,11 @@ def _add_routes(session: Session, default: Language) -> None:
         progress = session.store.progress()
         return [(number, page.name, *progress.get(number, (0, 0))) for number, page in session.pages.items()]
 
-    def open_window(language: Language) -> Callable[[], None]:
-        return lambda: Window(session, language, str(app.storage.browser["id"])).show()
+    def open_window(language: Language) -> Callable[[str], None]:
+        def show(at: str = "") -> None:
+            Window(session, language, str(app.storage.browser["id"]), at=at).show()
+
+        return show
 
     tags: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
     windows: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}

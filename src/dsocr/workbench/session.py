@@ -16,7 +16,7 @@ from dsocr.images import CropFailure
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.inference.review import worth_checking
-from dsocr.workbench.archive import Archive, Pictures
+from dsocr.workbench.archive import Archive, Pictures, find_lines
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
 from dsocr.workbench.store import CorrectionStore
@@ -144,6 +144,14 @@ class Session:
         self._errors: dict[tuple[int, int], ErrorRate] = {}
         self._statistics: tuple[int, Statistics] | None = None
         self._statistics_lock = threading.Lock()
+
+    def find(self, place: str) -> StoredLine | None:
+        """The line at a place of the source, such as `0008.xml:43`, which links of findings name; None if unknown."""
+        try:
+            (number,) = find_lines(self.store, self.archive, [(place, "")])
+        except DataError:
+            return None
+        return self.store.line(number)
 
     def read_again(self, load_reader: Callable[[], ImageReader]) -> None:
         """Let another reader read all lines that nobody has touched."""

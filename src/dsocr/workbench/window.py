@@ -37,14 +37,15 @@ Order = Literal["pages", "doubt", "check"]
 
 
 class Window:
-    """The content of one browser tab. Each tab undoes only its own changes."""
+    """The content of one browser tab, first the line at a place of the source. Each tab undoes only its own changes."""
 
-    def __init__(self, session: Session, language: Language, visitor: str) -> None:
+    def __init__(self, session: Session, language: Language, visitor: str, *, at: str = "") -> None:
         self._session = session
         self._store = session.store
         self._language = language
         self._visitor = visitor
-        self._line = (session.most_doubtful() if session.only else None) or session.store.first()
+        doubtful = session.most_doubtful() if session.only else None
+        self._line = (session.find(at) if at else None) or doubtful or session.store.first()
         self._order: Order = "doubt" if session.only else "pages"
         self._keyboard = load_keyboard(session.work, language)
         self._stamp = self._store.stamp()

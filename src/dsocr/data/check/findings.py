@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsocr.data.dataset import Dataset
-from dsocr.document import Sample
+from dsocr.document import Sample, describe_place
 from dsocr.formats.tables import escape_formula
 from dsocr.io.work import explain_disk_errors, write_file
 
@@ -115,6 +115,11 @@ class CheckedSample:
     is_off_baseline: bool = False
 
     @property
+    def place(self) -> str:
+        """Where the archive has it; where the dataset has it, if that is unknown."""
+        return self.sample.place if self.sample.source else self.where
+
+    @property
     def text(self) -> str:
         """The sample's transcription."""
         return self.sample.text
@@ -124,7 +129,8 @@ class CheckedSample:
 class Example:
     """One place of a finding: file and line, details, and the ids of the sample and the one it was compared with.
 
-    The ids are empty if the place is not a sample, or if nothing was compared.
+    The ids are empty if the place is not a sample, or if nothing was compared. `place` is where the archive has it, and
+    `source` the same for programs, as `0008.xml:43`; empty if unknown.
     """
 
     where: str
@@ -132,9 +138,16 @@ class Example:
     sample: str = ""
     other: str = ""
     split: str = ""
+    place: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.detail}" if self.detail else self.where
+        return f"{self.both_places}: {self.detail}" if self.detail else self.both_places
+
+    @property
+    def both_places(self) -> str:
+        """Where the archive has it, then where the dataset has it."""
+        return f"{self.place} ({self.where})" if self.place else self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,11 @@ class Finding:
     def where(self) -> str:
         """The first place, as `split/metadata.jsonl:line`."""
         return self.examples[0].where
+
+    @property
+    def place(self) -> str:
+        """The first place, where the archive has it and then where the dataset has it."""
+        return self.examples[0].both_places
 
     @property
     def count(self) -> int:
@@ -168,7 +186,7 @@ class Finding:
 
     def __str__(self) -> str:
         times = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{self.severity}: {self.where}: {self.message}{times} [{self.code}]"
+        return f"{self.severity}: {self.place}: {self.message}{times} [{self.code}]"
 
     def details(self) -> list[str]:
         """The first places, if they say more than the finding itself, and the remedy, a line each."""
@@ -206,7 +224,9 @@ class Findings:
             example = Example(place, detail, split=place.partition("/")[0])
         else:
             other_id = other.sample.id if other else ""
-            example = Example(place.where, detail, place.sample.id, other_id, place.sample.split)
+            sample = place.sample
+            known = (describe_place(sample.source, sample.page), sample.source or "") if sample.source else ("", "")
+            example = Example(place.where, detail, sample.id, other_id, sample.split, *known)
         self._found.setdefault((code, severity, message), []).append(example)
 
     def __iter__(self) -> Iterator[Finding]:
@@ -240,11 +260,13 @@ class Findings:
         """A CSV table with a row for every place; also written to `path` if given."""
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
-        writer.writerow(["code", "severity", "where", "sample", "other", "detail", "message", "remedy"])
+        columns = ["code", "severity", "place", "where", "source", "sample", "other", "detail", "message", "remedy"]
+        writer.writerow(columns)
         for finding in self:
             for example in finding.examples:
-                place = [example.where, example.sample, example.other, example.detail, finding.message, finding.remedy]
-                writer.writerow([finding.code, finding.severity, *(escape_formula(cell or "") for cell in place)])
+                where = [example.place, example.where, example.source, example.sample, example.other, example.detail]
+                cells = (*where, finding.message, finding.remedy)
+                writer.writerow([finding.code, finding.severity, *(escape_formula(cell or "") for cell in cells)])
         return _write(path, table.getvalue())
 
     def to_html(self, path: str | Path | None = None, *, source: str | Path | None = None) -> str:

@@ -78,7 +78,7 @@ def check_duplicates(samples: Sequence[CheckedSample], findings: Findings) -> No
     for item in samples:
         if item.digest is None or (first := seen.setdefault(item.digest, item)) is item:
             continue
-        detail = f"same as {first.where}"
+        detail = f"same as {first.place}"
         if first.sample.split == item.sample.split:
             findings.add("duplicate-image", "warning", "Image is in a split twice", item, detail, first)
         else:
@@ -101,10 +101,10 @@ def check_near_duplicates(samples: Sequence[CheckedSample], findings: Findings) 
     for group in by_letters.values():
         for item, others in similar_with_same_text(group):
             if crossed := [other for other in others if other.sample.split != item.sample.split]:
-                message, detail = "Nearly the same image is in several splits", f"like {crossed[0].where}"
+                message, detail = "Nearly the same image is in several splits", f"like {crossed[0].place}"
                 findings.add("near-image-crosses", "error", message, item, detail, crossed[0])
             else:
-                message, detail = "Nearly the same image is in a split twice", f"like {others[0].where}"
+                message, detail = "Nearly the same image is in a split twice", f"like {others[0].place}"
                 findings.add("near-duplicate-image", "warning", message, item, detail, others[0])
     for item, others in similar_with_any_text(not_blank):
         if other := next((other for other in others if letters_of(other.text) != letters_of(item.text)), None):
@@ -112,7 +112,7 @@ def check_near_duplicates(samples: Sequence[CheckedSample], findings: Findings) 
 
 
 def _add_conflict(item: CheckedSample, other: CheckedSample, findings: Findings) -> None:
-    detail = f"{item.text[:60]!r}, but {other.text[:60]!r} in {other.where}"
+    detail = f"{item.text[:60]!r}, but {other.text[:60]!r} in {other.place}"
     findings.add("texts-disagree", "warning", "Image has two different transcriptions", item, detail, other)
 
 

@@ -313,7 +313,7 @@ def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
         is_copied = len(text) >= _MIN_REPEATED and text == comparable(second.text) and first.digest != second.digest
         if is_same_page and is_copied:
             message = "Text repeats that of the previous line of the page"
-            findings.add("text-repeats", "warning", message, second, f"as {first.where}", first)
+            findings.add("text-repeats", "warning", message, second, f"as {first.place}", first)
     by_split: dict[str, list[CheckedSample]] = defaultdict(list)
     for item in samples:
         by_split[item.sample.split].append(item)
