@@ -380,6 +380,7 @@ def compared(printer: Printer, comparison: "Comparison", given: "Given") -> None
 def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") -> None:
     """Print what was transcribed, and what could not be read or written."""
     from dsocr.commands.servers import group_messages
+    from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
 
     for verb, messages in (("read", report.failed), ("write", report.unwritten)):
