@@ -161,13 +161,6 @@ def many_findings(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Find
     return Dataset.open(folder).check(workers=1)
 
 
-def test_errors_come_first(many_findings: Findings) -> None:
-    severities = [finding.severity for finding in many_findings]
-    assert set(severities) == {"error", "warning", "note"}
-    assert severities == sorted(severities, key=["error", "warning", "note"].index)
-    assert many_findings.of("error") == [finding for finding in many_findings if finding.severity == "error"]
-
-
 def test_json_and_csv_list_every_place(many_findings: Findings, tmp_path: Path) -> None:
     findings = {finding["code"]: finding for finding in json.loads(many_findings.to_json(tmp_path / "findings.json"))}
     assert json.loads((tmp_path / "findings.json").read_text(encoding="utf-8")) == list(findings.values())

@@ -161,12 +161,6 @@ def with_text(item: CheckedSample, text: str) -> CheckedSample:
     return replace(item, sample=replace(item.sample, text=text))
 
 
-def test_writers_of_different_densities_pass() -> None:
-    assert (
-        run_check(check_densities, written(60, 2.0, "anna") + written(60, 6.0, "boris") + written(5, 3.0, None)) == {}
-    )
-
-
 def test_texts_of_other_images() -> None:
     lines = written(60, 3.0, "anna")
     lines[7] = with_text(lines[7], "д" * 400)
@@ -188,11 +182,6 @@ def test_few_samples_and_pages_are_not_judged() -> None:
     lines = written(60, 3.0, "anna")
     assert run_check(check_densities, [with_text(lines[0], "д" * 900), *lines[1:19]]) == {}
     assert run_check(check_densities, [*lines[1:], with_text(lines[0], "строка\n" * 100)]) == {}
-
-
-def test_images_of_one_width_cannot_show_whether_pairs_agree() -> None:
-    lines = [replace(item, size=(900, 60)) for item in written(200, 20.0, "anna")]
-    assert "pairs-disagree" not in run_check(check_densities, lines)
 
 
 @pytest.mark.parametrize("by", [1, -1])

@@ -32,23 +32,6 @@ def folder(pages: Path, tmp_path: Path) -> Path:
     return prepare(pages, tmp_path / "out", writer="(.+)_").folder
 
 
-def test_some_samples_are_found_by_their_ids(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    samples = dataset.samples(Split.TRAIN)
-    assert dataset.samples(Split.TRAIN, {samples[-1].id, "test/none.png"}) == [samples[-1]]
-    assert dataset.samples(Split.TRAIN, set()) == []
-
-
-def test_a_relative_folder_is_that_of_the_current_directory(
-    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        monkeypatch.chdir(tmp_path / name)
-        prepare(pages, "out")
-        assert len(list(Dataset.open("out"))) == 3
-
-
 @pytest.mark.parametrize(
     ("row", "code"),
     [

@@ -10,10 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from PIL import Image
 
 from dsocr.data.check import Findings, check_dataset
@@ -22,28 +18,10 @@ from dsocr.data.check.findings_page import bar_chart, histogram
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import Split
 from dsocr.html import plot_svg
 from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
 from tests.raising import raises_code
-
-
-@example([5])
-@example([5, 5, 5])
-@example([0, 0])
-@example([1, 1_000_000])
-@settings(max_examples=25)
-@given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
-def test_a_histogram_counts_every_value(values: list[float]) -> None:
-    chart = histogram(values, "Width", "pixels")
-    assert chart is not None
-    axes = Figure().subplots()
-    chart.paint(axes)
-    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert sum(bar.get_height() for bar in bars) == len(values)
-    assert len(bars) <= 80
-    assert axes.get_xlabel() == "pixels"
 
 
 def test_nothing_to_count_is_no_chart() -> None:
@@ -132,13 +110,6 @@ def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings,
     assert section.partition("Show all 12")[2].count("<figure") == 2
     assert "<mark>U+00AD</mark>" in section
     assert "\u00ad" not in html.partition("<body>")[2].replace("&shy;", "")
-
-
-def test_finding_shows_both_images_it_compares(findings: Findings, html: str) -> None:
-    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', html, flags=re.DOTALL)
-    assert figure.count("<img") == 2
-    texts = [item.text for item in findings.samples if item.sample.split == Split.TRAIN]
-    assert all(text in figure for text in texts[-2:])
 
 
 def test_page_is_one_file_and_runs_only_its_own_script(html: str) -> None:

@@ -9,7 +9,7 @@ from dsocr.data.check.split_checks import TrainOverlap, leak_tables, report_leak
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from tests.data.making import pair, picture, write
+from tests.data.making import picture, write
 from tests.raising import raises_code
 
 ROWS = [
@@ -66,14 +66,6 @@ def test_test_samples_seen_in_training_are_counted(dataset: Dataset) -> None:
     )
 
 
-def test_a_split_is_described(dataset: Dataset) -> None:
-    facts = report_leaks(dataset).splits[Split.TRAIN]
-    assert (facts.samples, facts.writers, facts.pages, facts.texts) == (3, 2, 2, 3)
-    assert facts.lengths == (4, 8, 11, 12, 14)
-    assert facts.scripts == {"Cyrillic": 2, "digits": 1}
-    assert facts.sha256 == dataset.card.splits[Split.TRAIN].sha256
-
-
 def test_the_paragraph_has_the_numbers(dataset: Dataset) -> None:
     assert re.findall(r"\d[\d.]*%?", summarise(report_leaks(dataset))) == [
         *("7", "3", "42.9%", "2", "1", "14.3%", "1", "3", "42.9%", "2"),
@@ -106,12 +98,6 @@ def test_a_fold_is_reported_by_its_own_splits(tmp_path: Path) -> None:
     report = report_leaks(Dataset.open(out, fold=2))
     assert {"3 folds", "fold 2"} <= set(re.findall(r"3 folds|fold 2", summarise(report)))
     assert report.splits[Split.TEST].sha256 is None, "the hashes are of the folders"
-
-
-def test_a_dataset_without_test_has_nothing_seen(tmp_path: Path) -> None:
-    pair(tmp_path / "s", "a", "слово")
-    report = report_leaks(prepare(tmp_path / "s", tmp_path / "o", split="1/0/0"))
-    assert (report.overlap, list(report.splits)) == ({}, [Split.TRAIN])
 
 
 def test_an_empty_dataset_is_an_error(dataset: Dataset, tmp_path: Path) -> None:

@@ -111,10 +111,6 @@ def test_columns_are_regions() -> None:
     assert [line.region.id for line in lines] == ["r1"] * 5 + ["r2"] * 5
 
 
-def test_lines_are_in_pixels_of_the_page() -> None:
-    assert found_bars(probabilities(*LEFT), scale=3) == found_bars(probabilities(*LEFT))
-
-
 def test_a_wandering_line_is_followed() -> None:
     found = np.zeros((320, 480), dtype=np.float32)
     for column in range(20, 460):
@@ -168,19 +164,6 @@ def test_shipped_detector_finds_every_drawn_line(options: dict[str, int]) -> Non
     found = [line.outline for line in choose_segmenter("ppocr")(file.getvalue(), "p")]
     assert len(found) == len(boxes)
     assert all(overlap(outline.box, box) > 0.5 for outline, box in zip(found, boxes, strict=True) if outline)
-
-
-def test_detector_and_dark_borders_of_a_stained_page() -> None:
-    image, boxes = page()
-    scan = Image.new("L", (image.width + 300, image.height + 300), 0)
-    scan.paste(image, (150, 150))
-    scan.paste(Image.new("L", (200, 200), 150), (500, 60))
-    file = io.BytesIO()
-    scan.save(file, "PNG")
-    found = choose_segmenter("ppocr")(file.getvalue(), "p")
-    boxes = [(left + 150, top + 150, right + 150, bottom + 150) for left, top, right, bottom in boxes]
-    assert len(found) == len(boxes)
-    assert all(line.outline and overlap(line.outline.box, box) > 0.5 for line, box in zip(found, boxes, strict=True))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for kraken is a script with a shebang")

@@ -93,15 +93,6 @@ def test_no_unit_is_in_two_splits(pages: Path, tmp_path: Path, options: dict[str
     assert sum(part.pages for part in dataset.card.splits.values()) >= 8, "page 1 of two documents is two pages"
 
 
-def test_given_splits_are_kept(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        pair(tmp_path / "s" / split, f"anna_{split}", split, colour=(len(split), 0, 0))
-    dataset = prepare(tmp_path / "s", tmp_path / "out", writer="anna")
-    assert splits_by(dataset, "text") == {"train": {"train"}, "valid": {"validation"}, "test": {"test"}}
-    assert (dataset.card.split_by, dataset.card.fractions, dataset.card.seed) == ("given", None, None)
-    assert dataset.card.crossing == {"writers": 1, "documents": 0, "pages": 0, "texts": 0}
-
-
 def test_rows_without_a_split_are_skipped(tmp_path: Path) -> None:
     rows = [f"{split}.png\t{split}\t{split}" for split in ("train", "test1", "test")]
     dataset = prepare(table(tmp_path / "s", "image\ttext\tsplit", *rows), tmp_path / "out")

@@ -92,14 +92,6 @@ def test_new_writers_bring_the_sizes_near_the_fractions(share: float) -> None:
     assert re.findall(r"\d+", notes[0]) == ["40", str(round(40 * share))]
 
 
-def test_more_lines_of_a_known_writer_go_where_the_writer_is() -> None:
-    old, grown = lines({"a": 8, "b": 4, "c": 4}), lines({"a": 8, "b": 40, "c": 4})
-    before, _ = assign(old)
-    after, notes = assign(grown, earlier=earlier(old, before))
-    assert by_writer(grown, after.splits) == by_writer(old, before.splits)
-    assert any("whole groups come no nearer" in note for note in notes)
-
-
 def test_a_unit_that_comes_nearer_to_the_fractions_is_named() -> None:
     three = [replace(line, page=f"page {place // 2}") for place, line in enumerate(lines({"a": 20, "b": 20, "c": 20}))]
     assert "--split-by page does" in assign(three)[1][-1]
@@ -145,12 +137,6 @@ def test_the_group_of_a_fixed_image_follows_it() -> None:
 def test_a_list_that_parts_a_group_is_reported() -> None:
     with raises_code("split-conflict", "list:2"):
         assign(TWENTY, fixed=fixed(**{"w3-0": Split.TEST, "w3-1": Split.TRAIN}))
-
-
-def test_fixed_names_overrule_the_splits_of_the_source() -> None:
-    given = lines({"a": 2}, Split.TRAIN, Split.TEST)
-    assignment, _ = assign(given, fixed=fixed(**{"a-1": Split.VALIDATION}))
-    assert (assignment.unit, assignment.splits) == ("given", [Split.TRAIN, Split.VALIDATION])
 
 
 @given(sizes=WRITERS, folds=st.integers(3, 4), seed=st.integers(0, 99))
@@ -250,11 +236,6 @@ def test_one_group_that_the_source_puts_into_two_splits_is_reported() -> None:
     with raises_code("split-conflict", candidates[31].where) as error:
         assign(candidates)
     assert "a smaller unit" in str(error.value.hint)
-
-
-def test_given_splits_yield_to_folds() -> None:
-    assignment, _ = assign(lines({"a": 4, "b": 4, "c": 4}, Split.TRAIN, Split.TEST), folds=3)
-    assert (assignment.unit, Counter(assignment.folds)) == ("writer", {1: 4, 2: 4, 3: 4})
 
 
 NAMED = [

@@ -13,7 +13,6 @@ from dsocr.data.splits import (
     assign_balanced,
     assign_groups,
     compute_strata,
-    find_crossing,
     group_candidates,
     imbalance,
     parse_fractions,
@@ -93,13 +92,6 @@ def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
             assert free == 0
 
 
-def test_groups_that_are_not_fixed_are_assigned_by_the_fractions() -> None:
-    sizes = {str(number): 1 for number in range(1000)}
-    held = {str(number): Split.TEST for number in range(280)}
-    filled = counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, fixed=held))
-    assert filled == {"train": 640, "validation": 80, "test": 280}
-
-
 def test_too_few_groups_are_an_error() -> None:
     with raises_code("too-few-groups"):
         assign_groups({"a": 5, "b": 5}, EIGHT_ONE_ONE, 1)
@@ -112,11 +104,6 @@ def test_fractions_that_make_no_whole_are_an_error(text: str) -> None:
     assert parse_fractions("80/10/10") == EIGHT_ONE_ONE
     with raises_code("bad-fractions"):
         parse_fractions(text)
-
-
-def test_crossing_names_overlaps_between_splits() -> None:
-    values = [("a", Split.TEST), ("a", Split.TRAIN), ("b", Split.TRAIN), (None, Split.TRAIN), (None, Split.TEST)]
-    assert find_crossing(values) == {"a": [Split.TRAIN, Split.TEST]}
 
 
 def candidate(text: str = "т", **known: str) -> SplitCandidate:

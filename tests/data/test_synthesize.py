@@ -22,7 +22,7 @@ from dsocr.data.synthesize import (
 )
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.images import open_image, read_bytes
+from dsocr.images import read_bytes
 from tests.data.making import write
 from tests.raising import raises_code
 
@@ -88,12 +88,6 @@ def test_few_texts_are_repeated_in_other_styles(fonts: Path, tmp_path: Path) -> 
     assert len({line.text for line in lines}) == 3
     assert len({read_bytes(line.image) for line in lines}) == 15
     assert len({line.writer for line in lines if line.text == "one line"}) > 1
-
-
-def test_line_height(fonts: Path, text: Path, tmp_path: Path) -> None:
-    drawn(fonts, text, tmp_path / "out", count=20, height=100)
-    heights = [open_image(line.image).height for line in samples(tmp_path / "out")]
-    assert 70 < np.median(heights) < 130
 
 
 def test_no_line_is_drawn_in_a_font_that_lacks_a_letter(fonts: Path, text: Path, tmp_path: Path) -> None:

@@ -36,36 +36,36 @@ def test_a_page_is_its_lines_in_order_on_the_whole_image() -> None:
     assert skipped == []
 
 
+ONE = line("раз", 1)
+OWN = ("раз\nдва", "p.xml#r1", NAMED.outline)
+
+
+def two(outline: Outline, region: Region | None = NAMED) -> Line:
+    return line("два", 2, outline, region)
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
+        pytest.param([ONE, two(LOWER)], [OWN], id="the region's own outline"),
+        pytest.param([ONE, two(Outline((20, 40, 90, 67)))], [OWN], id="in spite of a descender"),
         pytest.param(
-            [line("раз", 1), line("два", 2, LOWER)],
-            [("раз\nдва", "p.xml#r1", NAMED.outline)],
-            id="the region's own outline",
-        ),
-        pytest.param(
-            [line("раз", 1, UPPER, OTHER), line("два", 2, LOWER, OTHER)],
-            [("раз\nдва", "p.xml#r2", Outline((10, 10, 90, 60)))],
-            id="the bounds of its lines",
-        ),
-        pytest.param(
-            [line("раз", 1), line("два", 2, Outline((0, 40, 99, 67)))],
+            [ONE, two(Outline((0, 40, 99, 67)))],
             [("раз\nдва", "p.xml#r1", Outline((0, 5, 99, 67)))],
             id="a box around the region and a line that it would cut off",
         ),
         pytest.param(
-            [line("раз", 1), line("два", 2, Outline((20, 40, 90, 67)))],
-            [("раз\nдва", "p.xml#r1", NAMED.outline)],
-            id="the region's own outline in spite of a descender",
+            [line("раз", 1, UPPER, OTHER), two(LOWER, OTHER)],
+            [("раз\nдва", "p.xml#r2", Outline((10, 10, 90, 60)))],
+            id="the bounds of its lines",
         ),
         pytest.param(
-            [line("раз", 1), line("два", 2, LOWER, OTHER), line("три", 3)],
+            [ONE, two(LOWER, OTHER), line("три", 3)],
             [("раз\nтри", "p.xml#r1", NAMED.outline), ("два", "p.xml#r2", LOWER)],
             id="regions in the order of their first lines",
         ),
         pytest.param(
-            [line("раз", 1), line("два", 2, LOWER, None)],
+            [ONE, two(LOWER, None)],
             [("раз", "p.xml#r1", NAMED.outline), ("два", "p.xml:2", LOWER)],
             id="a line outside of regions is one by itself",
         ),
@@ -76,31 +76,30 @@ def test_a_region_is_its_lines(lines: list[Line], expected: list[tuple[str, str,
 
 
 @pytest.mark.parametrize(
-    ("lines", "lost", "unit", "texts", "expected"),
+    ("lines", "lost", "unit", "texts", "reason", "where"),
     [
-        pytest.param([line("раз", 1), line(" \u200b", 2)], [], "page", [], (SkipReason.GAP, "p.xml"), id="blank line"),
+        pytest.param([ONE, line(" \u200b", 2)], [], "page", [], SkipReason.GAP, "p.xml", id="a blank line"),
+        pytest.param([ONE], [line("два", 2, None)], "page", [], SkipReason.GAP, "p.xml", id="a line without outline"),
+        pytest.param([line("", 1), line("", 2)], [], "page", [], SkipReason.NO_TEXT, "p.xml", id="no text at all"),
+        pytest.param([], [], "page", [], SkipReason.NO_TEXT, "p.xml", id="empty"),
         pytest.param(
-            [line("раз", 1), line("", 2), line("два", 3, LOWER, OTHER)],
+            [ONE, line("", 2), line("два", 3, LOWER, OTHER)],
             [],
             "region",
             ["два"],
-            (SkipReason.GAP, "p.xml#r1"),
+            SkipReason.GAP,
+            "p.xml#r1",
             id="only the region with the blank line",
         ),
-        pytest.param(
-            [line("раз", 1)], [line("два", 2, None)], "page", [], (SkipReason.GAP, "p.xml"), id="line without outline"
-        ),
-        pytest.param([line("", 1), line("", 2)], [], "page", [], (SkipReason.NO_TEXT, "p.xml"), id="no text at all"),
-        pytest.param([], [], "page", [], (SkipReason.NO_TEXT, "p.xml"), id="empty"),
     ],
 )
 def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
-    lines: list[Line], lost: list[Line], unit: Unit, texts: list[str], expected: tuple[SkipReason, str]
+    lines: list[Line], lost: list[Line], unit: Unit, texts: list[str], reason: SkipReason, where: str
 ) -> None:
     found, skipped = group(lines, unit, lost)
     assert [one.text for one in found] == texts
-    assert [(item.reason, item.where) for item in skipped] == [expected]
-    assert expected[0] is not SkipReason.GAP or skipped[0].message.endswith(": p.xml:2")
+    assert [(item.reason, item.where) for item in skipped] == [(reason, where)]
+    assert reason is not SkipReason.GAP or skipped[0].message.endswith(": p.xml:2")
 
 
 def test_unknown_regions_are_an_error() -> None:

@@ -30,38 +30,6 @@ from tests.raising import raises_code
 TEXTS = st.text(alphabet="абйёеЁ \u0306\u0308\u00a0\n.-", max_size=20) | st.text(max_size=12)
 
 
-@pytest.mark.parametrize(
-    ("reference", "prediction", "errors"),
-    [
-        pytest.param("йод", "и\u0306од", 0, id="composed and decomposed й are equal"),
-        pytest.param("ёлка", "елка", 1, id="ё and е differ in the raw profile"),
-        pytest.param("Петр", "петр", 1, id="case counts"),
-        pytest.param("да, я", "да я", 1, id="punctuation counts"),
-        pytest.param("чернила", "", 7, id="empty prediction"),
-        pytest.param("", "да", 2, id="empty reference"),
-        pytest.param("привет", "пока", 5, id="Cyrillic is compared, not filtered out"),
-        pytest.param("а б", "а  \n б", 0, id="amount and kind of white space do not count"),
-        pytest.param("а б", "аб", 1, id="a missing space counts"),
-        pytest.param("ты", "ты" * 50, 98, id="a loop is not clipped"),
-    ],
-)
-def test_character_errors(reference: str, prediction: str, errors: int) -> None:
-    assert character_errors(reference, prediction) == ErrorRate(errors, len(comparable(reference)))
-
-
-@pytest.mark.parametrize(
-    ("reference", "prediction", "expected"),
-    [
-        pytest.param("раз два три", "раз двa три", ErrorRate(1, 3), id="a Latin a makes another word"),
-        pytest.param("раз, два", "раз два", ErrorRate(1, 2), id="punctuation belongs to its word"),
-        pytest.param("раз два", "раздва", ErrorRate(2, 2), id="two words run together"),
-        pytest.param("", "", ErrorRate(0, 0), id="both empty"),
-    ],
-)
-def test_word_errors(reference: str, prediction: str, expected: ErrorRate) -> None:
-    assert word_errors(reference, prediction) == expected
-
-
 def distance(one: str | list[str], other: str | list[str]) -> int:
     """The plain dynamic program, a row at a time."""
     row = list(range(len(other) + 1))

@@ -1,16 +1,19 @@
-"""The scorecard matches its schema, survives its file, reads the previous format, and shows what it holds."""
+"""A scorecard matches its schema, says how uncertain it is, and repeats no known mistakes of other scoring programs."""
 
 import json
+import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 
-from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.metrics import ErrorRate, profile_rates, profiles
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema, worst_lines
 from dsocr.evaluation.scores import LineScore, score_lines
+from dsocr.text import comparable
 from tests.evaluation.making_runs import Read, sample, scored
 from tests.evaluation.test_scores import LINES, SCORED
 from tests.raising import raises_code
@@ -153,3 +156,44 @@ def test_a_prediction_can_neither_flood_nor_control_the_terminal() -> None:
     table = str(replace(CARD, worst=(looping,)))
     assert "\x1b" not in table
     assert max(map(len, table.splitlines())) < 240
+
+
+def card_of(*pairs: tuple[str, str]) -> Scorecard:
+    return make_scorecard("test", None, scored(*pairs))
+
+
+FILTERED_ELSEWHERE = re.compile(r"[^A-Za-z0-9一-龥]")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("привет", "совсем не то"), ("नमस्ते", "विदा"), ("γειά", "όχι"), ("שלום", "לא")]
+)
+def test_no_profile_filters_a_script_away(one: str, other: str) -> None:
+    """A filter that keeps Latin letters, digits and Chinese makes any two such texts equal: a perfect score."""
+    assert FILTERED_ELSEWHERE.sub("", one) == ""
+    for name, rates in profile_rates([one], [other], profiles()).items():
+        if name != "digits_only":
+            assert rates.cer.length >= len(comparable(one)) - 1, name
+            assert rates.cer.rate > 0.5, name
+
+
+def test_nothing_is_clipped_at_one_nor_dropped_for_its_length() -> None:
+    """Elsewhere a line costs at most its length, and one ten times too long is left out as an outlier."""
+    card = card_of(("ты", "ты" * 100), ("я", "я"))
+    assert card.adapter is not None
+    assert card.adapter.cer == ErrorRate(198, 3)
+    assert card.adapter.to_dict()["cer"] == 66.0
+    assert card.averages["adapter"].macro_over_lines.cer == 49.5
+    assert card.averages["adapter"].p90_line_cer == pytest.approx(0.9 * 99)
+    assert card.profiles["without_case"]["adapter"].cer == ErrorRate(198, 3)
+    assert (card.adapter.lines, card.adapter.failures["over_long"], card.adapter.failures["looping"]) == (2, 1, 1)
+    assert "6600.00 %" in str(card)
+
+
+def test_an_interval_above_one_is_a_number() -> None:
+    """Elsewhere it is 1.96 sqrt(CER (1 - CER) / lines), which has no value where the CER is above 1."""
+    names = [f"w{n}" for n in range(28)]
+    card = make_scorecard("test", None, scored(*[("ты", "ты" * n) for n in range(2, 30)], writers=names))
+    assert card.interval is not None
+    assert 1 < card.interval[0] < card.cer < card.interval[1] < math.inf
+    json.dumps(card.to_dict(), allow_nan=False)

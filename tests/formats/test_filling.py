@@ -311,10 +311,6 @@ def test_a_region_gets_its_lines_in_reading_order_and_loses_its_old_readings() -
     assert '<TextStyle fontSize="9"/>' in filled
 
 
-def test_a_region_without_a_text_gets_none() -> None:
-    assert region_text(fill(region(None, "а", "б"), {0: "в"})) == []
-
-
 def test_of_nested_regions_and_cells_those_around_a_filled_line_follow_it() -> None:
     drawn = '<{0} id="{1}"><Coords points="1,1 9,1 9,9"/>{2}<TextEquiv><Unicode>{1}</Unicode></TextEquiv></{0}>'
     regions = [drawn.format(tag, id_, drawn.format("TextLine", id_, "")) for tag, id_ in NESTED]

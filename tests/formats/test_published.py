@@ -1,6 +1,7 @@
 """Published collections: RIMES, IAM, HKR, COCO files, and small copies of what is published in Russian."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from dsocr.data.dataset import Card
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Note, Outline, Region, SkipReason, Split
-from dsocr.formats.published import find_rimes
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
 from tests.raising import raises_code
@@ -116,42 +116,25 @@ TRAIN, VALIDATION, TEST = Split
 @pytest.mark.parametrize(
     ("lists", "kind", "splits"),
     [
-        pytest.param(
-            {"trainset.txt": "a01-000u-00\na01-000u-01\n", "validationset1.txt": "b02-000-00", "testset.txt": ""},
-            "the official task",
-            [TRAIN, TRAIN, VALIDATION],
-            id="official, by line; what is in no list is skipped",
-        ),
-        pytest.param(
-            {"validationset2.txt": "a01-000u-00", "validationset1.txt": "a01-000u-01", "testset.txt": "b02-000-00"},
+        # Official, by line; what is in no list is skipped, and both validation sets are one.
+        ("trainset.txt=A0 A1;validationset1.txt=B0;testset.txt=", "the official task", [TRAIN, TRAIN, VALIDATION]),
+        (
+            "validationset2.txt=A0;validationset1.txt=A1;testset.txt=B0",
             "the official task",
             [VALIDATION, VALIDATION, TEST],
-            id="both validation sets are one",
         ),
-        pytest.param(
-            {"train.uttlist": "a01-000u\r\n", "validation.uttlist": "", "test.uttlist": "b02-000"},
-            "Aachen (uttlist)",
-            [TRAIN, TRAIN, TEST, TEST],
-            id="Aachen, by form",
-        ),
-        pytest.param(
-            {"tr.lst": "a01-000u-00", "va.lst": "a01-000u-01", "te.lst": "b02-000-00\nb02-000-01"},
-            "lists of lines (lst)",
-            [TRAIN, VALIDATION, TEST, TEST],
-            id="lists of papers",
-        ),
-        pytest.param(
-            {"train.ln": "lines/a01-000u-00.png\na01-000u-01.png\n", "test.ln": "b02-000-00.png"},
-            "lists of lines (ln)",
-            [TRAIN, TRAIN, TEST],
-            id="lists of images",
-        ),
+        # Aachen, by form; lists of papers; lists of images.
+        ("train.uttlist=A;validation.uttlist=;test.uttlist=B", "Aachen (uttlist)", [TRAIN, TRAIN, TEST, TEST]),
+        ("tr.lst=A0;va.lst=A1;te.lst=B0 B1", "lists of lines (lst)", [TRAIN, VALIDATION, TEST, TEST]),
+        ("train.ln=lines/A0.png A1.png;test.ln=B0.png", "lists of lines (ln)", [TRAIN, TRAIN, TEST]),
     ],
 )
-def test_published_lists_give_the_splits(tmp_path: Path, lists: dict[str, str], kind: str, splits: list[Split]) -> None:
+def test_published_lists_give_the_splits(tmp_path: Path, lists: str, kind: str, splits: list[Split]) -> None:
+    """A list is written as its name, and its lines or forms with A and B for the forms."""
     rows = four_lines(tmp_path)
-    for name, content in lists.items():
-        write(tmp_path / "splits" / name, content)
+    for name, _, entries in (part.partition("=") for part in lists.split(";")):
+        content = re.sub(r"([AB])(\d)", r"\1-0\2", entries).replace("A", "a01-000u").replace("B", "b02-000")
+        write(tmp_path / "splits" / name, content.replace(" ", "\r\n"))
     note, *items = read_iam(tmp_path, rows)
     assert isinstance(note, Note)
     assert f"{kind}: splits/" in note.message
@@ -219,13 +202,6 @@ def test_a_page_is_read(tmp_path: Path, name: str, split: Split | None) -> None:
 )
 def test_unusable_entries_of_rimes_are_skipped(tmp_path: Path, content: str, reason: SkipReason) -> None:
     assert [skip for skip, _ in skipped(read_rimes(tmp_path, content))] == [reason]
-
-
-def test_a_file_can_be_named_alone(tmp_path: Path) -> None:
-    read_rimes(tmp_path, rimes_page(LINE))
-    write(tmp_path / "eval_2011.xml", rimes_document(rimes_page(LINE)))
-    assert find_rimes(tmp_path / "eval_2011.xml") == [tmp_path / "eval_2011.xml"]
-    assert len(find_rimes(tmp_path)) == 2
 
 
 POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]
@@ -311,12 +287,6 @@ def test_unusable_entries_of_coco_are_skipped(tmp_path: Path, entry: Any, reason
 def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None) -> None:
     items = read_coco(tmp_path, annotation(), images=[{"id": 1, **({} if name is None else {"file_name": name})}])
     assert skipped(items) == [(SkipReason.NO_IMAGE, f"annotations.json#{name or ''}")]
-
-
-@pytest.mark.parametrize("width", [0, -1, "100", None, 10**400])
-def test_an_impossible_size_is_ignored(tmp_path: Path, width: object) -> None:
-    entry = {"id": 1, "file_name": "p.png", "width": width, "height": 50}
-    assert pages(read_coco(tmp_path, annotation(), images=[entry]))[0].size is None
 
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Tables of images and texts, with the columns guessed or given."""
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     content = "скан\tчтение\tрука\na.png\tда\tАнна\n"
     (page,) = pages(table(tmp_path, "t.tsv", content, {"image": "скан", "text": "чтение", "writer": "рука"}))
     assert (page.lines[0].text, page.writer) == ("да", "Анна")
-
-
-def test_writer_page_and_split_are_guessed(tmp_path: Path) -> None:
-    row = {"file_name": "a.png", "text": "да", "writer_id": 7, "page": "п1", "split": "dev", "box": [1, 2]}
-    (page,) = pages(table(tmp_path, "t.jsonl", json.dumps(row)))
-    assert (page.writer, page.page, page.split) == ("7", "п1", Split.VALIDATION)
-    assert (page.where, page.name) == ("t.jsonl:1", "a")
 
 
 def test_a_table_named_after_a_split_looks_into_its_own_folder(tmp_path: Path) -> None:

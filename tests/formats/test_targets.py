@@ -97,13 +97,6 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     assert described.lines[0].region == Region("a", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
 
-def test_page_names_its_regions_in_reading_order() -> None:
-    lines = [Line("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
-    root, _ = page_document(page_of(*lines))
-    named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
-    assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["b", "a"]
-
-
 def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
     table = converted("page", "tsv", tmp_path) / "lines.tsv"
     with table.open(encoding="utf-8", newline="") as file:

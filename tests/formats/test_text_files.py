@@ -9,7 +9,7 @@ import pytest
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Page, Skipped, SkipReason, Split
 from dsocr.formats.tables import find_tables
-from dsocr.formats.text_files import find_pairs, read_pairs
+from dsocr.formats.text_files import read_pairs
 from tests.data.making import pair, picture, write
 from tests.formats.reading import pages, read, skipped, texts
 
@@ -46,18 +46,6 @@ def test_another_encoding_is_skipped_with_the_option_that_reads_it(tmp_path: Pat
     assert isinstance(item, Skipped)
     assert item.reason is SkipReason.BAD_SOURCE
     assert "cp1251" in item.message
-
-
-def test_folders_named_after_splits_give_the_split(tmp_path: Path) -> None:
-    pair(tmp_path / "val" / "x", "a", "а")
-    (item,) = read_pairs(tmp_path)
-    assert isinstance(item, Page)
-    assert item.split == Split.VALIDATION
-
-
-def test_a_text_without_any_image_is_no_pair(tmp_path: Path) -> None:
-    write(tmp_path / "a.txt", "а")
-    assert find_pairs(tmp_path) == []
 
 
 ASKED = {"role": "user", "content": "<image>Free OCR."}

@@ -49,10 +49,6 @@ def test_the_second_attempt_is_greedy_and_its_guard_sees_the_whole_text() -> Non
     assert 0 < again.no_repeat_ngram_size < 30
 
 
-def test_a_line_without_a_loop_is_read_once(nano: BaseModel) -> None:
-    assert not any(prediction.retried for prediction in read(nano.network, nano, 20) if not prediction.truncated)
-
-
 def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from dsocr.data.sources import open_source
 from dsocr.document import Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.io.archives import entry_name, unpack
-from tests.data.making import alto, alto_line, picture, write, write_pages
+from tests.data.making import alto, alto_line, picture, write
 from tests.raising import raises_code
 
 MB = 1024 * 1024
@@ -32,12 +32,6 @@ def archive(path: Path, files: Mapping[str, bytes | str], method: int = zipfile.
 
 def everything_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-
-
-def test_files_arrive_as_they_were(tmp_path: Path) -> None:
-    content = {"a/b.txt": bytes(range(256)) * 9000, "пустой.txt": b"", "c.txt": "да".encode()}
-    assert unpack(archive(tmp_path / "a.zip", content), tmp_path / "out") == []
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in content} == content
 
 
 def test_hidden_files_stay_behind_and_archives_inside_stay_packed(tmp_path: Path) -> None:
@@ -290,12 +284,6 @@ def test_archives_of_a_source_share_a_budget(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("dsocr.data.sources.MAX_BYTES", MB)
     with raises_code("archive-too-large", str(tmp_path / "s" / "b.zip")), open_source(tmp_path / "s", tmp_path / "w"):
         pass
-
-
-def test_an_archive_beside_images_is_not_opened(tmp_path: Path) -> None:
-    write_pages(tmp_path / "s", ["a_1"])
-    (tmp_path / "s" / "old.zip").write_bytes(b"no archive at all")
-    assert prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card.skipped == {}
 
 
 @pytest.mark.parametrize("name", ["scans.rar", "scans.7z", "scans.tar", "scans.tar.gz", "scans.TGZ", "scans.tar.xz"])

@@ -70,11 +70,6 @@ def test_large_pages_leave_a_margin_around_the_polygon() -> None:
     assert crop.getpixel((crop.width - 1, crop.height - 1)) == 255, "far outside"
 
 
-def test_a_polygon_over_the_edge_is_clipped() -> None:
-    outline = Outline.of_polygon(((-20, -20), (30, -20), (30, 30), (-20, 30)))
-    assert crop_line(Image.new("L", (20, 20), 9), outline, 0).size == (20, 20)
-
-
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_paper_is_the_median_not_the_mean(mode: str) -> None:
     page = Image.new("RGB", (600, 400), PAPER)

@@ -12,11 +12,6 @@ from tests.data.making import write
 from tests.raising import raises_code
 
 
-@pytest.mark.parametrize("name", ["a.png", "images/a.png", "images\\a.png", "./a.png", "a..b.png", "папка/письмо.png"])
-def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
-    assert inside(tmp_path, name) == tmp_path / name.replace("\\", "/")
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -76,10 +71,6 @@ def test_safe_stem(name: str, stem: str) -> None:
 def taken(names: list[str]) -> list[str]:
     stems = UniqueStems()
     return [stems.take(name) for name in names]
-
-
-def test_stems_differ_even_where_case_is_ignored() -> None:
-    assert taken(["a", "A", "a", "a-2"]) == ["a", "A-2", "a-3", "a-2-2"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))

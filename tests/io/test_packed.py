@@ -1,13 +1,8 @@
 """A dataset stored in Parquet files equals the same dataset stored as image files."""
 
-import io
-import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
@@ -47,19 +42,6 @@ def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> 
             assert open_image(one.image) == open_image(other.image)
     assert not list((tmp_path / "packed").rglob("*.png"))
     assert {finding.code for finding in check_dataset(shards_)} == {finding.code for finding in check_dataset(files)}
-
-
-def test_the_datasets_library_reads_the_shards(pages: Path, tmp_path: Path) -> None:
-    """Images are a struct of bytes and path, and the schema says so in the library's own metadata."""
-    dataset = make(pages, tmp_path / "out", store="parquet")
-    for split in Split:
-        samples = dataset.samples(split)
-        table = pa.concat_tables([pq.read_table(path) for path in shard_files(tmp_path / "out", split)])
-        features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
-        assert features["image"] == {"_type": "Image"}
-        assert table["text"].to_pylist() == [sample.text for sample in samples]
-        images = [Image.open(io.BytesIO(image["bytes"])) for image in table["image"].to_pylist()]
-        assert [image.size for image in images] == [open_image(sample.image).size for sample in samples]
 
 
 def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Merged weights: they read as base and adapter do, and their folder is the base's but for the weights."""
+"""Merged weights read as base and adapter do, in files that others can load."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr.models.adapters import WEIGHTS, load_adapter
-from dsocr.models.base_folder import find_base, tensor_shapes, tensor_types, weight_files
-from dsocr.models.export import export_merged
+from dsocr.models.base_folder import INDEX, SINGLE, find_base, tensor_shapes, tensor_types, weight_files
+from dsocr.models.export import export_merged, write_shards
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.making_models import logits, make_run, write_first, write_second
@@ -207,3 +208,22 @@ def test_an_export_in_an_empty_folder_and_below_new_ones(run: RunFolder, tmp_pat
     export_merged(run, tmp_path / "empty")
     export_merged(run, tmp_path / "a" / "b" / "c")
     assert (tmp_path / "a" / "b" / "c" / "model.safetensors").is_file()
+
+
+def test_weights_that_fit_are_one_file(tmp_path: Path) -> None:
+    write_shards(tmp_path, [("a", torch.zeros(3)), ("b", torch.zeros(2, 2))])
+    assert [path.name for path in tmp_path.iterdir()] == [SINGLE]
+    assert tensor_shapes(tmp_path) == {"a": (3,), "b": (2, 2)}
+
+
+def test_more_are_several_files_with_an_index(tmp_path: Path) -> None:
+    wide = torch.arange(40.0).reshape(8, 5)  # 20 bytes a row
+    tensors = {f"row {number}": wide[number] for number in range(8)} | {"columns": wide.T[:3]}
+    write_shards(tmp_path, tensors.items(), shard_bytes=50)
+    files = weight_files(tmp_path)
+    assert [file.name for file in files] == [f"model-{number:05}-of-00005.safetensors" for number in range(1, 6)]
+    assert {path.name for path in tmp_path.iterdir()} == {INDEX, *(file.name for file in files)}
+    assert tensor_shapes(tmp_path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    index = json.loads((tmp_path / INDEX).read_text(encoding="utf-8"))
+    assert index["metadata"]["total_size"] == 8 * 20 + 96
+    assert index["weight_map"].keys() == tensors.keys()

@@ -1,4 +1,4 @@
-"""The last block where something is learnt: the same losses and gradients, from fewer positions."""
+"""Layers are compiled in their place; only what is learnt is computed in the last block."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,26 @@ import torch
 from PIL import Image
 
 from dsocr.config import RunConfig
+from dsocr.models.adapters import adapter_tensors, attach_adapter
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.causal_training import SparseLastBlock
+from dsocr.models.causal_training import SparseLastBlock, compile_layers
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.training.train import fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name() -> None:
+    model = attach_adapter(
+        load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4
+    )
+    before = [list(model.state_dict()), list(adapter_tensors(model))]
+    compile_layers(model)
+    compiled = [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
+    assert [name.rpartition(".")[2] for name in compiled] == ["vision_tower", "language_model"]
+    assert [list(model.state_dict()), list(adapter_tensors(model))] == before
+
 
 TEXTS = ["ДЕЖЕЖЕЖ", "А", "БВГД"]
 

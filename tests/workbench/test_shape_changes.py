@@ -302,12 +302,6 @@ def test_lines_are_found_again_and_reviewed_ones_stay(empty_store: CorrectionSto
         edit(empty_store, "remove", empty_store.lines(1))
 
 
-def test_regions_of_a_file_are_imported_with_their_lines(empty_store: CorrectionStore, archive: Archive) -> None:
-    regions = empty_store.regions()
-    assert [(region.kind, region.name, region.outline.box) for region in regions] == [("", "r", (30, 30, 661, 381))] * 2
-    assert {line.region for line in empty_store.lines()} == {region.number for region in regions}
-
-
 @pytest.mark.parametrize(
     ("first", "second", "joined"),
     [

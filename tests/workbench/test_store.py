@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dsocr.document import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, join_lines, line_at, split_line
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, join_lines, split_line
 from tests.raising import raises_code
 
 PAGE = StoredPage(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
@@ -295,13 +295,6 @@ def test_elements_of_the_source_follow_splits_and_joins(store: CorrectionStore) 
     assert [one.elements for one in store.lines(number)] == [(0,), (1,)]
     store.join(store.lines(number)[0], who="anna")
     assert [one.elements for one in store.lines(number)] == [(0, 1)]
-
-
-def test_line_at_finds_the_smallest_line() -> None:
-    wide, small = line(0), replace(line(0), outline=Outline((100, 0, 200, 50)))
-    assert line_at([wide, small], 150, 20) is small
-    assert line_at([wide, small], 50, 20) is wide
-    assert line_at([wide, small], 50, 700) is None
 
 
 @given(st.integers(1, 12), st.booleans())
