@@ -10,6 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from dsocr.data.check import Findings, check_dataset
@@ -22,6 +26,23 @@ from dsocr.html import plot_svg
 from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
 from tests.raising import raises_code
+
+
+@example([5])
+@example([5, 5, 5])
+@example([0, 0])
+@example([1, 1_000_000])
+@settings(max_examples=25)
+@given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
+def test_a_histogram_counts_every_value(values: list[float]) -> None:
+    chart = histogram(values, "Width", "pixels")
+    assert chart is not None
+    axes = Figure().subplots()
+    chart.paint(axes)
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert sum(bar.get_height() for bar in bars) == len(values)
+    assert len(bars) <= 80
+    assert axes.get_xlabel() == "pixels"
 
 
 def test_nothing_to_count_is_no_chart() -> None:

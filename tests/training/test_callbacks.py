@@ -1,6 +1,5 @@
 """Signals and trackers."""
 
-import importlib.util
 import os
 import signal
 import sys
@@ -184,29 +183,6 @@ def test_other_trackers_get_the_curves_through_accelerate(
     assert [step for step, _ in logged] == [1, 2, 2, -1]
     assert {"train/loss", "validation/cer"} <= set().union(*(names for _, names in logged))
     assert not RunFolder(small_config.output).tensorboard.exists()
-
-
-@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
-def test_an_installed_tracker_writes_to_a_folder_beside_the_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if importlib.util.find_spec(name) is None:  # imported later, as it reads the environment then
-        pytest.skip(f"{name} is not installed")
-    prefixes = ("WANDB", "MLFLOW", "TRACKIO")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
-    for key in os.environ.keys() - kept.keys():
-        monkeypatch.delenv(key)
-    monkeypatch.chdir(tmp_path)
-    from accelerate import PartialState
-
-    PartialState()  # as a training makes it
-    (tmp_path / "run").mkdir()
-    tracker = Tracker(name, RunFolder(tmp_path / "run"), {"base": "nano", "training": {"batch_size": 4}})
-    tracker.start(0)
-    tracker.log("train", {"loss": 0.5}, 1)
-    tracker.finish()
-    assert any(path.is_file() for path in (tmp_path / name).rglob("*"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run"])
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,18 +114,6 @@ def test_features_of_a_changed_image_are_computed_again(kept: RunConfig, cache: 
     assert len(files(cache)) == 2
 
 
-@pytest.mark.parametrize("damage", ["removed", "damaged"])
-def test_an_entry_that_is_lost_is_computed_again(damage: str, kept: RunConfig, cache: Path) -> None:
-    samples = Cached(kept, lines(kept)).samples
-    before = samples[1].features
-    for path in files(cache):
-        if damage == "removed":
-            path.unlink()
-        else:
-            path.write_bytes(path.read_bytes()[:100])
-    assert torch.allclose(before, samples[1].features, atol=1e-5)
-
-
 def test_views_come_back_after_as_many_epochs(kept: RunConfig, cache: Path) -> None:
     config = changed(kept, training={"feature_cache_views": 2, "augmentation": 1.0})
     cached = Cached(config, lines(kept, 3))

@@ -59,12 +59,6 @@ def test_an_adapter_starts_where_the_run_ended(
     assert any(not torch.equal(fresh[name], tensor) for name, tensor in own.items())
 
 
-def test_a_network_starts_where_the_run_ended(whole: RunFolder, small_config: RunConfig, small_dataset: Path) -> None:
-    setup = set_up_pinned(changed(small_config, base=str(whole.path)), small_dataset)
-    read = LocalReader.of_run(whole, precision="fp32").network.state_dict()
-    assert all(torch.equal(tensor, read[name]) for name, tensor in setup.model.state_dict().items())
-
-
 def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
     small_run: RunFolder, small_config: RunConfig, tmp_path: Path
 ) -> None:
