@@ -23,7 +23,6 @@ from scipy import ndimage
 from dsocr.data.dataset import Dataset
 from dsocr.models.ctc import prepare_line
 from dsocr.models.ctc_network import collate_lines, compute_logits
-from dsocr.models.language_model import align
 from hands.cursive import random_writer, write
 from hands.pens import Floats, Mask, Style, Written, deform, draw_strokes
 
@@ -87,20 +86,46 @@ class CutLine:
     slant: float
 
 
+def align(rows: Mask, classes: Sequence[int]) -> tuple[Floats, Floats]:
+    """Where the likeliest path through probabilities `(T, classes)` reads each character, in 0..1, and how likely."""
+    states = np.zeros(2 * len(classes) + 1, dtype=np.int64)
+    states[1::2] = classes
+    logs = np.log(np.maximum(rows[:, states].astype(np.float64), 1e-12))
+    skips = np.zeros(len(states), dtype=bool)  # from a character to the next without a blank
+    skips[3::2] = states[3::2] != states[1:-2:2]
+    best = np.full(len(states), -np.inf)
+    best[:2] = logs[0, :2]
+    moves = np.zeros(logs.shape, dtype=np.int8)
+    for step in range(1, len(logs)):
+        after_one, after_two = np.full((2, len(states)), -np.inf)
+        after_one[1:], after_two[2:] = best[:-1], best[:-2]
+        options = np.stack([best, after_one, np.where(skips, after_two, -np.inf)])
+        moves[step] = options.argmax(0)
+        best = options.max(0) + logs[step]
+    state = len(states) - 1 if best[-1] > best[-2] else len(states) - 2
+    places, sure = np.zeros((2, len(classes)))
+    for step in range(len(logs) - 1, -1, -1):
+        probability = rows[step, states[state]]
+        if state % 2 and probability > sure[state // 2]:
+            sure[state // 2], places[state // 2] = probability, (step + 0.5) / len(logs)
+        state -= int(moves[step, state])
+    return places, sure
+
+
 def cut_line(image: Image.Image, text: str, network: Any, classes: dict[str, int], stretch: float) -> CutLine | None:
     """Cut a line into characters, or return None if its letters cannot be measured."""
     pixels, steps = collate_lines([prepare_line(image.convert("L"), stretch)])
     with torch.inference_mode():
         rows = compute_logits(network, pixels, steps)[0, : int(steps[0])].softmax(-1).numpy()
-    found = align(rows, [classes[character] for character in text])
-    if np.mean(found.probabilities) < 0.75:
+    places, sure = align(rows, [classes[character] for character in text])
+    if np.mean(sure) < 0.75:
         return None
     height = 96
     width = round(image.width * height / image.height)
     grey = np.asarray(image.convert("L").resize((width, height), Image.Resampling.BICUBIC), dtype=np.float32)
     ink = extract_ink(grey)
     slant = measure_slant(ink)
-    centres = np.array(found.positions) * width
+    centres = places * width
     placed = _measure_letters(ink, text, centres, slant)
     if placed is None:
         return None
@@ -113,7 +138,7 @@ def cut_line(image: Image.Image, text: str, network: Any, classes: dict[str, int
         (upright * 255).astype(np.uint8),
         text,
         _find_cuts(upright, centres * scale + _MARGIN_X),
-        found.probabilities,
+        sure.tolist(),
         slant,
     )
 
