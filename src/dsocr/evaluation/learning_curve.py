@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.errors import DataError, option
-from dsocr.evaluation.metrics import ErrorRate, finite_or_none, pool
+from dsocr.evaluation.metrics import ErrorRate, describe_ratios, finite_or_none, percentage, pool
 from dsocr.evaluation.statistics import INTERVAL_QUANTILES, LEVEL, Clusters, ClusterUnit, Floats, clusters_of
 
 MIN_SIZES = 3
@@ -23,6 +23,9 @@ MIN_SIZES = 3
 
 MAX_EXTRAPOLATION = 10
 """Multiple of the largest training size beyond which no forecast is given."""
+
+WORTHWHILE = 0.1
+"""More lines are worth their work if they save at least this share of the errors."""
 
 _EXPONENTS = np.geomspace(0.1, 2.0, 15)
 _FLOORS = np.linspace(0.0, 1.0, 11) ** 2
@@ -44,34 +47,17 @@ _DRAWS_PER_BATCH = 250
 
 
 @dataclass(frozen=True, slots=True)
-class PowerLaw:
-    """The curve a * (n + n0)^-b + c, as a fraction."""
-
-    a: float
-    b: float
-    c: float
-    n0: float = 0.0
-
-    def __call__(self, count: float) -> float:
-        """Return the error rate with this number of samples."""
-        return float(self.a * (count + self.n0) ** -self.b + self.c)
-
-
-@dataclass(frozen=True, slots=True)
 class ExpectedRate:
     """The error rate expected with `count` samples: median and 95 % interval.
 
-    `reduction` is the share of the largest training's errors that would be gone, from `min_reduction` to
-    `max_reduction`. It is more certain than the rate, which also depends on which lines are scored.
+    `worthwhile` is the share of plausible curves that lose at least `WORTHWHILE` of the largest training's errors.
     """
 
     count: int
     rate: float
     low: float
     high: float
-    reduction: float
-    min_reduction: float
-    max_reduction: float
+    worthwhile: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +76,8 @@ class NeededSamples:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """Curves that fit trainings on up to `largest` samples: the `best` one, and arrays of draws, one per entry."""
+    """Curves that fit trainings on up to `largest` samples: arrays of draws, one per entry."""
 
-    best: PowerLaw
     largest: float
     heights: Floats = field(repr=False)
     floors: Floats = field(repr=False)
@@ -104,14 +89,12 @@ class LearningCurve:
         """Return the rate that a training with `count` samples would score, including its randomness."""
         shape = self._relative(count)
         low, rate, high = np.quantile(self.heights * shape * np.exp(self.noise), INTERVAL_QUANTILES).tolist()
-        smallest, reduction, largest = np.quantile(1 - shape, INTERVAL_QUANTILES).tolist()
-        return ExpectedRate(count, rate, low, high, reduction, smallest, largest)
+        return ExpectedRate(count, rate, low, high, float(np.mean(1 - shape >= WORTHWHILE)))
 
-    def expect_measured_reduction(self, count: int) -> tuple[float, float, float]:
-        """Return median and interval of the reduction between two trainings, both with their randomness."""
-        low, median, high = np.quantile(
-            1 - self._relative(count) * np.exp(math.sqrt(2) * self.noise), INTERVAL_QUANTILES
-        ).tolist()
+    def expect_measured_fall(self, count: int) -> tuple[float, float, float]:
+        """Return median and interval of the fall between two trainings, both with their randomness."""
+        falls = 1 - self._relative(count) * np.exp(math.sqrt(2) * self.noise)
+        low, median, high = np.quantile(falls, INTERVAL_QUANTILES).tolist()
         return median, low, high
 
     def _relative(self, count: float) -> Floats:
@@ -160,12 +143,7 @@ def fit_learning_curve(
     ]
     exponent, floor, head_start, height, noise = np.concatenate(curves, axis=1)
 
-    likeliest = max(models, key=lambda model: model.evidence(model.residuals(log_rates)[1]).max())
-    best_heights, best_squares = likeliest.residuals(log_rates)
-    closest = int(np.argmin(best_squares[0]))
-    top, (b, c, n0) = math.exp(best_heights[0, closest]), likeliest.grid[:, closest].tolist()
-    best = PowerLaw(top * (1 - c) * (largest + n0) ** b, b, top * c, n0)
-    return LearningCurve(best, largest, np.exp(height), floor, exponent, head_start, noise)
+    return LearningCurve(largest, np.exp(height), floor, exponent, head_start, noise)
 
 
 class _CurveModel:
@@ -276,8 +254,7 @@ class Forecast:
     """Trainings, the curve through them, and what it predicts.
 
     Without a `curve`, `reason` says why. `unit` is what was resampled for the interval, `clusters` their number.
-    `held_out` is what the smaller trainings predict for the largest, `held_out_fall` (median, low, high) the share of
-    the second largest's errors that would be gone, with the randomness of both.
+    `expected_fall` (median, low, high) is what the smaller trainings predict for `measured_fall`.
     """
 
     split: str
@@ -287,8 +264,7 @@ class Forecast:
     curve: LearningCurve | None
     more: Sequence[ExpectedRate]
     targets: Sequence[NeededSamples]
-    held_out: ExpectedRate | None
-    held_out_fall: tuple[float, float, float] | None
+    expected_fall: tuple[float, float, float] | None
     reason: str | None
 
     @classmethod
@@ -321,8 +297,7 @@ class Forecast:
             curve=curve,
             more=[curve.expect(largest + number) for number in more] if curve else [],
             targets=[curve.needed(target) for target in targets] if curve else [],
-            held_out=None if smaller is None else smaller.expect(largest),
-            held_out_fall=None if smaller is None else smaller.expect_measured_reduction(largest),
+            expected_fall=None if smaller is None else smaller.expect_measured_fall(largest),
             reason=None if curve else f"a forecast needs {MIN_SIZES} training sizes, not {len(_trained(points))}",
         )
 
@@ -341,17 +316,12 @@ class Forecast:
             return [self.reason]
         sentences = [self._describe_more(expected) for expected in self.more]
         sentences += [self._describe_target(needed) for needed in self.targets]
-        if self.held_out is not None:
+        if self.expected_fall is not None:
+            middle, low, high = (1 - fall for fall in self.expected_fall)
             sentences.append(
-                f"check: {self.largest.samples} lines score {self.largest.cer:.1%}; from the smaller trainings "
-                f"{_format_rate(self.held_out)} was expected, {'inside' if self.held_out_inside else 'OUTSIDE'} its "
-                "interval"
-            )
-        if self.held_out_fall is not None:
-            low, high = (100 * share for share in self.held_out_fall[1:])
-            sentences.append(
-                f"check: {100 * self.measured_fall:.0f}% fewer errors than with {self.points[-2].samples} lines; "
-                f"{low:.0f} to {high:.0f}% was expected, {'inside' if self.fall_inside else 'OUTSIDE'}"
+                f"check: {describe_ratios((1 - self.measured_fall,))} errors than with {self.points[-2].samples} "
+                f"lines; the smaller trainings predict {describe_ratios((middle,))} (95 % interval "
+                f"{describe_ratios((low, high))}): {'inside' if self.fall_inside else 'OUTSIDE'}"
             )
         return sentences
 
@@ -364,53 +334,45 @@ class Forecast:
     @property
     def fall_inside(self) -> bool | None:
         """Whether `measured_fall` is in the interval predicted for it; None without a prediction."""
-        if self.held_out_fall is None:
+        if self.expected_fall is None:
             return None
-        _, low, high = self.held_out_fall
+        _, low, high = self.expected_fall
         return low <= self.measured_fall <= high
-
-    @property
-    def held_out_inside(self) -> bool | None:
-        """Whether the largest training's CER is in the interval predicted for it; None without a prediction."""
-        return None if self.held_out is None else self.held_out.low <= self.largest.cer <= self.held_out.high
 
     @property
     def explanation(self) -> str:
         """What the numbers include and assume."""
-        curve = ""
-        if self.curve is not None:
-            best = self.curve.best
-            lines = f"(lines + {best.n0:g})" if best.n0 else "lines"
-            curve = f"Closest curve: CER = {best.a:.3g} * {lines}^-{best.b:.2f} + {best.c:.3g}. "
         return (
-            f"{curve}Every training is scored on the same {len(self.largest.scored)} lines of the {self.split} split. "
-            f"The interval covers the choice of scored lines ({self.clusters} {self.unit}s resampled), the "
-            "randomness of training, and every curve a * (lines + n0)^-b + c that fits about as well. It depends on "
-            "this form: where errors fall in an S-shaped (logistic) curve instead, 8 of 10 such intervals hold the CER "
-            "and 7 of 10 the fall. It assumes that new lines resemble the ones in the training split: the same "
-            "writers, or others like them."
+            f"Every training is scored on the same {len(self.largest.scored)} lines of the {self.split} split. "
+            f"Plausible curves are all a * (lines + n0)^-b + c that fit about as well, with other scored lines "
+            f"({self.clusters} {self.unit}s resampled) and the randomness of training. They stand for power laws, also "
+            "from a base and broken ones; where errors fall in an S-shaped (logistic) or exponential curve instead, "
+            "forecasts are less sure than they say. New lines are assumed to resemble the ones in the training split: "
+            "the same writers, or others like them."
         )
 
     def _describe_more(self, expected: ExpectedRate) -> str:
         added = expected.count - self.largest.samples
         if not self._in_range(expected.count):
             return f"{added:,} more lines: no forecast beyond {MAX_EXTRAPOLATION} times the largest training"
-        low, high = (100 * max(share, 0) for share in (expected.min_reduction, expected.max_reduction))
-        reduction = f"{low:.0f} to {high:.0f}% fewer errors"
-        return f"about {added:,} more lines -> CER {_format_rate(expected)}; {self.largest.cer:.1%} now, {reduction}"
+        return (
+            f"{10 * expected.worthwhile:.0f} of 10 plausible curves lose at least {percentage(WORTHWHILE, 0)} of their "
+            f"errors with {added:,} more lines: CER {percentage(expected.rate, 1)} expected "
+            f"({100 * expected.low:.1f} to {percentage(expected.high, 1)}), {percentage(self.largest.cer, 1)} now"
+        )
 
     def _describe_target(self, needed: NeededSamples) -> str:
-        largest, goal = self.largest.samples, f"a CER of {needed.target:.1%}"
+        largest, goal = self.largest.samples, f"a CER of {percentage(needed.target, 1)}"
         if self.largest.cer <= needed.target:
-            return f"{goal} is reached: {self.largest.cer:.1%} with {largest:,} lines"
+            return f"{goal} is reached: {percentage(self.largest.cer, 1)} with {largest:,} lines"
         if not self._in_range(needed.count):
             return (
-                f"{goal}: no forecast; {1 - needed.reached:.0%} of the curves that fit never reach it, "
+                f"{goal}: no forecast; {percentage(1 - needed.reached, 0)} of the curves that fit never reach it, "
                 f"and the others need {_round_lines(needed.low)} lines or more"
             )
         most = f"at most {_round_lines(needed.high)}" if self._in_range(needed.high) else "perhaps never"
         span = f"{_round_lines(needed.count)} in total; at least {_round_lines(needed.low)}, {most}"
-        return f"{goal} -> about {_round_lines(max(needed.count - largest, 1))} more lines ({span})"
+        return f"{goal} takes about {_round_lines(max(needed.count - largest, 1))} more lines ({span})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast for JSON: rates are fractions, counts that are never reached are None.
@@ -425,7 +387,6 @@ class Forecast:
                 for point in self.points
             ],
             "interval": {"level": LEVEL, "unit": self.unit, "clusters": self.clusters},
-            "power_law": asdict(self.curve.best) if self.curve else None,
             "more": [
                 {"more": forecast.count - largest.samples, **asdict(forecast), "in_range": in_range(forecast.count)}
                 for forecast in self.more
@@ -435,18 +396,11 @@ class Forecast:
                 | {"in_range": in_range(needed.count)}
                 for needed in self.targets
             ],
-            "held_out": self.held_out
+            "check": self.expected_fall
             and {
-                "samples": largest.samples,
-                "measured": largest.cer,
-                "expected": asdict(self.held_out),
-                "error": self.held_out.rate - largest.cer,
-                "inside": self.held_out_inside,
-                "fall": {
-                    "measured": self.measured_fall,
-                    **dict(zip(("expected", "low", "high"), self.held_out_fall or (), strict=False)),
-                    "inside": self.fall_inside,
-                },
+                "measured": self.measured_fall,
+                **dict(zip(("expected", "low", "high"), self.expected_fall, strict=True)),
+                "inside": self.fall_inside,
             },
             "reason": self.reason,
             "sentences": self.sentences,
@@ -468,12 +422,6 @@ def _fit(points: Sequence[CurvePoint], clusters: Clusters) -> LearningCurve | No
     lengths = clusters.sums(np.array([line.length for line in points[0].scored], dtype=np.float64))
     errors = [clusters.sums(np.array([line.errors for line in point.scored], dtype=np.float64)) for point in points]
     return fit_learning_curve([point.samples for point in points], np.stack(errors), lengths)
-
-
-def _format_rate(expected: ExpectedRate) -> str:
-    """Format as `9.0 % +- 2.0 (7.2 to 11.3 %)`."""
-    half = (expected.high - expected.low) / 2
-    return f"{expected.rate:.1%} +- {100 * half:.1f} ({100 * expected.low:.1f} to {expected.high:.1%})"
 
 
 def _round_lines(count: float) -> str:
