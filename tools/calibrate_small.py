@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dsocr.document import Split
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
 from dsocr.inference.reader import LocalReader
 from dsocr.models.ctc import LineInput
@@ -50,7 +51,7 @@ def main() -> None:
     }
     for name, lines in judged.items():
         others = [line for other, read in judged.items() if other != name for line in read]
-        report = CalibrationReport.compute(fit_calibration(others), lines, dataset=name, split="test")
+        report = CalibrationReport.compute(fit_calibration(others), lines, dataset=name, split=Split.TEST)
         word = report.kinds["word"]
         print(
             f"{name}: {len(lines)} lines, CER {report.cer:.1%}, words {word.count}, ECE {word.debiased:.3f}", flush=True

@@ -188,7 +188,12 @@ def test_pages_and_jobs_weigh_the_language_model(reader: LocalReader, monkeypatc
     family: Any = reader.processor.family
     weights: list[float] = []
     monkeypatch.setattr("dsocr.models.ctc.model_share", lambda *arguments: 0.25)
-    monkeypatch.setattr("dsocr.models.ctc.search", lambda *arguments: weights.append(arguments[-1]) or "")
+
+    def search(*arguments: Any) -> str:
+        weights.append(arguments[-1])
+        return ""
+
+    monkeypatch.setattr("dsocr.models.ctc.search", search)
     model = LanguageModel.fit(["aeo"] * 9)
     model.weight = 0.4
     processor: Any = replace(cast("Any", reader.processor), language_model_source=model)

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
-from dsocr.workbench.archive import Archive, find_lines, import_pages, open_archive, read_sources
+from dsocr.workbench.archive import Archive, ListedText, find_lines, import_pages, open_archive, read_sources
 from dsocr.workbench.page_export import export
 from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.store import CorrectionStore
@@ -135,19 +135,26 @@ def test_lines_of_a_list_are_reviewed_in_its_order(
     table = tmp_path / "audit.csv"
     rows = [f"{rank},{one.id},{one.source},{one.text}" for rank, one in enumerate(listed, 1)]
     table.write_text("\n".join(["rank,id,source,text", *rows]) + "\n", encoding="utf-8")
-    numbers = find_lines(empty_store, archive, read_sources(table))
+    found = find_lines(empty_store, archive, read_sources(table))
+    numbers = list(found)
     lines = [empty_store.line(number) for number in numbers]
     assert [line.text for line in lines if line] == [sample.text for sample in listed]
-    session = Session("scans", empty_store, archive, tmp_path, only=numbers)
+    session = Session("scans", empty_store, archive, tmp_path, only=found, audited=2)
     first = session.most_doubtful()
     assert first is not None
     assert first.number == numbers[0]
     empty_store.review(first, first.text, State.ACCEPTED, who="anna")
-    assert (following := session.most_doubtful()) is not None
+    following = session.most_doubtful()
+    assert following is not None
     assert following.number == numbers[1]
     assert session.most_doubtful(following) is None
+    assert session.wrong_texts() is None, "the second is not judged"
+    empty_store.review(following, "another text", State.ACCEPTED, who="anna")
+    count = session.wrong_texts()
+    assert count is not None
+    assert (count.first_wrong, count.interval) == (1, (1, 1)), "what was corrected was wrong"
     with raises_code("nothing-matches"):
-        find_lines(empty_store, archive, [("elsewhere.xml:1", "text")])
+        find_lines(empty_store, archive, [ListedText("elsewhere.xml:1", "text")])
 
 
 def test_a_shared_workbench_writes_into_its_own_folder_only(

@@ -153,6 +153,7 @@ def open_workbench(
         RunError: The run is missing, the port is in use, or the extra `workbench` is not installed.
     """
     from dsocr.data.fetch import is_manifest, web_address
+    from dsocr.evaluation.report.audit_page import ALL
     from dsocr.inference.confidence import Calibration
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.workbench.background import (
@@ -197,9 +198,11 @@ def open_workbench(
             new = import_pages(store, archive, report, **options, progress=done)
         for message in group_messages((item.where, item.message) for item in report.skipped):
             printer.complain(f"skipped: {message}")
-        listed = [] if only is None else find_lines(store, archive, read_sources(Path(only)), format=format)
+        listed = {} if only is None else find_lines(store, archive, read_sources(Path(only)), format=format)
+        audit = None if only is None else Path(only).with_name(ALL)
+        audited = len(audit.read_bytes().splitlines()) if audit is not None and audit.is_file() else 0
         shared = share or bool(host_name)
-        session = Session(pages.resolve().name, store, archive, folder, only=listed, is_shared=shared)
+        session = Session(pages.resolve().name, store, archive, folder, only=listed, audited=audited, is_shared=shared)
         if not session.pages:
             raise DataError("holds no page that can be shown", where=source, code="source-empty")
         load = partial(load_reader, store=store, archive=archive, script=script, on_message=printer.message)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
@@ -206,12 +207,24 @@ def import_pages(
     return added
 
 
-def read_sources(path: Path) -> list[tuple[str, str]]:
-    """Read place in the source and text of each line of a table such as `audit.csv`. Raises DataError without them."""
+class ListedText(NamedTuple):
+    """A line of a table: its place in the source, its text, and its rank in an audit, 0 if it has none."""
+
+    source: str
+    text: str
+    rank: int = 0
+
+
+def read_sources(path: Path) -> list[ListedText]:
+    """Read the lines of a table such as `audit.csv`, those to judge first. Raises DataError without their places."""
     columns, rows = read_rows(path, {})
-    has_both = {"source", "text"} <= set(columns)
-    pairs = ((unescape_formula(cells["source"]), unescape_formula(cells["text"])) for _, cells in rows if has_both)
-    places = [(source, text) for source, text in pairs if source]
+    places = []
+    to_judge_first = sorted(rows, key=lambda row: row[1].get("judge") != "yes")
+    for _, cells in to_judge_first if {"source", "text"} <= set(columns) else ():
+        rank = cells.get("rank", "")
+        source, text = (unescape_formula(cells[name]) for name in ("source", "text"))
+        places.append(ListedText(source, text, int(rank) if rank.isdecimal() else 0))
+    places = [place for place in places if place.source]
     if not places:
         message, hint = (
             "names no places in a source",
@@ -222,16 +235,16 @@ def read_sources(path: Path) -> list[tuple[str, str]]:
 
 
 def find_lines(
-    store: CorrectionStore, archive: Archive, places: Sequence[tuple[str, str]], *, format: str | None = None
-) -> list[int]:
-    """Return the numbers of the stored lines at places of the source, such as `alto/page.xml:37`, with these texts.
+    store: CorrectionStore, archive: Archive, places: Sequence[ListedText], *, format: str | None = None
+) -> dict[int, ListedText]:
+    """Return the numbers of the stored lines at places of the source, such as `alto/page.xml:37`, and what is there.
 
     Without a text, the first line at the place is found: a place alone does not tell the lines of a file without line
     breaks apart. What the store has of a line is found by where the source has it on the page. Raises DataError if none
     is found.
     """
     pages = {page.image.as_posix(): page for page in store.pages()}
-    keys = [(place, comparable(text)) for place, text in places]
+    keys = {(place.source, comparable(place.text)): place for place in places}
     searched, numbers = set(keys), dict[tuple[str, str], int]()
     for image, name, _ in _described_images(archive, format, SourceReport(strict=False)):
         listed = [line for line in image.lines if searched & {(line.where, comparable(line.text)), (line.where, "")}]
@@ -249,7 +262,7 @@ def find_lines(
     if not numbers:
         message = f"none of the {len(places)} listed lines is in {archive.source.name}"
         raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")
-    return list(dict.fromkeys(numbers[key] for key in keys if key in numbers))
+    return {numbers[key]: place for key, place in keys.items() if key in numbers}
 
 
 def _distance(outline: Outline, x: float, y: float) -> float:

@@ -195,6 +195,12 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Такой почерк программе незнаком (средняя уверенность {mean}): ошибок будет много. "
         "Расшифруйте 60 строк и включите обучение; какие, подскажет dsocr suggest",
     ),
+    "wrong_texts": (
+        "wrong: {first_wrong} of the first {first}, {drawn_wrong} of {drawn} at random: "
+        "{low} to {high} of {lines} texts",
+        "неверны {first_wrong} из первых {first} и {drawn_wrong} из {drawn} случайных: "
+        "от {low} до {high} из {lines} строк",
+    ),
     "learn": ("Learn while I work", "Учиться по ходу работы"),
     "learn_waits": (
         "learns at {wanted} accepted lines",

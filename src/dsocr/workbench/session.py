@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -12,11 +12,13 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
+from dsocr.evaluation.mistakes import WrongTexts
 from dsocr.images import CropFailure
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.inference.review import worth_checking
-from dsocr.workbench.archive import Archive, Pictures, find_lines
+from dsocr.text import comparable
+from dsocr.workbench.archive import Archive, ListedText, Pictures, find_lines
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
 from dsocr.workbench.store import CorrectionStore
@@ -107,7 +109,8 @@ class Presence:
 class Session:
     """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
 
-    `only` has the numbers of the lines to review, in their order; all if empty. With `is_shared` others than the user
+    `only` has the numbers of the lines to review, in their order, and what is given for them; all if empty. `audited`
+    is how many lines the audit has that lists them. With `is_shared` others than the user
     of this machine are let in, who may write into the work folder only.
     """
 
@@ -122,10 +125,12 @@ class Session:
         training: BackgroundTraining | None = None,
         learner: Learner | None = None,
         calibration: Calibration | None = None,
-        only: Sequence[int] = (),
+        only: Mapping[int, ListedText] | None = None,
+        audited: int = 0,
         is_shared: bool = False,
     ) -> None:
-        self.only = only
+        self.only = only or {}
+        self.audited = audited
         self.calibration = calibration
         self.is_shared = is_shared
         self.name = name
@@ -148,7 +153,7 @@ class Session:
     def find(self, place: str) -> StoredLine | None:
         """The line at a place of the source, such as `0008.xml:43`, which links of findings name; None if unknown."""
         try:
-            (number,) = find_lines(self.store, self.archive, [(place, "")])
+            (number,) = find_lines(self.store, self.archive, [ListedText(place, "")])
         except DataError:
             return None
         return self.store.line(number)
@@ -227,6 +232,13 @@ class Session:
             left = set(waiting)
             waiting = [number for number in self.only if number in left]
         return self._first(waiting, except_for, visitor)
+
+    def wrong_texts(self) -> WrongTexts | None:
+        """How many texts of an audit are wrong: accepted unchanged they are right; None until enough are accepted."""
+        stored = ((self.store.line(number), given) for number, given in self.only.items() if given.rank)
+        accepted = ((line, given) for line, given in stored if line is not None and line.state is State.ACCEPTED)
+        wrong = {given.rank - 1: comparable(line.text) != comparable(given.text) for line, given in accepted}
+        return WrongTexts.of(self.audited, wrong) if self.audited else None
 
     def words(self) -> WordList:
         """The words of accepted texts and of `words.txt` in the work folder; made anew after twenty accepted lines."""

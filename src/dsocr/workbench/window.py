@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal, get_args
 
 from nicegui import background_tasks, events, run, ui
@@ -267,6 +267,9 @@ class Window:
     def _background_status(self) -> Iterator[str]:
         if (mean := self._session.statistics().unfamiliar) is not None:
             yield self._t("unfamiliar", mean=f"{mean:.0%}")
+        if (count := self._session.wrong_texts()) is not None:
+            low, high = count.interval
+            yield self._t("wrong_texts", **asdict(count), low=low, high=high)
         if (reader := self._session.reader) is not None:
             if reader.error:
                 yield self._t("reading_failed", error=reader.error)
