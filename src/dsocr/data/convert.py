@@ -21,7 +21,7 @@ from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
 from dsocr.errors import DataError, typed
-from dsocr.formats import detect_format, target_format
+from dsocr.formats import detect_format, same_format, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.layers import preferred_layer
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
@@ -91,7 +91,7 @@ def convert(
     source: StrPath,
     output: StrPath,
     *,
-    to: str,
+    to: str | None = None,
     format: str | None = None,
     writer: str | None = None,
     page: str | None = None,
@@ -111,7 +111,8 @@ def convert(
     Args:
         source: Anything that prepare reads, or a dataset folder.
         output: Folder to write.
-        to: Format: alto, page, page-2013, tsv, parquet, ms-swift, llama-factory or unsloth.
+        to: Format: alto, page, page-2013, tsv, parquet, ms-swift, llama-factory, unsloth, or a document: text, tei,
+            pdf, docx; the source's own if not given.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         page: Page: a column, or a pattern over file names.
@@ -129,7 +130,7 @@ def convert(
         DataError: The source cannot be read, or the folder cannot be written.
     """
     source, output = Path(source), Path(output)
-    target = target_format(to)
+    named_target = None if to is None else target_format(to)
     require_free_conversion(output, source, overwrite=overwrite)
     named_columns = columns or {}
     report = SourceReport(strict)
@@ -141,6 +142,7 @@ def convert(
     ):
         format_name, read = _reader(opened, format, named_columns)
         names = NamePatterns({"writer": writer, "page": page, "document": document})
+        target = named_target or same_format(format_name)
         fitter = PageFitter(read, names, target)
         survey = _Survey(fitter.pages(SourceReport()))
         names.require_matches()

@@ -13,6 +13,7 @@ from dsocr.errors import DataError, option
 from dsocr.formats import (
     alto,
     coco,
+    documents,
     hocr,
     iiif,
     label_studio,
@@ -44,6 +45,7 @@ _MODULES = (
     text_files,
     hocr,
     tei,
+    documents,
     iiif,
     mets,
 )
@@ -163,9 +165,17 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
 
 
 def target_format(name: str) -> Format:
-    """Return the format of this name that a dataset can be converted to."""
-    _require_known(name, TARGET_FORMATS, "target")
-    return TARGET_FORMATS[name]
+    """Return the format of this name that a dataset can be converted to; documents hold the texts of all pages."""
+    known = TARGET_FORMATS | {document: OUTPUT_FORMATS[document] for document in documents.DOCUMENTS}
+    _require_known(name, known, "target")
+    return documents.as_target(known[name]) if name in documents.DOCUMENTS else known[name]
+
+
+def same_format(name: str) -> Format:
+    """Return the format to convert a source of this format to if none is named: its own, or the nearest to it."""
+    if name in TARGET_FORMATS:
+        return TARGET_FORMATS[name]
+    return TARGET_FORMATS["tsv" if name in {"table", "dataset", "pairs"} else "page"]
 
 
 def output_formats(out: Path, names: Sequence[str], *, all_xml: bool) -> tuple[list[Format], bool]:

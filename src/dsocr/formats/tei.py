@@ -15,7 +15,7 @@ _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <teiHeader>
 <fileDesc>
 <titleStmt><title>{title}</title></titleStmt>
-<publicationStmt><p>Transcribed by a program; not corrected.</p></publicationStmt>
+<publicationStmt><p>{status}</p></publicationStmt>
 <sourceDesc><p>The images named in the facsimile.</p></sourceDesc>
 </fileDesc>
 <encodingDesc><appInfo><application ident={name} version={version}><label>{label}</label>\
@@ -36,7 +36,13 @@ def write_tei(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write one document; lines without a text have no zone."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         version = ".".join(step.version.split(".")[:3])
-        head = {"title": escape(path.stem), "label": escape(step.software), "settings": escape(step.settings)}
+        status = "Transcribed by a program; not corrected." if step.settings else step.description
+        head = {
+            "status": escape(status),
+            "title": escape(path.stem),
+            "label": escape(step.software),
+            "settings": escape(step.settings),
+        }
         file.write(_HEAD.format(name=quoteattr(step.software), version=quoteattr(version), **head))
         body: list[str] = []
         for number, page in enumerate(pages, start=1):

@@ -23,6 +23,7 @@ from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import fill_xml, parse_xml_page, target_format
+from dsocr.formats.documents import DOCUMENTS
 from dsocr.formats.format import Format
 from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import parse_xml, read_xml
@@ -33,8 +34,8 @@ from dsocr.workbench.page_structure import PageStructure, read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
 
-EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
-"""The formats that keep lines on their pages."""
+EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS)
+"""The formats that keep lines on their pages, and documents of all texts."""
 
 _ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
 _SPLIT = "0.85/0.15/0"
