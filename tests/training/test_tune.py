@@ -163,6 +163,31 @@ def test_more_trials_go_on_and_another_search_is_refused(
     assert pretended.trained[4:] == ["0000"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tune.json", ""),
+        ("tune.json", "[3]"),
+        ("tune.json", '{"search": '),
+        ("trials.jsonl", "{}\n"),
+        ("trials.jsonl", '{"number": [], "reports": 3}\n'),
+    ],
+)
+def test_a_damaged_search_is_named(
+    config: RunConfig, pretended: Pretended, undrawn: None, name: str, content: str
+) -> None:
+    tune(config, search=SEARCH[:1], trials=1, seeds=0)
+    folder = RunFolder(config.output).tune
+    (folder / name).write_text(content, encoding="utf-8")
+    (folder / ".best.yaml.0a1b2c3d.tmp").touch()  # of a process that was killed
+    with raises_code("tune-damaged", name):
+        tune(config, search=SEARCH[:1], trials=2, seeds=0)
+    tune(config, search=SEARCH[:1], trials=1, seeds=0, overwrite=True)
+    (folder / ".best.yaml.0a1b2c3d.tmp").touch()
+    tune(config, search=SEARCH[:1], trials=2, seeds=0)
+    assert not (folder / ".best.yaml.0a1b2c3d.tmp").exists()
+
+
 def test_more_trials_give_what_a_longer_search_would(
     config: RunConfig, pretended: Pretended, undrawn: None, tmp_path: Path
 ) -> None:

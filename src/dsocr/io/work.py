@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -26,6 +27,7 @@ MIN_SECONDS_KEPT = 5.0
 """An interrupted job that took less time leaves no work folder behind."""
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
@@ -151,6 +153,13 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
         if problem := find_damage(draft):
             message, hint = f"written files do not read back: {problem}", "check the disk for errors"
             raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder that no other process writes into."""
+    for path in folder.glob(".*.tmp"):
+        if _DRAFT.fullmatch(path.name):
+            remove_path(path)
 
 
 def replace_path(draft: Path, target: Path, former: Path) -> None:

@@ -28,7 +28,7 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.images import open_image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
-from dsocr.io.work import write_file
+from dsocr.io.work import remove_drafts, write_file
 from dsocr.models.generation import batches
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.many_runs import (
@@ -221,12 +221,14 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
         except (OSError, ValueError):
             same = False
         if same:
+            remove_drafts(config.output)
             return Dataset.open(copy)
         if not overwrite:
             message = f"holds folds of an earlier state of {config.dataset}, or other folds"
             raise RunError(message, code="other-dataset", where=config.output, hint=_HINT)
         shutil.rmtree(copy)
     config.output.mkdir(parents=True, exist_ok=True)
+    remove_drafts(config.output)
     write_file(source, to_json(origin))
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
 

@@ -17,6 +17,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ from dsocr.errors import ConfigError, DsocrError, RunError, command, option, set
 from dsocr.evaluation.report.result_pages import write_tuning
 from dsocr.evaluation.tuning import Trial, TuneResult, Value
 from dsocr.io.processes import available_cores, worker_processes
-from dsocr.io.work import write_file
+from dsocr.io.work import remove_drafts, write_file
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import recognize, trains_all_weights
 from dsocr.runs import RunFolder, append_jsonl, cut_back, elapsed_until, read_validations, to_json
@@ -266,18 +267,30 @@ def _open_folder(folder: Path, about: dict[str, Any], *, overwrite: bool) -> lis
     if overwrite and (folder / _ABOUT).is_file():
         shutil.rmtree(folder)
     if (folder / _ABOUT).is_file():
-        known = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        with _explain_damage(folder / _ABOUT):
+            known = dict(json.loads((folder / _ABOUT).read_text(encoding="utf-8")))
         if other := [name for name, value in about.items() if known.get(name) != value]:
             message = f"Folder has a search with another {', another '.join(other)}"
             hint = f"give {option('overwrite')}, or another output with {setting('output', '...')}"
             raise RunError(message, code="tune-other-search", where=folder, hint=hint)
     folder.mkdir(parents=True, exist_ok=True)
+    remove_drafts(folder)
     if not (folder / _ABOUT).is_file():
         write_file(folder / _ABOUT, to_json(about))
     path = folder / _TRIALS
     cut_back(path, 0)  # drops an incomplete last line
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [Trial.from_row(json.loads(line)) for line in lines]
+    with _explain_damage(path):
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [Trial.from_row(json.loads(line)) for line in lines]
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message, hint = "is damaged, so the search cannot be resumed", f"give {option('overwrite')} to search again"
+        raise RunError(message, code="tune-damaged", where=path, hint=hint) from error
 
 
 def _results(
