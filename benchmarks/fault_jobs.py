@@ -101,7 +101,7 @@ def jobs(folder: Path) -> list[Job]:
 
     cached = {**nano, "training.augmentation": "0.0", "training.feature_cache": "on"}
     return [
-        Job("prepare", prepare, "dsocr.data.crops:crop_page", 1),
+        Job("prepare", prepare, "dsocr.data.crops:crop_page", 2),
         Job("convert", lambda out: invoke("convert", pages, "-o", out, "--to", "parquet", "-q")),
         Job("workbench", lambda out: correct(pages, out), "dsocr.workbench.store:CorrectionStore.review", 1, True),
         Job("transcribe", transcribe, "dsocr.inference.inputs:PagePreparer.prepare", 6),

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from dsocr.io.work import (
     find_damage,
     remove_folder,
     require_free_output,
+    resumable_work,
     rewrite_file,
     work_path,
     write_folder,
@@ -97,6 +99,33 @@ def test_a_file_that_is_written_again_is_never_taken_for_damaged(
     assert (folder / "a.json").read_bytes() == (b"[]\n" if killed_after > 1 else FILES["a.json"])
     (folder / "a.json").write_bytes(b"[1]")
     assert "a.json" in str(find_damage(folder))
+
+
+@pytest.mark.parametrize("killed_after", range(6))
+def test_a_kill_while_the_work_folder_is_removed_leaves_nothing_for_ever(
+    tmp_path: Path, killed_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(99))
+
+    def kill(inner: Callable[..., None]) -> Callable[..., None]:
+        def remove(path: str | Path, **options: object) -> None:
+            if (".out.work" in str(path) or "dir_fd" in options) and next(calls) == killed_after:
+                raise KeyboardInterrupt
+            inner(path, **options)
+
+        return remove
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt), resumable_work(out) as work:
+        work.draft.mkdir()
+        (work.parts / "1").touch()
+        for name in ("unlink", "rmdir"):
+            patch.setattr(os, name, kill(getattr(os, name)))
+    assert out.is_dir()
+    (out / "a.txt").touch()
+    with raises_code("output-exists"):
+        require_free_output(out, "conversion", lambda folder: ["a.txt"], overwrite=False)
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_what_a_kill_after_the_end_left_is_cleaned_up_by_the_next_look(tmp_path: Path) -> None:

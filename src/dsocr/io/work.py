@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -436,7 +436,7 @@ def resumable_work(out: Path, *, commit_seconds: float = 0.0) -> Iterator[Work]:
             is_done = is_whole or journal.is_empty or is_brief
             journal.close()
             if is_done:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove_work(folder)
 
 
 @contextmanager
@@ -456,6 +456,8 @@ def recover_output(out: Path) -> None:
     folder = work_path(out)
     former = folder / "former"
     if not (folder / _WRITTEN).exists():
+        with suppress(OSError):  # empty only if it was killed while it removed it
+            folder.rmdir()
         return
     try:
         Journal(folder / _JOURNAL).close()
@@ -466,7 +468,20 @@ def recover_output(out: Path) -> None:
     if (folder / "draft").exists():
         (folder / _WRITTEN).unlink()
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_work(folder)
+
+
+def _remove_work(folder: Path) -> None:
+    """Remove a work folder; the mark that its output is in place goes last, so a kill meanwhile can be recovered from.
+
+    What another program has open stays until the next attempt.
+    """
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name != _WRITTEN:
+                remove_path(path)
+        (folder / _WRITTEN).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def remove_path(path: Path) -> None:
