@@ -115,6 +115,18 @@ def test_the_card_says_how_uncertain_it_is(lines: list[LineScore], sentences: in
     assert len(make_scorecard("test", None, lines).uncertainty) == sentences
 
 
+def test_lines_whose_text_was_trained_on_are_scored_apart() -> None:
+    lines = [replace(line, seen_text=line.exact) for line in MANY]
+    card = make_scorecard("test", None, lines)
+    assert {part: scores.final.lines for part, scores in card.by_text.items()} == {
+        "seen": sum(line.exact for line in MANY),
+        "new": sum(not line.exact for line in MANY),
+    }
+    assert card.by_text["seen"].final.cer.rate == 0 < card.cer < card.by_text["new"].final.cer.rate
+    assert "texts that training has seen" in str(card)
+    assert not make_scorecard("test", None, MANY).by_text
+
+
 def test_the_size_of_a_card_is_bounded() -> None:
     small, big = (make_scorecard("test", None, many_lines(lines, lines)) for lines in (400, 1200))
     sizes = [len(json.dumps(card.to_dict(), ensure_ascii=False)) for card in (small, big)]

@@ -32,6 +32,8 @@ ROW = {"model": "base", **SCORED[0].to_dict()}
 def test_lines_are_scored_in_the_order_of_the_samples() -> None:
     scored = score_lines(LINES, dict(reversed(READ.items())), {"Анна": "known", "Борис": "new"})
     assert [(line.id, line.writer_status) for line in scored] == [("a", "known"), ("b", "new"), ("c", "unknown")]
+    again = score_lines(LINES, READ, trained=[replace(LINES[1], id="elsewhere")])
+    assert [line.seen_text for line in again] == [False, True, False]
     assert [line.cer for line in scored] == [ErrorRate(0, 4), ErrorRate(4, 4), ErrorRate(4, 3)]
     assert [(line.exact, line.empty, line.runaway) for line in scored] == [
         (True, False, False),

@@ -254,7 +254,9 @@ def evaluate(
         started = time.monotonic()
         with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
             predictions = list(read(samples, used))
-        lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
+        lines[model] = score_lines(
+            samples, {prediction.id: prediction for prediction in predictions}, statuses, trained
+        )
         seconds[model] = time.monotonic() - started
 
     notes = [] if is_base else list(_notes(run, opened, split, is_own=dataset is None))

@@ -59,6 +59,7 @@ WRITER_STATUS_LABELS: dict[WriterStatus, str] = {
     "new": "new writers",
     "unknown": "unknown writers",
 }
+TEXT_LABELS = {"seen": "texts that training has seen", "new": "other texts"}
 PROFILE_LABELS = {
     "without_case": "without case",
     "without_punctuation": "without punctuation",
@@ -82,6 +83,7 @@ def _versions() -> dict[str, str]:
 class Scorecard:
     """The scores of a base and an adapter on one split; docs/reference/scorecard.md and `schema()` explain each key.
 
+    `by_text` has lines whose text was trained on ("seen") and the others ("new"), empty if all are of one kind.
     `averages` and `characters` are by model, `profiles` by name and model, `groups` by kind. `worst` are the lines with
     the most errors of the adapter (else the base). `dataset` has the hash of each split. `uncertainty` says in
     sentences how far to trust the CER, `notes` what is unusual about this evaluation. `guard` is
@@ -94,6 +96,7 @@ class Scorecard:
     base: Score | None
     adapter: Score | None
     by_writer_status: Mapping[WriterStatus, Scores] = field(default_factory=dict)
+    by_text: Mapping[str, Scores] = field(default_factory=dict)
     uncertainty: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     averages: Mapping[str, Averages] = field(default_factory=dict)
@@ -270,6 +273,7 @@ def make_scorecard(
         base=scores.base,
         adapter=scores.adapter,
         by_writer_status=by_status,
+        by_text=_by_text(lines),
         uncertainty=tuple(_describe_uncertainty(scores.final)),
         averages={model: Averages.compute(read) for model, read in lines.items()},
         profiles={profile.name: {model: rates[model][profile.name] for model in lines} for profile in chosen},
@@ -278,6 +282,19 @@ def make_scorecard(
         characters={model: CharacterErrors.compute(read) for model, read in lines.items()},
         worst=worst_lines(lines["adapter" if adapter else "base"]),
         **about,
+    )
+
+
+def _by_text(lines: Mapping[str, Sequence[LineScore]]) -> dict[str, Scores]:
+    """Score lines apart whose text training has seen: these flatter the score, as lists and forms do."""
+    parts = {
+        name: {model: [line for line in read if line.seen_text == seen] for model, read in lines.items()}
+        for name, seen in (("seen", True), ("new", False))
+    }
+    return (
+        {name: Scores.compute(part, intervals=True) for name, part in parts.items()}
+        if all(any(part.values()) for part in parts.values())
+        else {}
     )
 
 
@@ -392,6 +409,11 @@ def _other_rates(card: Scorecard) -> Iterator[tuple[str, str, str]]:
         if changed and any(rates.cer.length for rates in by_model.values()):
             cells = {model: percentage(rates.cer.rate) for model, rates in by_model.items()}
             yield f"  {label}", cells.get("base", "-"), cells.get("adapter", "-")
+    for kind, scores in card.by_text.items():
+        yield (
+            f"  {TEXT_LABELS[kind]} ({scores.final.lines} lines)",
+            *(percentage(score.cer.rate) if score else "-" for score in (scores.base, scores.adapter)),
+        )
     means = {model: averages.macro_over_lines.cer for model, averages in card.averages.items()}
     cells = {model: percentage(mean) for model, mean in means.items() if mean is not None}
     yield "  macro average over lines", cells.get("base", "-"), cells.get("adapter", "-")

@@ -27,7 +27,7 @@ from dsocr.evaluation.metrics import (
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
 from dsocr.io.work import writing_file
-from dsocr.text import is_blank
+from dsocr.text import comparable, is_blank
 
 MODELS = ("base", "adapter")
 
@@ -65,6 +65,8 @@ class TranscribedText(Protocol):
 class LineScore:
     """A line with its reference, its prediction and its errors; `metrics` defines the failures.
 
+    `seen_text` if a line that was trained on has the same text.
+
     `page` is unique in the dataset: it includes the document, since two documents can each have a page 1.
     """
 
@@ -85,9 +87,17 @@ class LineScore:
     page: str | None = None
     source: str | None = None
     writer_status: WriterStatus = "unknown"
+    seen_text: StrictBool = False
 
     @classmethod
-    def compute(cls, sample: Sample, prediction: TranscribedText, writer_status: WriterStatus = "unknown") -> Self:
+    def compute(
+        cls,
+        sample: Sample,
+        prediction: TranscribedText,
+        writer_status: WriterStatus = "unknown",
+        *,
+        seen_text: bool = False,
+    ) -> Self:
         """Score the prediction for a sample."""
         reference, text = sample.text, prediction.text
         cer = character_errors(reference, text)
@@ -107,6 +117,7 @@ class LineScore:
             page=page_key(sample.document, sample.page),
             source=sample.source,
             writer_status=writer_status,
+            seen_text=seen_text,
         )
 
     @property
@@ -272,11 +283,12 @@ def score_lines(
     samples: Sequence[Sample],
     predictions: Mapping[str, TranscribedText],
     statuses: Mapping[str | None, WriterStatus] | None = None,
+    trained: Iterable[Sample] = (),
 ) -> list[LineScore]:
     """Score a prediction per sample, in the samples' order.
 
-    `predictions` are by sample id. Raises DataError unless they match the samples one to one, or if there are none:
-    an error rate over nothing would look perfect.
+    `predictions` are by sample id, `trained` the samples that were trained on. Raises DataError unless predictions
+    match the samples one to one, or if there are none: an error rate over nothing would look perfect.
     """
     ids = [sample.id for sample in samples]
     if not ids:
@@ -290,8 +302,15 @@ def score_lines(
         message = f"{len(extra)} predictions belong to no sample: {first_few(extra)}"
         raise DataError(message, code="prediction-unmatched")
     known = statuses or {}
+    seen = {comparable(sample.text) for sample in trained}
     return [
-        LineScore.compute(sample, predictions[sample.id], known.get(sample.writer, "unknown")) for sample in samples
+        LineScore.compute(
+            sample,
+            predictions[sample.id],
+            known.get(sample.writer, "unknown"),
+            seen_text=comparable(sample.text) in seen,
+        )
+        for sample in samples
     ]
 
 

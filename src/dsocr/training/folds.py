@@ -193,7 +193,7 @@ def _score_fold(
             for prediction in used.read((sample.id, open_image(sample.image)) for sample in samples):
                 predictions[prediction.id] = prediction
                 report(len(rows) + len(predictions))
-        scored = score_lines(samples, predictions, statuses)
+        scored = score_lines(samples, predictions, statuses, trained)
         rows += [{"model": model, **line.to_dict()} for line in scored]
     return rows
 

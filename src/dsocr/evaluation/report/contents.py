@@ -323,6 +323,10 @@ def describe_in_words(
     if difference is not None:
         yield sentence(difference.summary)
     yield from _describe_writers(card)
+    if seen := card.by_text.get("seen"):
+        unseen = of_hundred(card.by_text["new"].final.cer.rate, "letter")
+        known = f"{seen.final.lines:,} of {card.scores.final.lines:,} lines"
+        yield f"{known} have a text that training has seen; on the others {unseen} are wrong."
     yield from _describe_checking(confidence)
     yield _describe_next(card, difference)
 

@@ -26,7 +26,7 @@ from dsocr.evaluation.report.contents import (
     unbroken,
 )
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
-from dsocr.evaluation.scorecard import PROFILE_LABELS, Scorecard, name_writers
+from dsocr.evaluation.scorecard import PROFILE_LABELS, TEXT_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
 from dsocr.io.work import explain_disk_errors, write_file
@@ -203,7 +203,8 @@ def _group_tables(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str,
         _group_row(name_writers(status, scores.writers), scores, names)
         for status, scores in card.by_writer_status.items()
     ]
-    tables = [("Known and new writers", "writer", known, 10)]
+    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
+    tables = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
     for kind, (title, most) in _KINDS.items():
         tables.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
     return [table for table in tables if len(table[2]) > 1]
