@@ -22,6 +22,9 @@ from dsocr.commands.datasets import (
     synthesize as synthesize,
 )
 from dsocr.commands.learning import (
+    align as align,
+)
+from dsocr.commands.learning import (
     audit as audit,
 )
 from dsocr.commands.learning import (
@@ -154,6 +157,7 @@ from dsocr.publish import (
 )
 from dsocr.runs import History as History
 from dsocr.text import TextPolicy as TextPolicy
+from dsocr.training.align import AlignReport as AlignReport
 from dsocr.training.callbacks import Callback as Callback
 from dsocr.training.dry_run import DryRun as DryRun
 from dsocr.training.trainer import (

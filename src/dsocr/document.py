@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dsocr.errors import DataError
 from dsocr.text import is_right_to_left
@@ -87,6 +87,7 @@ class SkipReason(StrEnum):
     OTHER_SIZE = "outlines of another image"
     STRUCK = "struck-out text"
     UNCLEAR = "unclear text"
+    IN_DOUBT = "aligned text in doubt"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
     UNWRITABLE = "no place in the target format"
@@ -96,8 +97,9 @@ class SkipReason(StrEnum):
     @property
     def is_fault(self) -> bool:
         """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
+        not_transcribed = {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP, SkipReason.IN_DOUBT}
         not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER}
-        return self not in {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP} | not_wanted
+        return self not in not_transcribed | not_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,13 @@ class Region:
     kind: str = ""
 
 
+class AlignmentMark(NamedTuple):
+    """How likely an aligned text is to be exactly that of its line, and whether that counts as sure."""
+
+    score: float
+    sure: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A transcription and its place on the image; without an outline it is the text of the whole image.
@@ -162,6 +171,7 @@ class Line:
     `where` is the line's place in the source, for messages. `prediction` holds what the model said about the text it
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
+    `alignment` marks a text that was aligned with the line and that no person has accepted.
     """
 
     text: str
@@ -172,6 +182,7 @@ class Line:
     id: str = ""
     prediction: Mapping[str, Any] | None = field(default=None, hash=False)
     struck: tuple[tuple[int, int], ...] = ()
+    alignment: AlignmentMark | None = None
 
     @property
     def confidence(self) -> float | None:

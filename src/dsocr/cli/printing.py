@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dsocr.models.model_card import Export
     from dsocr.publish import Publication
     from dsocr.runs import RunFolder
+    from dsocr.training.align import AlignReport
     from dsocr.training.dry_run import DryRun, Plan
 
 _LISTED = 10
@@ -463,6 +464,22 @@ def _rows(output: Path) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = json.loads((output / LIST).read_text(encoding="utf-8"))["lines"]
     return rows
+
+
+def aligned(printer: Printer, report: "AlignReport", given: "Given") -> None:
+    """Print how many lines have their text, what was left out, and what to do next."""
+    from dsocr.training.align import DATASET, LINES, PAGES
+
+    for left_out in [*report.unread, *report.missing]:
+        printer.complain(f"left out: {left_out}")
+    pages = f"{report.pages} of {report.pages + len(report.missing) + len(report.unread)} pages"
+    printer.message(f"lines:   {report.lines} on {pages}")
+    printer.message(f"sure:    {report.sure}; in doubt {report.doubt}, without a text {report.without}")
+    if report.differences:
+        printer.message(f"differ:  {report.differences} lines read otherwise than their text says; {LINES} lists them")
+    printer.result(f"dataset: {report.out / DATASET}")
+    printer.message(f"look:    {report.out / LINES}, the lines in doubt first")
+    printer.message(f"next:    dsocr workbench {(report.out / PAGES).as_posix()}, and accept what is right")
 
 
 # Share

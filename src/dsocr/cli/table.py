@@ -52,6 +52,14 @@ COMMANDS = (
         ("dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed"),
     ),
     CommandSpec(
+        "align",
+        "Data",
+        "Make a dataset from scans and a text without lines: an edition, a typed diary.",
+        (Mode("align", printing.aligned, to_json=_to_dict),),
+        ("dsocr align scans edition.docx -o data/mine", "dsocr align scans texts -o data/mine --rounds 3"),
+        kept=f"pages that were read and readers that were trained are kept; {AGAIN}, to resume",
+    ),
+    CommandSpec(
         "audit",
         "Data",
         "Find lines whose transcription is wrong. Every line is read by a model that never saw it.",

@@ -4,6 +4,7 @@ import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -14,7 +15,9 @@ from dsocr.console import current_printer, progress_bar, training_progress
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, RunError, option
+from dsocr.io.encodings import text_encoding
 from dsocr.io.processes import ProgressCallback, rank_and_count
+from dsocr.io.web import FetchOptions
 from dsocr.options import Count, Range, RecipeKeys, RunConfigKeys, SplitName, StrPath, checked
 from dsocr.runs import RunFolder
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint, Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.tuning import Trial, TuneResult
+    from dsocr.training.align import AlignReport
     from dsocr.training.callbacks import Callback
     from dsocr.training.dry_run import DryRun
 
@@ -359,6 +363,66 @@ def audit(
             lines=lines,
             overrides=overrides,
             changes=settings,
+            overwrite=overwrite,
+            progress=done,
+            on_message=printer.complain,
+        )
+
+
+@checked
+def align(
+    scans: StrPath | Sequence[StrPath],
+    texts: StrPath,
+    output: StrPath,
+    *,
+    run: StrPath = "small",
+    rounds: Count = 2,
+    sure: Annotated[float, Range(0.5, 1.0)] = 0.93,
+    segmenter: str = "ppocr",
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    fetch: FetchOptions | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "AlignReport":
+    """Find the lines of a text that you already have on its scans, and make a dataset of those that are sure.
+
+    Args:
+        scans: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
+        texts: Their text, in one file or a folder with a file a page: text, Markdown, Word, TEI, PDF, XML or a table.
+        output: Folder to write, with pages, a table of the lines and a dataset. Resumes what was interrupted.
+        run: Reader of the lines: a run, or the base small.
+        rounds: How often the lines are read and aligned; after each but the last the reader learns from the sure ones.
+        sure: How likely a line's text must be exactly right to count as sure.
+        segmenter: Line segmentation of page images: ppocr, or kraken if installed.
+        columns: Column of a table, as image=NAME, text=NAME; repeatable.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the work done and in total, in pages, instead of a progress bar.
+
+    A line's text is what the text says, never what was read. Aligned lines train only, until a person has accepted all
+    of their page in the workbench.
+
+    Raises:
+        DataError: The scans or texts cannot be read, no line is sure, or the folder cannot be written.
+        RunError: The reader is missing, unfinished or damaged.
+    """
+    folder, printer = RunFolder.to_read_with(Path(run)), current_printer()
+    from dsocr.training.align import align as align_pages
+
+    places = [Path(scans)] if isinstance(scans, str | PathLike) else [Path(path) for path in scans]
+    with preserved_process(), text_encoding(encoding), progress_bar(progress, "aligning", "pages") as done:
+        return align_pages(
+            folder,
+            places,
+            Path(texts),
+            Path(output),
+            rounds=rounds,
+            sure=sure,
+            segmenter=segmenter,
+            columns=columns,
+            fetch=fetch,
             overwrite=overwrite,
             progress=done,
             on_message=printer.complain,

@@ -245,6 +245,10 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
     """Apply the text policy to the lines of a page; lines without text are skipped, possibly all of them."""
     lines = []
     for line in page.lines:
+        if line.alignment and not line.alignment.sure:
+            message = f"its aligned text is right with {line.alignment.score:.0%}: accept it in the workbench"
+            report.skip(Skipped(SkipReason.IN_DOUBT, line.where, message))
+            continue
         revision = policy.revise(line.text, line.struck)
         if is_blank(revision.text):
             left = "the transcription is empty" if is_blank(line.text) else "nothing is left of the transcription"
@@ -321,7 +325,10 @@ class _Recorder:
                 row |= {column: page.columns.get(column, "") for column in self._columns}
                 samples.append((str(result.folder / crop.file), row))
                 given = (page.writer or None, page.document or None, page.page or None, page.split)
-                candidate = SplitCandidate(page.name, line.where, line.text, *given, picture=result.picture)
+                checked = line.alignment is None
+                candidate = SplitCandidate(
+                    page.name, line.where, line.text, *given, picture=result.picture, is_checked=checked
+                )
                 self.candidates.append(candidate)
         source = {"source": page.where, "image": page.name, "key": result.key, "cut": cut}
         self._file.write(json.dumps({"source": source, "samples": samples}) + "\n")

@@ -208,6 +208,9 @@ class SplitAssignment:
 def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
     """Assign each sample to a split; skipped samples and notes for the user go to `report`."""
     unit = _choose_unit(candidates, plan)
+    if plan.folds is not None and not all(candidate.is_checked for candidate in candidates):
+        message, hint = "aligned texts that nobody accepted cannot be tested on", "accept them, or leave folds out"
+        raise DataError(message, code="folds-conflict", hint=hint)
     if unit == GIVEN:
         return _use_given_splits(candidates, plan, report)
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
@@ -221,7 +224,7 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
         fixed = grouped.earlier_labels(plan.earlier, lambda sample: sample.split)
-        fixed |= grouped.given_splits(plan) | grouped.listed_splits(plan.fixed)
+        fixed |= grouped.given_splits(plan) | grouped.listed_splits(plan.fixed) | grouped.unchecked_splits()
         splits = [*grouped.assign(plan, plan.fractions, fixed)]
     else:
         shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
@@ -288,6 +291,10 @@ def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
 def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
     fixed = match_fixed(plan.fixed.entries, candidates) if plan.fixed else {}
     splits = [fixed[place].split if place in fixed else candidate.split for place, candidate in enumerate(candidates)]
+    splits = [
+        split if split is None or candidate.is_checked else Split.TRAIN
+        for split, candidate in zip(splits, candidates, strict=True)
+    ]
     for candidate, split in zip(candidates, splits, strict=True):
         if split is None:
             report.skip(Skipped(SkipReason.NO_SPLIT, candidate.where, "neither train, validation nor test"))
@@ -363,6 +370,17 @@ class _Grouped:
         if finer:
             message += f"; --split-by {finer[0]} does, with samples of one {self.unit} in several splits"
         self.report.note(message)
+
+    def unchecked_splits(self) -> dict[str, Split]:
+        """The train split for groups with aligned texts that no person has accepted: nothing is measured on those."""
+        groups = {
+            group for group, candidate in zip(self.groups, self.candidates, strict=True) if not candidate.is_checked
+        }
+        if groups:
+            count = sum(not candidate.is_checked for candidate in self.candidates)
+            message = f"{count} aligned texts were accepted by nobody, so they and what goes with them train only"
+            self.report.note(message)
+        return dict.fromkeys(groups, Split.TRAIN)
 
     def listed_splits(self, fixed: FixedList | None) -> dict[str, Split]:
         """Splits of the groups that a list of fixed names mentions."""

@@ -35,7 +35,8 @@ class SplitCandidate:
     """What decides a sample's split; unknown values are None.
 
     `name` is the path of its image in the source without suffix, `where` its place for messages. `split` and `fold` are
-    those it already has, in the source or in an earlier dataset, `picture` a hash of the image's file.
+    those it already has, in the source or in an earlier dataset, `picture` a hash of the image's file. A text that was
+    aligned and accepted by nobody is not `is_checked`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class SplitCandidate:
     split: Split | None = None
     fold: int | None = None
     picture: str | None = None
+    is_checked: bool = True
 
     def value(self, unit: str) -> str | None:
         """The writer, document, page or text."""

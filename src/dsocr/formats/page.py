@@ -12,6 +12,7 @@ from typing import cast
 from lxml import etree
 
 from dsocr.document import (
+    AlignmentMark,
     Box,
     Item,
     Line,
@@ -64,6 +65,8 @@ REGION_TYPES = (
 """The types of text regions that the schema of 2019 knows."""
 _REGIONS = ("TextRegion", "TableCell")
 """Elements that contain lines and have a text of their own; table cells are Transkribus'."""
+ALIGNMENT = "alignment"
+"""The tag in `custom` of a line whose text was aligned and that no person has accepted; its `conf` is the score."""
 _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
 """Children of a line that precede its text."""
 
@@ -91,6 +94,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             indices[line],
             line.get("id") or "",
             struck=_parse_struck(line),
+            alignment=_parse_alignment(line),
         )
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
@@ -168,6 +172,16 @@ def _raw_text(element: etree._Element) -> str:
     return texts[0].findtext("{*}Unicode", "") if texts else ""
 
 
+def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
+    """Return what `page_document` writes of an aligned text."""
+    mark = xml.custom_value(line, ALIGNMENT, "text")
+    if not mark:
+        return None
+    conf = next((text.get("conf") or "" for text in line.iterchildren("{*}TextEquiv")), "")
+    score = float(conf) if re.fullmatch(r"[01](\.\d{1,9})?", conf, re.ASCII) else 0.0
+    return AlignmentMark(score, mark == "sure")
+
+
 def _parse_struck(line: etree._Element) -> tuple[tuple[int, int], ...]:
     """Return the struck-out spans of a line's own text, as Transkribus writes them.
 
@@ -240,7 +254,11 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
             if line.outline and line.outline.baseline:
                 add_element(child, "Baseline", {"points": _format_points(line.outline.baseline)})
             if line.text:
-                add_element(add_element(child, "TextEquiv", {}), "Unicode", {}, line.text)
+                conf = {"conf": f"{line.alignment.score:.4f}"} if line.alignment else {}
+                add_element(add_element(child, "TextEquiv", conf), "Unicode", {}, line.text)
+            if line.alignment:
+                mark = "sure" if line.alignment.sure else "doubt"
+                child.set("custom", f"{child.get('custom')} {ALIGNMENT} {{text:{mark};}}")
     changes = xml.count_changed_ids(page, regions)
     # PAGE allows no negative coordinates.
     changes["outlines that began outside their image, and were moved to its edge"] = sum(map(_is_moved, page.lines))
@@ -309,6 +327,7 @@ def _fill_line(file: XmlEditor, element: ElementSpan, line: Line) -> None:
     same_text = f"Unicode>{escape_text(line.text)}</".encode()
     if len(former) != 1 or same_text not in file.data[former[0].start : former[0].end]:
         _remove_text_tags(file, element)
+    _remove_tag(file, element, ALIGNMENT)  # the text that is filled in was accepted or read
     # Words with a text would contradict the line; words without one only say where words are, and stay.
     stale = [word for word in element.all("Word") if word.all("TextEquiv")]
     for word in stale:
@@ -351,6 +370,13 @@ def _remove_text_tags(file: XmlEditor, line: ElementSpan) -> None:
     kept = "}".join(tag for tag in custom.split("}") if not _has_offset(tag))
     if kept != custom:
         file.set_attributes(line, {"custom": kept.strip()})
+
+
+def _remove_tag(file: XmlEditor, line: ElementSpan, name: str) -> None:
+    custom = file.attributes(line).get("custom", "")[1:-1]
+    kept = re.sub(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", custom).strip()
+    if kept != custom:
+        file.set_attributes(line, {"custom": kept})
 
 
 def _has_offset(tag: str) -> bool:

@@ -148,6 +148,12 @@ def count_pages(path: Path) -> int:
         return len(pdf)
 
 
+def page_texts(path: Path) -> list[str]:
+    """Return the text that each page of a PDF has, empty for a page that is only an image."""
+    with _open(path) as pdf:
+        return [page.get_textpage().get_text_bounded().replace("\r\n", "\n") for page in pdf]
+
+
 def page_image(path: Path, number: int) -> bytes:
     """Return a page as the content of an image file (JPEG or PNG); pages count from 1."""
     where = f"{path}#{number}"

@@ -69,14 +69,14 @@ def read_pages(
 ) -> Iterator[TranscribedPage]:
     """Yield each page that was read, in order; messages about the others are added to `failed`."""
     for page in pages:
-        row = journal.get(_key(page))
+        row = journal.get(page_key(page))
         if "page" in row:
             yield TranscribedPage.from_row(page, row["page"])
         elif failed is not None:
             failed.append(f"{page.id}: {row['failed']}")
 
 
-def _key(page: InputPage) -> str:
+def page_key(page: InputPage) -> str:
     """Return the key of a page in the journal, which changes with its file."""
     return json.dumps([page.id, page.stamp])
 
@@ -119,7 +119,7 @@ def read_into(
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Read every page that the journal does not know, and return the number of those that it knew."""
-    unknown = ([page for page in group if _key(page) not in journal] for group in group_pages(pages))
+    unknown = ([page for page in group if page_key(page) not in journal] for group in group_pages(pages))
     groups = [group for group in unknown if group]
     known = done = len(pages) - sum(map(len, groups))
     if progress and known:
@@ -178,7 +178,7 @@ def read_locally(
         if seconds and placed:
             read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
         predictions = iter(read)
-        yield [(_key(page), _row(result, predictions, preparer)) for page, result in prepared]
+        yield [(page_key(page), _row(result, predictions, preparer)) for page, result in prepared]
 
 
 def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[InputPage, PreparedPage | str]]:

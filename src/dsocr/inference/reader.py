@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image
 
@@ -17,6 +17,10 @@ from dsocr.models.generation import Decoded, Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _MAX_PIXELS = 24_000_000
 """Images are opened ahead until they have this many pixels together, at four bytes each."""
@@ -150,6 +154,22 @@ class LocalReader:
         Pages whose few lines leave it open have that of `images`, which are lines of the job.
         """
         return replace(self, by_page=True, otherwise=self.decide_script(images).generation)
+
+    @property
+    def characters(self) -> tuple[str, ...]:
+        """The characters of classes 1, 2, ... of `read_steps`; empty for a network that writes tokens."""
+        return tuple(getattr(self.processor, "characters", ()))
+
+    def read_steps(self, images: Sequence[tuple[str, Image.Image]]) -> "list[tuple[str, NDArray[np.float32] | None]]":
+        """Read the lines of one page without a language model: each text with the probabilities of its steps `(T, C)`.
+
+        A network that writes tokens has no steps.
+        """
+        family = self.processor.family
+        if not family.reads_by_character:
+            return [(prediction.text, None) for prediction in self.read(images)]
+        encoded = [self.processor.encode(image) for _, image in images]
+        return family.read_steps(self.network, self.processor, encoded, self.generation)
 
     def log_likelihoods(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
         """Return the natural log probability of each text of one image."""

@@ -301,6 +301,13 @@ class LineRecognizer(Family):
     ) -> list[NDArray[np.float32]]:
         return self._map_lines(lambda probabilities: probabilities, network, processor, samples)
 
+    def read_steps(
+        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
+    ) -> list[tuple[str, NDArray[np.float32] | None]]:
+        """Return the likeliest text of each line, without the language model, with its probabilities."""
+        characters, lines = processor.characters, self._probabilities(network, processor, samples)
+        return [(text_of(best_path(restrict(line, characters, generation.script)), characters), line) for line in lines]
+
     def _language_model(self, processor: LineProcessor, generation: Generation) -> LanguageModel | None:
         return None if generation.language_model == "none" else processor.language_model
 

@@ -21,6 +21,7 @@ from dsocr.models.base_folder import explain_damage, find_base, read_config_json
 from dsocr.models.generation import Decoded, Generation
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from numpy.typing import NDArray
     from PIL import Image
@@ -312,6 +313,12 @@ class Family(ABC):
         self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
     ) -> Generation:
         """Return the settings with the script of lines, `any` if they leave it open, and the language model's share."""
+        raise NotImplementedError
+
+    def read_steps(
+        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
+    ) -> "list[tuple[str, NDArray[np.float32] | None]]":
+        """Return the likeliest text of each line of a page with the probabilities `(T, C)`; of `reads_by_character`."""
         raise NotImplementedError
 
     @abstractmethod

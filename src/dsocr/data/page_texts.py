@@ -1,0 +1,181 @@
+"""Texts that people have beside their scans: one file a page, or one for all pages, without the lines."""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+from lxml import etree
+
+from dsocr.document import Line
+from dsocr.errors import DataError, first_few
+from dsocr.formats.alto import parse_alto
+from dsocr.formats.page import parse_page
+from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
+from dsocr.formats.tables import open_table
+from dsocr.formats.xml import parse_xml, source_line
+from dsocr.io.budget import Budget
+from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
+from dsocr.io.files import list_files, relative
+from dsocr.text import is_blank
+
+_TABLES = frozenset({".csv", ".tsv", ".jsonl"})
+_PLAIN = frozenset({".txt", ".md"})
+_DOCX = frozenset({".docx"})
+SUFFIXES = _PLAIN | _TABLES | PDF_SUFFIXES | _DOCX | {".xml"}
+"""Files that texts are read from."""
+
+_MARKDOWN = (
+    (re.compile(r"^\s{0,3}(?:#{1,6}|>|[-*+]|\d+\.)\s+", re.MULTILINE), ""),
+    (re.compile(r"!\[[^\]]*\]\([^)]*\)"), ""),
+    (re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"),
+    (re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
+    (re.compile(r"^\s{0,3}(?:[-*_]\s*){3,}$", re.MULTILINE), ""),
+)
+_NOT_WRITTEN = frozenset({"note", "teiHeader", "fw", "facsimile", "sourceDoc", "figDesc"})
+"""Elements of TEI whose text is not on the page, or stands there apart."""
+_BREAKS = frozenset({"p", "lb", "ab", "l", "lg", "head", "div", "cell", "row", "item", "opener", "closer", "salute"})
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """A text and its place; `name` is that of the page that it belongs to, empty where the source does not say."""
+
+    text: str
+    where: str
+    name: str = ""
+
+
+def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> list[PageText]:
+    """Read the texts of a file, or of all files of a folder, in their order.
+
+    Text files are parted by form feeds, TEI by `pb`, PDF by its pages, tables by their rows; ALTO and PAGE files, and
+    the files of a folder, are a page each. Raises DataError if nothing can be read.
+    """
+    files = [source] if source.is_file() else list_files(source, SUFFIXES)
+    root = source.parent if source.is_file() else source
+    texts: list[PageText] = []
+    for path in files:
+        where = relative(path, root)
+        pages = list(_read_file(path, where, columns or {}))
+        if len(pages) == 1 and not pages[0].name and len(files) > 1:
+            pages = [PageText(pages[0].text, where, path.stem)]
+        texts += [page for page in pages if not is_blank(page.text)]
+    if not texts:
+        hint = f"texts are in files that end in {', '.join(sorted(SUFFIXES))}"
+        if not files:
+            raise DataError("there is no text in it", code="texts-missing", where=source, hint=hint)
+        if any(path.suffix.lower() in PDF_SUFFIXES for path in files):
+            hint = "a PDF of images has no text; give a text file, or read it with an OCR program first"
+        names = first_few([relative(path, root) for path in files], 5)
+        raise DataError(f"nothing is written in {names}", code="texts-empty", where=source, hint=hint)
+    return texts
+
+
+def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[PageText]:
+    suffix = path.suffix.lower()
+    if suffix in _TABLES:
+        yield from _read_table(path, where, columns)
+    elif suffix in PDF_SUFFIXES:
+        yield from _numbered(page_texts(path), where)
+    elif suffix == ".xml":
+        yield from _read_xml(path, where)
+    elif suffix in _DOCX:
+        yield from _numbered(_docx_pages(path), where)
+    elif suffix in SUFFIXES:
+        text = read_text(path)
+        for pattern, replacement in _MARKDOWN if suffix == ".md" else ():
+            text = pattern.sub(replacement, text)
+        yield from _numbered(text.split("\f"), where)
+    else:
+        hint = f"texts are in files that end in {', '.join(sorted(SUFFIXES))}"
+        raise DataError(
+            f"texts are not read from {suffix or 'files without a suffix'}", code="texts-format", where=path, hint=hint
+        )
+
+
+def _numbered(pages: Iterable[str], where: str) -> Iterator[PageText]:
+    texts = list(pages)
+    for number, text in enumerate(texts, start=1):
+        yield PageText(text, f"{where}#{number}" if len(texts) > 1 else where)
+
+
+def _read_table(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[PageText]:
+    roles, rows = open_table(path, columns)
+    for number, cells in rows:
+        name = Path(cells[roles["image"]].replace("\\", "/")).stem
+        yield PageText(cells[roles["text"]], f"{where}:{number}", name)
+
+
+def _read_xml(path: Path, where: str) -> Iterator[PageText]:
+    root = parse_xml(path)
+    kind = etree.QName(root).localname
+    if kind in {"alto", "PcGts"}:
+        page = parse_alto(root, where) if kind == "alto" else parse_page(root, where)
+        lines: Iterable[Line] = [*page.lines, *page.region_texts]
+        yield PageText("\n".join(line.text for line in lines if line.text), where, Path(page.image or path.name).stem)
+    elif kind in {"TEI", "TEI.2", "teiCorpus"}:
+        yield from _read_tei(root, where)
+    else:
+        hint = "TEI, ALTO and PAGE are read; save other texts as a text file"
+        raise DataError(f"the XML is <{kind}>, in which no text is known", code="texts-format", where=path, hint=hint)
+
+
+def _read_tei(root: etree._Element, where: str) -> Iterator[PageText]:
+    """Yield the texts between page breaks; the name of a page is the file that its `facs` names."""
+    parts: list[str] = []
+    place, name = where, ""
+    for part in _walk_tei(root):
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        yield PageText("".join(parts), place, name)
+        parts, place = [], f"{where}:{source_line(part)}"
+        name = Path((part.get("facs") or "").replace("\\", "/")).stem
+    yield PageText("".join(parts), place, name)
+
+
+def _walk_tei(element: etree._Element) -> Iterator[str | etree._Element]:
+    """Yield the texts that stand on the pages, and the `pb` elements between them."""
+    tag = etree.QName(element).localname
+    if tag in _NOT_WRITTEN:
+        return
+    if tag == "pb":
+        yield element
+    if tag in _BREAKS and element.get("break") != "no":
+        yield "\n"
+    yield element.text or ""
+    for child in element:
+        if isinstance(child.tag, str):  # not a comment
+            yield from _walk_tei(child)
+        yield child.tail or ""
+
+
+def _docx_pages(path: Path) -> list[str]:
+    """Return the texts between the page breaks of a Word file: its paragraphs, and the cells of its tables."""
+    from docx import Document
+    from docx.opc.exceptions import PackageNotFoundError
+    from docx.table import Table
+
+    content = io.BytesIO(Budget(size=MAX_TEXT_BYTES).read(path, "docx"))
+    try:
+        with ZipFile(content) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        Budget(size=MAX_TEXT_BYTES).unpack("docx", path, packed=content.getbuffer().nbytes, unpacked=unpacked)
+        document = Document(content)
+    except (PackageNotFoundError, BadZipFile, KeyError, ValueError, etree.XMLSyntaxError) as error:
+        message, hint = f"the Word file cannot be read: {error}", "open it in Word and save it as .docx again"
+        raise DataError(message, code="docx-damaged", where=path, hint=hint) from error
+    pages = [""]
+    for block in document.iter_inner_content():
+        if isinstance(block, Table):
+            pages[-1] += "".join(f"{cell.text}\n" for row in block.rows for cell in dict.fromkeys(row.cells))
+            continue
+        for run in block.runs:
+            pages[-1] += run.text
+            if run.element.xpath(".//w:br[@w:type='page']"):
+                pages.append("")
+        pages[-1] += "\n"
+    return pages

@@ -1,0 +1,101 @@
+"""Tests of reading the texts that people have beside their scans."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from docx.enum.text import WD_BREAK
+
+from dsocr.data.page_texts import read_page_texts
+from dsocr.errors import DataError
+
+TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><title>Letters</title></teiHeader><text><body>
+<pb facs="scans/p1.jpg"/><p>Dear <hi>brother</hi>,<lb/>we are <note>sic</note>well</p>
+<pb facs="scans/p2.jpg"/><p>and hope the re<lb break="no"/>turn<!-- soon --> is near</p></body></text></TEI>"""
+PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"><Metadata/>
+<Page imageFilename="p1.jpg" imageWidth="9" imageHeight="9"><TextRegion id="r"><Coords points="0,0 8,0 8,8"/>
+<TextEquiv><Unicode>a text of the whole region</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
+
+
+def test_a_file_a_page_is_named_as_its_page(tmp_path: Path) -> None:
+    for name, text in (("p2.txt", "second"), ("p1.md", "# First\\n\\na **bold** [word](x.html)"), ("empty.txt", " \n")):
+        (tmp_path / name).write_text(text.replace("\\n", "\n"), encoding="utf-8")
+    texts = read_page_texts(tmp_path)
+    assert [(text.name, text.text.split()) for text in texts] == [
+        ("p1", ["First", "a", "bold", "word"]),
+        ("p2", ["second"]),
+    ]
+
+
+def test_form_feeds_part_the_pages_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "all.txt"
+    path.write_text("first\fsecond\f", encoding="utf-8")
+    assert [(text.text, text.name, text.where) for text in read_page_texts(path)] == [
+        ("first", "", "all.txt#1"),
+        ("second", "", "all.txt#2"),
+    ]
+
+
+def test_tei_is_parted_at_its_page_breaks_without_notes_and_header(tmp_path: Path) -> None:
+    path = tmp_path / "edition.xml"
+    path.write_text(TEI, encoding="utf-8")
+    texts = read_page_texts(path)
+    assert [(text.name, " ".join(text.text.split())) for text in texts] == [
+        ("p1", "Dear brother, we are well"),
+        ("p2", "and hope the return is near"),
+    ]
+    assert texts[1].where == "edition.xml:3"
+
+
+def test_the_text_of_a_region_without_lines_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "0001.xml"
+    path.write_text(PAGE, encoding="utf-8")
+    assert [(text.name, text.text) for text in read_page_texts(path)] == [("p1", "a text of the whole region")]
+
+
+def test_a_row_of_a_table_is_a_page(tmp_path: Path) -> None:
+    with (tmp_path / "texts.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("image", "text"), ("scans/p1.jpg", "one"), ("p2.jpg", "two")])
+    texts = read_page_texts(tmp_path / "texts.csv")
+    assert [(text.name, text.text, text.where) for text in texts] == [
+        ("p1", "one", "texts.csv:2"),
+        ("p2", "two", "texts.csv:3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("texts.odt", b"PK", "texts-format"),
+        ("empty.txt", b" \n", "texts-empty"),
+        ("old.txt", "отлучке на год".encode("cp1251"), "not-utf8"),
+        ("page.xml", b"<html><body>text</body></html>", "texts-format"),
+        ("word.docx", b"not a zip archive", "docx-damaged"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, content: bytes, code: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_page_texts(path)
+    assert caught.value.code == code
+
+
+def test_a_folder_without_texts_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "scan.jpg").write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        read_page_texts(tmp_path)
+    assert caught.value.code == "texts-missing"
+
+
+def test_a_word_file_is_parted_at_its_page_breaks_and_its_tables_are_read(tmp_path: Path) -> None:
+    from docx import Document
+
+    document = Document()
+    document.add_paragraph("first page").add_run().add_break(WD_BREAK.PAGE)
+    document.add_paragraph("second page")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "left", "right"
+    document.save(str(tmp_path / "text.docx"))
+    texts = read_page_texts(tmp_path / "text.docx")
+    assert [text.text.split() for text in texts] == [["first", "page"], ["second", "page", "left", "right"]]

@@ -1,0 +1,184 @@
+"""Tests of aligning lines with a text: which part stands in which line, and what is in none."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
+from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit, Text
+
+LETTERS = " -abcdefghijklmnopqrstuvwxyz"
+CLASSES = {letter: number for number, letter in enumerate(LETTERS, 1)}
+LINES = (
+    "the first line of a letter that was written",
+    "in the spring of that year by a merchant who",
+    "had been away from home for longer than a",
+    "month and hoped to be back before the hay",
+    "was brought in and his brother had married",
+)
+NOTE = "editor: see the other copy kept with papers of the family and its index of names"
+
+
+def fit(text: str, *, noise: float = 0.2, seed: int = 1) -> StepFit:
+    """Return the fit of a line that a reader without much doubt reads: two steps a letter and a blank between."""
+    rng = np.random.default_rng(seed)
+    steps = np.full((3 * len(text), len(LETTERS) + 1), 0.001, np.float32)
+    for place, letter in enumerate(text):
+        steps[3 * place, CLASSES[letter]] = steps[3 * place + 1, CLASSES[letter]] = 1.0
+        steps[3 * place + 2, 0] = 1.0
+    steps += noise * rng.random(steps.shape, np.float32) ** 8
+    steps /= steps.sum(1, keepdims=True)
+    return StepFit(text, steps)
+
+
+def fits(*lines: str, by_steps: bool = True) -> list[LineFit]:
+    return [fit(line, seed=seed) if by_steps else ReadingFit(line) for seed, line in enumerate(lines)]
+
+
+def texts(aligned: list[AlignedLine]) -> list[str]:
+    return [line.text for line in aligned]
+
+
+@pytest.mark.parametrize("by_steps", [True, False])
+def test_each_line_gets_its_part_of_the_text(by_steps: bool) -> None:
+    aligned = align_lines(fits(*LINES, by_steps=by_steps), " ".join(LINES), CLASSES)
+    assert texts(aligned) == list(LINES)
+    assert all(line.posterior > 0.95 for line in aligned)
+
+
+@pytest.mark.parametrize("by_steps", [True, False])
+def test_text_that_is_not_on_the_page_is_in_no_line(by_steps: bool) -> None:
+    text = " ".join([NOTE, LINES[0], LINES[1], NOTE, *LINES[2:], NOTE])
+    assert texts(align_lines(fits(*LINES, by_steps=by_steps), text, CLASSES)) == list(LINES)
+
+
+@pytest.mark.parametrize("by_steps", [True, False])
+def test_a_line_that_is_not_in_the_text_gets_none(by_steps: bool) -> None:
+    lines = [*LINES[:2], "quite another hand wrote this upside down", *LINES[2:]]
+    aligned = texts(align_lines(fits(*lines, by_steps=by_steps), " ".join(LINES), CLASSES))
+    assert aligned == [*LINES[:2], "", *LINES[2:]]
+
+
+@pytest.mark.parametrize("by_steps", [True, False])
+def test_a_page_break_of_the_edition_inside_a_line_is_left_out(by_steps: bool) -> None:
+    first, _, second = LINES[2].partition(" home ")
+    second = f"home {second}"
+    text = " ".join([*LINES[:2], first, NOTE, second, *LINES[3:]])
+    aligned = align_lines(fits(*LINES, by_steps=by_steps), text, CLASSES)
+    assert texts(aligned) == list(LINES)
+    gap = aligned[2].gap
+    assert gap is not None
+    assert text[slice(*gap)].strip() == NOTE
+
+
+def test_words_are_divided_where_the_lines_divide_them() -> None:
+    lines = ["he went to the mar-", "ket and bought a horse for his bro", "ther who had none"]
+    text = "he went to the market and bought a horse for his brother who had none"
+    assert texts(align_lines(fits(*lines), text, CLASSES)) == [
+        "he went to the mar",
+        "ket and bought a horse for his bro",
+        "ther who had none",
+    ]
+
+
+def test_punctuation_stays_with_its_word() -> None:
+    text = f"{LINES[0]}. {LINES[1]} ({LINES[2]}), {LINES[3]}"
+    assert texts(align_lines(fits(*LINES[:4]), text, CLASSES)) == [
+        f"{LINES[0]}.",
+        LINES[1],
+        f"({LINES[2]}),",
+        LINES[3],
+    ]
+
+
+def test_lines_in_another_order_than_the_text_are_found() -> None:
+    lines = [*LINES[3:], *LINES[:3]]
+    assert texts(align_lines(fits(*lines), " ".join(LINES), CLASSES)) == lines
+
+
+def test_a_text_of_something_else_is_given_to_no_line() -> None:
+    other = "gravel quartz and lime were dug below clifftops whose ebb drew muddy foxes quickly towards jetties"
+    aligned = align_lines(fits(*LINES), other, CLASSES)
+    assert max(judge(aligned)) < 0.5
+
+
+def test_a_word_that_is_missing_in_the_text_makes_its_line_doubtful() -> None:
+    text = " ".join(LINES).replace("longer ", "")
+    scores = judge(align_lines(fits(*LINES), text, CLASSES))
+    assert scores[2] == min(scores)
+    assert scores[2] < 0.5 < min(scores[:2] + scores[3:])
+
+
+def test_characters_that_the_reader_cannot_write_do_not_keep_a_line_from_its_text() -> None:
+    text = " ".join(LINES).replace("first", "fi®st")
+    assert texts(align_lines(fits(*LINES), text, CLASSES))[0] == LINES[0].replace("first", "fi®st")
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+def test_an_empty_text_is_in_no_line(text: str) -> None:
+    assert texts(align_lines(fits(*LINES), text, CLASSES)) == [""] * len(LINES)
+
+
+def test_a_line_that_nothing_is_read_on_gets_no_text() -> None:
+    lines = fits(*LINES[:2])
+    blank = np.zeros((20, len(LETTERS) + 1), np.float32)
+    blank[:, 0] = 1.0
+    assert texts(align_lines([lines[0], StepFit("", blank), lines[1]], " ".join(LINES[:2]), CLASSES))[1] == ""
+
+
+@given(st.text(LETTERS, min_size=1, max_size=6), st.integers(0, 5))
+@settings(max_examples=40, deadline=None)
+def test_scores_of_parts_are_those_of_all_paths(part: str, seed: int) -> None:
+    steps = np.random.default_rng(seed).random((8, len(LETTERS) + 1), np.float32)
+    steps /= steps.sum(1, keepdims=True)
+    scores, _ = StepFit(part, steps).score_parts(Text("zz" + part, CLASSES), np.array([2]), len(part))
+    paths = np.zeros(2 * len(part) + 1)
+    states = [0, *(state for letter in part for state in (CLASSES[letter], 0))]
+    raised = steps.astype(np.float64) + 1e-5
+    paths[:2] = raised[0, states[:2]]
+    for step in raised[1:]:
+        before = paths.copy()
+        for place, state in enumerate(states):
+            paths[place] = before[max(place - 1, 0) : place + 1].sum()
+            if place > 1 and state and state != states[place - 2]:
+                paths[place] += before[place - 2]
+            paths[place] *= step[state]
+    with np.errstate(divide="ignore"):
+        expected = np.log(paths[-1] + paths[-2]) - np.log(raised.max(1)).sum()
+    if np.isfinite(expected):
+        assert scores[0, -1] == pytest.approx(expected)
+    else:
+        assert scores[0, -1] < -1e20
+
+
+@given(st.text("ab", max_size=6), st.text("abc", min_size=1, max_size=8))
+def test_a_reading_costs_its_edits(reading: str, part: str) -> None:
+    from rapidfuzz.distance import Levenshtein
+
+    scores, _ = ReadingFit(reading).score_parts(Text(part, {}), np.array([0]), len(part))
+    assert [-score / 2 for score in scores[0]] == [
+        Levenshtein.distance(reading, part[:end]) for end in range(len(part) + 1)
+    ]
+
+
+def test_a_page_is_found_in_a_long_text() -> None:
+    rng = random.Random(5)
+    words = ["".join(rng.choices(LETTERS[2:], k=rng.randint(2, 9))) for _ in range(600)]
+    pages = [" ".join(rng.choices(words, k=120)) for _ in range(40)]
+    whole = "\n".join(pages)
+    start = whole.index(pages[17])
+    reading = "".join(letter if rng.random() > 0.3 else rng.choice(LETTERS) for letter in pages[17])
+    found = Anchors(whole).find(reading)
+    assert found is not None
+    begin, end, clear = found
+    assert begin <= start
+    assert end >= start + len(pages[17])
+    assert end - begin < 3 * len(pages[17])
+    assert clear > 2
+
+
+def test_a_page_that_is_not_in_the_text_is_not_found_clearly() -> None:
+    assert Anchors("aaaa bbbb").find("xyzw") is None
