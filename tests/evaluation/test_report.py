@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from dsocr.evaluation.report.report import (
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, WriterStatus, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.review import checking_curve
 from dsocr.io.work import write_file
 from dsocr.models.generation import ScoredText
 from dsocr.runs import RunFolder, to_json
@@ -353,9 +354,9 @@ def words_of(card: Scorecard, confidence: Mapping[str, Any] | None = None) -> li
 
 
 def test_the_result_names_its_writers_and_lines() -> None:
-    curve = [{"share": n / 60, "rest": 0.05 - n / 2000, "found": n / 90} for n in range(61)]
+    curve = [asdict(point) for point in checking_curve([(6, 30)] * 10 + [(1, 30)] * 50)]
     text = " ".join(words_of(card(7), {"budget": curve}))
-    for part in ("6 of 100 letters", "30 of 60 lines", "7 new writers, 60 lines", "least certain 10 %", "between"):
+    for part in ("6 of 100 letters", "30 of 60 lines", "7 new writers, 60 lines", "first 10 % of the lines", "between"):
         assert part in text
 
 

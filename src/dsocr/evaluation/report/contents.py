@@ -371,14 +371,18 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
 
 
 def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe what checking the least confident lines brought, as it was measured."""
+    """Describe what checking the first lines of a review list brought, as it was measured, beside chance."""
     curve: Sequence[Mapping[str, float]] = (confidence or {}).get("budget") or ()
     if len(curve) < 1 / _CHECKED or not curve[0]["rest"]:
         return
-    point = curve[round(_CHECKED * (len(curve) - 1))]
-    share, part = percentage(point["share"], 0), percentage(point["found"], 0)
-    rest = of_hundred(point["rest"], "letter")
-    yield f"Checking the least certain {share} of the lines finds {part} of all wrong letters, and leaves {rest} wrong."
+    parts = []
+    for part in ("share", "letters"):
+        point = min(curve, key=lambda point: abs(point[part] - _CHECKED))
+        times = point["errors_found"] / point[part] if point[part] else 1.0
+        parts.append(f"{percentage(point['errors_found'], 0)} of all wrong letters ({times:.1f} times chance)")
+    share = percentage(_CHECKED, 0)
+    lines, letters = parts
+    yield f"Checking the first {share} of the lines finds {lines}, the first {share} of the letters {letters}."
 
 
 def _describe_next(card: Scorecard, difference: Difference | None) -> str:
