@@ -116,9 +116,9 @@ def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
             printer.message(f"nothing to fix; {output} was not written")
         else:
             printer.message(f"dataset: {output} (all changes are listed in {output / 'fixes.jsonl'})")
-    _print_splits(printer, report.splits)
-    for finding in report.findings:
+    for finding in report.findings:  # before the splits, whose tables are long
         print_finding(printer, finding)
+    _print_splits(printer, report.splits)
     printer.result(f"{report.dataset.folder}: {report.findings.summary()}")
     for label, name in (("page", "html"), ("splits", "markdown"), ("table", "csv")):
         if given[name] is not None:
@@ -155,7 +155,7 @@ def audited(printer: Printer, audit: "Audit", given: "Given") -> None:
     from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
 
     for line in audit.lines[:_LISTED]:
-        printer.message(f"{line.rank:>3}. {line.sample.id}: {line.why}")
+        printer.message(f"{line.rank:>3}. {line.sample.place} ({line.sample.id}): {line.why}")
         printer.message(f"     given  {line.sample.text}")
         printer.message(f"     read   {line.read}")
     printer.result(str(audit))

@@ -232,7 +232,8 @@ class NamePatterns:
                 name = match_name(pattern, image.name)
             except re.error as error:
                 message = f"the {kind} pattern {pattern} is not a regular expression: {error}"
-                raise DataError(message, code="bad-pattern") from error
+                hint = "signs that mean themselves need a backslash, such as \\( and \\+"
+                raise DataError(message, code="bad-pattern", hint=hint) from error
             if name is None:
                 report.add_unmatched(kind, pattern, image.name)
                 self._unmatched.setdefault(kind, image)

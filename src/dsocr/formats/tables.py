@@ -153,7 +153,7 @@ def check_roles(columns: Columns) -> None:
     """Raise DataError for a role that does not exist."""
     if unknown := sorted(set(columns) - set(USUAL_NAMES)):
         message = f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}"
-        raise DataError(message, code="column-role-unknown")
+        raise DataError(message, code="column-role-unknown", hint=COLUMNS_HINT)
 
 
 def _drop_other_outlines(

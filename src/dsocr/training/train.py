@@ -201,7 +201,6 @@ def train(
                 log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
             if guard is None and config.guard.lines:
                 log.info(NO_GUARD_SET)
-                say(NO_GUARD_SET)
 
         dist.broadcast(begin)
         log.info("%d training samples, %d excluded as too long", len(samples), excluded)
