@@ -170,6 +170,12 @@ def test_a_tool_that_writes_e_for_yo_is_no_worse_once_they_are_read_alike() -> N
     assert any("ё as е" in caution for caution in comparison.cautions)
 
 
+def test_small_differences_have_no_minus_before_zero() -> None:
+    first, second = read([5] * 40, TEN), read([5] * 39 + [4], TEN)
+    tables = [comparison_latex(compare([System("a", first), System("b", other)])) for other in (second, first)]
+    assert not any("-$0.0 " in table or "-0.0 " in table for table in tables)
+
+
 def test_all_pairs_are_corrected_together() -> None:
     """Holm's procedure: the smallest p times the number of pairs, and no corrected p below a smaller one's."""
     assert [holm(p, [0.01, 0.04, 0.03]) for p in (0.01, 0.03, 0.04)] == [(0.03, 3), (0.06, 2), (0.06, 1)]

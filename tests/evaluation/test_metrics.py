@@ -183,6 +183,7 @@ PROFILE_TEXTS = st.text("абё Ѣъі5٣.,—> <\u0306\n", max_size=20) | st.te
         pytest.param("without_case", "ЁЛКА Straße", "ёлка strasse", id="case, in every script"),
         pytest.param("without_punctuation", "«Да», — сказал он; как-то №5!", "Да сказал он както №5", id="punctuation"),
         pytest.param("without_punctuation", "नमस्ते। 你好。", "नमस्ते 你好", id="other scripts' stops, not their marks"),
+        pytest.param("without_accents", "été à ёж, чай", "ete a ёж, чай", id="accents"),
         pytest.param("yo_as_e", "Ёлка ещё", "Елка еще", id="ё"),
         pytest.param("pre_reform", "Въ мірѣ Ѳеодоръ, сѵнодъ", "В мире Феодор, синод", id="old spelling"),
         pytest.param("pre_reform", "объѣздъ из-подъ ъ", "объезд из-под ъ", id="ъ inside a word stays"),

@@ -225,7 +225,11 @@ def describe_run(printer: Printer, run: "Run") -> None:
         printer.message(f"resumed from step {result.resumed_from}")
     if result.excluded:
         printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
-    best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
+    best = (
+        ""
+        if result.best_cer is None
+        else f", best validation CER {100 * result.best_cer:.2f} % at step {result.best_step}"
+    )
     printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
     if result.best_step == 0:
         printer.complain(
@@ -286,7 +290,7 @@ def forecasted(printer: Printer, result: "Forecast", given: "Given") -> None:
     """Print the learning curve and the forecast."""
     from dsocr.evaluation.report.result_pages import FORECAST_PAGE
 
-    rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
+    rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
     printer.table(["lines", "steps", f"{given['split']} CER"], rows)
     printer.result("")
     for sentence in result.sentences:

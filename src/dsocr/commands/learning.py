@@ -232,7 +232,7 @@ def forecast(
 
     def on_point(point: "CurvePoint") -> None:
         trained = f"{point.samples} lines, {point.steps} steps" if point.samples else "the base, untrained"
-        printer.message(f"{trained}: CER {point.cer:.2%}")
+        printer.message(f"{trained}: CER {100 * point.cer:.2f} %")
 
     with preserved_process(), progress_bar(progress, "training", "steps") as done:
         return follow_curve(
@@ -298,7 +298,7 @@ def tune(
     from dsocr.training.tune import tune as search_settings
 
     def on_trial(trial: "Trial") -> None:
-        cer = "" if trial.cer is None else f"CER {trial.cer:.2%}"
+        cer = "" if trial.cer is None else f"CER {100 * trial.cer:.2f} %"
         note = {"complete": "", "stopped": ", stopped early", "failed": f"failed: {trial.error}"}[trial.state]
         name = f"trial {trial.number}" if trial.repeats is None else f"trial {trial.repeats} with seed {trial.seed}"
         printer.message(f"{name}: {trial.described}: {cer}{note}")

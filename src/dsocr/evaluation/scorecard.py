@@ -63,6 +63,7 @@ TEXT_LABELS = {"seen": "texts that training has seen", "new": "other texts"}
 PROFILE_LABELS = {
     "without_case": "without case",
     "without_punctuation": "without punctuation",
+    "without_accents": "without accents",
     "yo_as_e": "ё as е",
     "pre_reform": "modernised spelling",
     "digits_only": "numbers only",
@@ -410,10 +411,8 @@ def _other_rates(card: Scorecard) -> Iterator[tuple[str, str, str]]:
             cells = {model: percentage(rates.cer.rate) for model, rates in by_model.items()}
             yield f"  {label}", cells.get("base", "-"), cells.get("adapter", "-")
     for kind, scores in card.by_text.items():
-        yield (
-            f"  {TEXT_LABELS[kind]} ({scores.final.lines} lines)",
-            *(percentage(score.cer.rate) if score else "-" for score in (scores.base, scores.adapter)),
-        )
+        base, adapter = (percentage(score.cer.rate) if score else "-" for score in (scores.base, scores.adapter))
+        yield f"  {TEXT_LABELS[kind]} ({scores.final.lines} lines)", base, adapter
     means = {model: averages.macro_over_lines.cer for model, averages in card.averages.items()}
     cells = {model: percentage(mean) for model, mean in means.items() if mean is not None}
     yield "  macro average over lines", cells.get("base", "-"), cells.get("adapter", "-")

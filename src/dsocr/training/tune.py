@@ -233,7 +233,7 @@ def tune(
 
     def watch(current: TrainingProgress) -> None:
         best = TuneResult([trial for trial in done if trial.repeats is None]).best
-        note = f"training {len(done) + 1}" + ("" if best is None else f", best CER {best.cer:.2%}")
+        note = f"training {len(done) + 1}" + ("" if best is None else f", best CER {100 * (best.cer or 0):.2f} %")
         if progress is not None:
             progress(steps * len(done) + current.step, total, note)
 

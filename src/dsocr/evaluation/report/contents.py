@@ -308,7 +308,7 @@ def commands(contents: ReportContents) -> list[str]:
     return [
         f"dsocr train {typed(run.config.as_posix())} --set output=runs/again",
         f"dsocr evaluate runs/again{options}",
-        f"dsocr report {typed(run.path.as_posix())}",
+        "dsocr report runs/again",
     ]
 
 
