@@ -230,7 +230,7 @@ def _make_kept(folder: Path) -> list[Kept]:
 
     def judge(kept: Path, out: Path) -> None:
         invoke("report", kept, "-o", out / "report.html", "-q")
-        invoke("compare", kept, kept, "-o", out / "compare.html", "-q")
+        invoke("compare", kept, "--base", "-o", out / "compare.html", "-q")
         invoke("evaluate", kept, "--limit", "1", "--overwrite", "-q")
 
     def share(kept: Path, out: Path) -> None:
