@@ -369,7 +369,8 @@ def _language_model(
     processor = reader.processor
     if processor.language_model is None:
         return None
-    return {"weight": processor.language_model.weight, "cer_without": without, "cer": with_model}
+    weight = processor.language_model.weight * reader.generation.language_model_share
+    return {"weight": weight, "cer_without": without, "cer": with_model}
 
 
 def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | None:

@@ -38,8 +38,10 @@ class Generation:
     language_model_share: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return asdict(self) | {"no_repeat_ngram_whitelist": list(self.no_repeat_ngram_whitelist)}
+        """Return the settings that a configuration may have, as JSON values."""
+        values = asdict(self) | {"no_repeat_ngram_whitelist": list(self.no_repeat_ngram_whitelist)}
+        del values["language_model_share"]  # decided anew for each job
+        return values
 
 
 Item = TypeVar("Item")
