@@ -276,7 +276,7 @@ def test_a_mistake_has_a_remedy_that_works(case: Callable[[Path], Case], code: s
     folder = tmp_path / "here"
     folder.mkdir()
     calls = case(folder)
-    usual = {"output": tmp_path / "out", "split": "1/0/0", "workers": 1}
+    usual: dict[str, Any] = {"output": tmp_path / "out", "split": "1/0/0", "workers": 1}
     with pytest.raises(DataError) as caught:
         prepare(**(usual | next(calls)))
     error = caught.value
