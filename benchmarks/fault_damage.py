@@ -99,15 +99,18 @@ def damage_all(folder: Path, rng: random.Random, fault: Callable[[str, str], Non
             continue
         outcomes = Counter[str]()
         out, log = folder / "used", folder / "log.txt"
+        intact = folder / "intact"
+        shutil.rmtree(intact, ignore_errors=True)
+        shutil.copytree(kept.folder, intact, symlinks=True)
         code, printed = _use(kept, kept.folder, out, log)
         if code:
             fault(kept.name, f"intact: {printed[-800:]}")
             continue
         whole = content(out, is_timed=kept.is_timed)
-        for path, name, damage in _cases(kept, rng):
-            copied = folder / "damaged" / kept.folder.name
-            shutil.rmtree(copied.parent, ignore_errors=True)
-            shutil.copytree(kept.folder, copied, symlinks=True)
+        for path, name, damage in _cases(kept, intact, rng):
+            copied = kept.folder  # some files name their own place
+            shutil.rmtree(copied)
+            shutil.copytree(intact, copied, symlinks=True)
             with contextlib.suppress(IndexError, ValueError):  # an empty file has no bit to flip
                 damage(copied / path, rng)
             code, printed = _use(kept, copied, out, log)
@@ -118,7 +121,9 @@ def damage_all(folder: Path, rng: random.Random, fault: Callable[[str, str], Non
                 outcomes["tracebacks"] += 1
             elif code == 2:
                 names = {path.name, path.parent.name, copied.name}
-                if printed.startswith(_CODE) and any(name in printed for name in names if name):
+                if (printed.startswith(_CODE) or "error: " in printed) and any(
+                    name in printed for name in names if name
+                ):
                     outcomes["errors"] += 1
                 else:
                     fault(where, f"error without a code or a name: {printed[-800:]}")
@@ -132,8 +137,8 @@ def damage_all(folder: Path, rng: random.Random, fault: Callable[[str, str], Non
     return total
 
 
-def _cases(kept: Kept, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
-    files = sorted(path.relative_to(kept.folder) for path in kept.folder.rglob(kept.files) if path.is_file())
+def _cases(kept: Kept, intact: Path, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
+    files = sorted(path.relative_to(intact) for path in intact.rglob(kept.files) if path.is_file())
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
     chosen = sorted(rng.sample(files, min(_MOST, len(files))))
     for path in chosen:
@@ -165,6 +170,8 @@ def _use(kept: Kept, folder: Path, out: Path, log: Path) -> tuple[int, str]:
         except DsocrError as error:
             log.write_text(f"{_CODE}{error.code} {error.where}: {error}\n", encoding="utf-8")
             code = 2 if error.code else 1
+        except SystemExit as ended:  # of a command that has printed its error
+            code = ended.code if isinstance(ended.code, int) else 1
         except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
             traceback.print_exc()
         sys.stdout.flush()

@@ -96,7 +96,8 @@ def jobs(folder: Path) -> list[Job]:
         invoke("transcribe", folder / "reader", url, "-o", out, "--format", "jsonl", "-q", *quick)
 
     def prepare(out: Path) -> None:
-        importlib.import_module("dsocr.data.prepare").COMMIT_SECONDS = 0  # as if each page took long
+        module: Any = importlib.import_module("dsocr.data.prepare")
+        module.COMMIT_SECONDS = 0  # as if each page took long
         invoke("prepare", pages, "-o", out, "--workers", "1", "-q")
 
     cached = {**nano, "training.augmentation": "0.0", "training.feature_cache": "on"}
@@ -291,8 +292,8 @@ def run_job(job: Job, out: Path, folder: Path, strike: Strike) -> int:
 
     flush = os.fsync
 
-    def watched_flush(descriptor: int) -> None:
-        flush(descriptor)
+    def watched_flush(fd: Any) -> None:
+        flush(fd)
         change()
 
     sys.addaudithook(watch)
