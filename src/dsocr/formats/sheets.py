@@ -17,10 +17,11 @@ SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
 OLDER_SHEETS = frozenset({".xls", ".ods", ".numbers"})
 WRITTEN_TEXTS = frozenset({".docx", ".doc", ".odt", ".rtf"})
 
-_AS_TABLE = "write a table with an image and its text in each row, as .xlsx, .csv or .tsv"
+_ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
 OFFICE_HINTS = {
     **dict.fromkeys(OLDER_SHEETS, "save it as .xlsx, or as CSV in UTF-8"),
-    **dict.fromkeys(WRITTEN_TEXTS, f"a text does not say which line is where: {_AS_TABLE}"),
+    **dict.fromkeys(WRITTEN_TEXTS, f"save it as .docx: {_ALIGN}"),
+    ".docx": _ALIGN,
 }
 """By suffix, what to do with files of office programs that are not read."""
 
