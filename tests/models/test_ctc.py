@@ -162,7 +162,7 @@ def test_line_recognisers_have_their_own_defaults(
     given: dict[str, Any], expected: tuple[Any, ...], base: Path, small_dataset: Path, tmp_path: Path
 ) -> None:
     settings = {"base": str(base), "dataset": str(small_dataset), "output": str(tmp_path / "run"), "training": given}
-    training = pin_base(RunConfig.model_validate(settings), None).training
+    training = pin_base(RunConfig.model_validate(settings), None)[0].training
     found = training.batch_size, training.augmentation, training.learning_rate, training.vision_learning_rate
     assert found == expected
 
@@ -382,7 +382,7 @@ def test_processor_sees_images_as_bytes(base: Path) -> None:
 def test_small_passes_the_checks_before_training(small_dataset: Path, tmp_path: Path) -> None:
     """At three times its learning rate the weights that it has were destroyed and five lines never memorized."""
     config = configuration(Path("small"), small_dataset, tmp_path / "run", batch_size=16, micro_batch_size=8)
-    config = pin_base(config.model_copy(update={"base": "small"}), None)
+    config, _ = pin_base(config.model_copy(update={"base": "small"}), None)
     setup = set_up(config, training_samples(Dataset.open(small_dataset), config))
     checks = {check.name: check for check in check_setup(setup, config, thorough=True)}
     assert checks["overfit"].verdict == "ok", checks["overfit"]

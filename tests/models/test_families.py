@@ -279,7 +279,7 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
         changes: dict[str, Any] = {"adapter": config.adapter.model_copy(update={"init_from": run.path})}
     else:
         changes = {"base": str(run.path)}
-    setup = set_up(pin_base(config.model_copy(update=changes), None), lines_of(small_dataset, 4))
+    setup = set_up(pin_base(config.model_copy(update=changes), None)[0], lines_of(small_dataset, 4))
     reader = LocalReader.of_run(run, precision="fp32")
     samples = lines_of(small_dataset, 3)
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
@@ -292,7 +292,7 @@ def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: 
     assert case.memory is not None
     base = case.memory(tmp_path / "base")
     config = configured(case, base, small_dataset, tmp_path / "run", r=32, dropout=0, augmentation=0)
-    setup = set_up(pin_base(config, None), samples)
+    setup = set_up(pin_base(config, None)[0], samples)
     texts = [sample.text for sample in samples]
     encoded = [setup.samples[index] for index in range(5)]
     checks = setup.processor.family.check_inputs(setup.model, setup.processor, encoded, texts)

@@ -23,8 +23,9 @@ from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.family import load_processor
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.dry_run import Plan, Spread, dry_run
+from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.samples import measure_lengths
-from dsocr.training.train import describe_lighter_settings, explain_out_of_memory, train
+from dsocr.training.train import train
 from tests.making_models import write_first
 from tests.raising import raises_code
 from tests.training.test_train import changed

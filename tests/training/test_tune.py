@@ -17,6 +17,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.errors import Interrupted, ModelError
 from dsocr.evaluation.tuning import SeedRatio, Trial, TuneResult
 from dsocr.io.work import write_file, write_folder
+from dsocr.models.family import Base
 from dsocr.runs import RunFolder, append_jsonl, read_validations
 from dsocr.training import tune as module
 from dsocr.training.tune import SearchRange, tune
@@ -64,7 +65,7 @@ def config(small_config: RunConfig) -> RunConfig:
 def pretended(monkeypatch: pytest.MonkeyPatch) -> Pretended:
     stand_in = Pretended()
     monkeypatch.setattr(module, "train", stand_in.train)
-    monkeypatch.setattr(module, "pin_base", lambda config, recorded: config)
+    monkeypatch.setattr(module, "pin_base", lambda config, recorded: (config, Base.find(config.base)))
     monkeypatch.setattr(module, "is_trained", lambda config: RunFolder(config.output).adapter.is_dir())
     return stand_in
 

@@ -16,6 +16,7 @@ from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import WEIGHTS, adapter_tensors
+from dsocr.models.base_folder import embedded_bases
 from dsocr.models.export import export_merged
 from dsocr.runs import READING, RunFolder, read_history
 from dsocr.training.lifecycle import list_ancestors, pin_base, require_sources
@@ -30,7 +31,7 @@ from tests.training.test_train import changed
 
 def set_up_pinned(config: RunConfig, dataset: Path) -> Setup:
     samples = Dataset.open(dataset).samples(Split.TRAIN)
-    return set_up(pin_base(config, None), samples)
+    return set_up(pin_base(config, None)[0], samples)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,7 @@ def test_provenance_lists_what_a_run_started_from(
     third = list_ancestors(changed(small_config, adapter={"init_from": second.path}), dataset)
     assert [run["run"] for run in third] == [second.path.as_posix(), small_run.path.as_posix()]
     assert list_ancestors(small_config, dataset) == []
+    assert list_ancestors(changed(small_config, base=str(embedded_bases()["nano"])), dataset) == []
 
 
 def test_lines_on_which_an_earlier_run_was_trained_are_counted(

@@ -173,12 +173,11 @@ def preview(
     config = load_recipe(data, {"training.augmentation": augmentation, "seed": seed})
     Dataset.open(config.dataset)
     # Slow, and not needed to say that something does not exist.
-    from dsocr.models.family import load_processor
     from dsocr.training.lifecycle import pin_base
     from dsocr.training.preview import preview as draw_rows
 
-    config = pin_base(config, None)
-    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    config, base = pin_base(config, None)
+    processor = base.processor(config.input.resolution, config.input.prompt)
     rows = list(draw_rows(config, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
     how += f", as {config.base} sees it at {processor.resolution_name}" if as_model else ""

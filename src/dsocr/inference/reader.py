@@ -11,8 +11,7 @@ from PIL import Image
 
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.models.adapters import is_whole_network, load_adapter, without_adapter
-from dsocr.models.base_folder import find_base
-from dsocr.models.family import Processor, recognize, require_script
+from dsocr.models.family import Base, Processor, require_script
 from dsocr.models.generation import Decoded, Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -92,9 +91,10 @@ class LocalReader:
     def of_base(cls, name: str, revision: str | None = None) -> "LocalReader":
         """Load a base that nothing was trained on, by name, folder or Hub id."""
         device = choose_device()
-        whole = recognize(find_base(name, revision)[0]).trains == "all"
-        base = load_base(name, revision, dtype=choose_dtype("auto", device, whole=whole), device=device)
-        return cls(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
+        base = Base.find(name, revision)
+        dtype = choose_dtype("auto", device, whole=base.family.trains == "all")
+        loaded = load_base(base, dtype=dtype, device=device)
+        return cls(loaded.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())
 
     @contextmanager
     def base(self) -> Iterator["LocalReader"]:

@@ -39,7 +39,7 @@ from dsocr.models.base_folder import (
     tensor_types,
     weight_files,
 )
-from dsocr.models.family import recognize
+from dsocr.models.family import Base, recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
@@ -195,12 +195,12 @@ def export_merged(
     settings = export.settings
     if is_whole_network(run.adapter):
         return _export_network(export.on(recognize(run.adapter), None), run, out)
-    folder, _ = find_base(settings.base, settings.base_revision)
+    found_base = Base.find(settings.base, settings.base_revision)
+    folder, patterns = found_base.folder, found_base.family.unused_tensors
     require_free_export(out, folder, overwrite=overwrite)
-    patterns = recognize(folder).unused_tensors
     unused_names = [name for name in tensor_shapes(folder) if any(re.search(pattern, name) for pattern in patterns)]
     types = weight_types(folder, unused_names)
-    base = load_base(settings.base, settings.base_revision, dtype=widest(types.values()))
+    base = load_base(found_base, dtype=widest(types.values()))
     _require_same_tensors(base.network, folder, unused_names)
     export = export.on(base.family, base.revision)
     model = load_adapter(base.network, run.adapter)

@@ -382,8 +382,9 @@ def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
 
 
 def family_of(network: "PreTrainedModel") -> Family:
-    """Return the family of a network in memory. Raises ModelError if no family knows it."""
-    return recognize(Path(network.name_or_path or "network"), network.config.to_dict())
+    """Return the family of a network in memory, which `load_base` notes. Raises ModelError if no family knows it."""
+    family: Family | None = getattr(network, "dsocr_family", None)
+    return family or recognize(Path(network.name_or_path or "network"), network.config.to_dict())
 
 
 ALL_WEIGHTS = "all"
@@ -455,11 +456,31 @@ def named_target_modules() -> list[tuple[str, str]]:
     return [item for module in modules for item in getattr(module, "TARGET_MODULES", {}).items()]
 
 
-def load_processor(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Processor:
-    """Load the processor of a base without its weights, which is enough to check a dataset; needs no torch.
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base that was found, without its weights: its files, its family, and its commit if it comes from the Hub."""
 
-    Raises ModelError if the base is not found or incomplete, ConfigError for an unknown resolution or prompt.
-    """
-    folder, _ = find_base(name, revision)
-    with explain_damage(folder):
-        return recognize(folder).processor(folder, resolution, prompt)
+    name: str
+    revision: str | None
+    folder: Path
+    family: Family
+
+    @classmethod
+    def find(cls, name: str, revision: str | None = None) -> "Base":
+        """Find a base. Raises ModelError if there is none, or if no family knows it."""
+        folder, commit = find_base(name, revision)
+        with explain_damage(folder):
+            return Base(name, commit, folder, recognize(folder))
+
+    def processor(self, resolution: str | None, prompt: str) -> Processor:
+        """Return the processor for a resolution (None: the default) and a prompt, by name or as text; needs no torch.
+
+        Raises ModelError if its files are incomplete, ConfigError for an unknown resolution or prompt.
+        """
+        with explain_damage(self.folder):
+            return self.family.processor(self.folder, resolution, prompt)
+
+
+def load_processor(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Processor:
+    """Load the processor of a base, which is enough to check a dataset; see `Base`."""
+    return Base.find(name, revision).processor(resolution, prompt)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.io.work import MANIFEST
-from dsocr.models.base_folder import CARD, explain_damage, find_base, is_plain
-from dsocr.models.family import Family, Processor, recognize
+from dsocr.models.base_folder import CARD, explain_damage, is_plain
+from dsocr.models.family import Base, Family
 from dsocr.runs import READING, require_intact
 
 if TYPE_CHECKING:
@@ -28,22 +28,10 @@ Attention = Literal["sdpa", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
-class BaseModel:
-    """A frozen base in memory.
+class BaseModel(Base):
+    """A frozen base in memory."""
 
-    `revision` is the commit of a base from the Hub, None for a local one; `folder` is where its files are.
-    """
-
-    name: str
-    revision: str | None
-    family: Family
     network: "PreTrainedModel"
-    folder: Path
-
-    def processor(self, resolution: str | None, prompt: str) -> Processor:
-        """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
-        with explain_damage(self.folder):
-            return self.family.processor(self.folder, resolution, prompt)
 
 
 def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False) -> "torch.dtype":
@@ -103,7 +91,7 @@ def limit_kernel_cache() -> None:
 
 
 def load_base(
-    name: str,
+    base: str | Base,
     revision: str | None = None,
     *,
     dtype: "torch.dtype | None" = None,
@@ -121,20 +109,21 @@ def load_base(
     import torch
 
     limit_kernel_cache()
-    folder, commit = find_base(name, revision)
+    base = Base.find(base, revision) if isinstance(base, str) else base
+    folder, family = base.folder, base.family
     if (folder / MANIFEST).is_file():
         require_intact(folder)
     options = {"dtype": dtype or torch.float32, "device": device, "device_map": device_map, "attention": attention}
     with explain_damage(folder):
-        family = recognize(folder)
         require_quantization(family, quantization, torch.device(device))
         network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
     network.eval().requires_grad_(False)
     if family.trains != "adapter":
         network.plain_files = [(file.name, file.read_bytes()) for file in sorted(folder.iterdir()) if _is_kept(file)]
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
-    network.name_or_path = name
-    return BaseModel(name, commit, family, network, folder)
+    network.name_or_path = base.name
+    network.dsocr_family = family
+    return BaseModel(base.name, base.revision, folder, family, network)
 
 
 def _is_kept(file: Path) -> bool:

@@ -18,12 +18,12 @@ from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_com
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import frozen_towers
-from dsocr.models.family import Check, InputLength, Processor, load_processor, trains_all_weights
+from dsocr.models.family import Check, InputLength, Processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
 from dsocr.training.feature_cache import cache_features_in_memory
-from dsocr.training.lifecycle import pin_base
+from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory, pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
@@ -38,8 +38,6 @@ from dsocr.training.samples import (
 )
 from dsocr.training.train import (
     PRECISIONS,
-    describe_lighter_settings,
-    explain_out_of_memory,
     limit_threads,
     make_optimizer,
     set_up,
@@ -170,8 +168,8 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
     checks: list[Check] = []
     plan: Plan | None = None
     try:
-        config = pin_base(config, None)
-        processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+        config, base = pin_base(config, None)
+        processor = base.processor(config.input.resolution, config.input.prompt)
         dataset = Dataset.open(config.dataset, fold=config.fold)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         checks += [_check_run(config), _check_dataset(dataset, processor, config)]
@@ -183,7 +181,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         with explain_out_of_memory(config):
             if busy := limit_threads(config):
                 checks.append(Check("machine", "warning", busy))
-            setup = set_up(config, samples)
+            setup = set_up(config, samples, base)
             trained = f"of the adapter ({config.adapter.target_modules})"
             if trains_all_weights(processor.family, config.adapter.target):
                 trained = "of the network"

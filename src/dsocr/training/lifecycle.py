@@ -9,7 +9,8 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -26,9 +27,9 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, RunError, command, option, setting
 from dsocr.io.files import rename
 from dsocr.io.work import hash_file, remove_path, require_free_output, write_file
-from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base, find_base_metadata, weight_files
-from dsocr.models.family import default_learning_rate, recognize, trains_all_weights
-from dsocr.runs import ReadingSettings, RunFolder, cut_back, read_provenance, to_json
+from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
+from dsocr.models.family import Base, Family, default_learning_rate, recognize, trains_all_weights
+from dsocr.runs import READING, ReadingSettings, RunFolder, cut_back, read_provenance, to_json
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(
@@ -112,7 +113,7 @@ def require_sources(config: RunConfig) -> Dataset:
     family.validate_input(config.input.resolution, config.input.prompt)
     require_quantization(family, config.adapter.quantization)
     if not any(RunFolder(config.output).checkpoints.glob("step-*")):  # a run that resumes needs it no more
-        find_initial_adapter(config)
+        find_initial_adapter(config, family)
     GuardSet.load(config.guard, config.base)
     return dataset
 
@@ -148,23 +149,26 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
         )
 
 
-def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Set the commit of a base from the Hub, which resumed runs and readers use, and the defaults of its family."""
+def pin_base(config: RunConfig, recorded: RunConfig | None) -> tuple[RunConfig, Base]:
+    """Find the base; return it, and the configuration with its commit and the defaults of its family.
+
+    Resumed runs and readers use the commit of a base from the Hub.
+    """
     revision = config.base_revision
     if revision is None and recorded is not None and recorded.base == config.base:
         revision = recorded.base_revision
     if revision is None and config.adapter.init_from is not None and recorded is None:
         adapter = ReadingSettings.load(RunFolder.to_read_with(config.adapter.init_from).adapter)
         revision = adapter.base_revision if adapter.base == config.base else None
-    folder, commit = find_base(config.base, revision)
-    training, family = config.training, recognize(folder)
+    base = Base.find(config.base, revision)
+    training, family = config.training, base.family
     learning_rate = training.learning_rate or default_learning_rate(family, config.adapter.target)
     defaults = {"learning_rate": learning_rate, **family.training_defaults(learning_rate)}
     if "micro_batch_size" in training.model_fields_set:  # which may not divide another batch size
         defaults.pop("batch_size", None)
     missing = {name: value for name, value in defaults.items() if name not in training.model_fields_set}
     training = training.model_copy(update=missing | {"learning_rate": learning_rate})
-    return config.model_copy(update={"base_revision": commit, "training": training})
+    return config.model_copy(update={"base_revision": base.revision, "training": training}), base
 
 
 def is_trained(config: RunConfig) -> bool:
@@ -176,7 +180,7 @@ def is_trained(config: RunConfig) -> bool:
     if not run.config.is_file():
         return False
     recorded = load_run_config(run.config)
-    require_same_settings(run, pin_base(config, recorded), recorded)
+    require_same_settings(run, pin_base(config, recorded)[0], recorded)
     if not run.provenance.is_file():  # killed before it began
         return False
     trained_on = read_provenance(run).get("dataset")
@@ -261,7 +265,7 @@ _COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora
 """Keys of a saved adapter's config that must be as configured, and the settings of the adapter section for them."""
 
 
-def find_initial_adapter(config: RunConfig) -> Path | None:
+def find_initial_adapter(config: RunConfig, family: Family) -> Path | None:
     """Return the adapter folder to start from, None if there is none to start from.
 
     Raises ConfigError if it was trained on another base, has other layers, another rank or scaling, or is a whole
@@ -270,7 +274,6 @@ def find_initial_adapter(config: RunConfig) -> Path | None:
     start = config.adapter.init_from
     if start is None:
         return None
-    family = recognize(find_base_metadata(config.base, config.base_revision))
     run = RunFolder.to_read_with(start)
     if trains_all_weights(family, config.adapter.target) or (run.adapter / SINGLE).is_file():
         raise ConfigError(
@@ -364,10 +367,9 @@ def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
     run = RunFolder(start)
     if start.name in {"adapter", "model"} and RunFolder(start.parent).config.is_file():
         run = RunFolder(start.parent)
-    try:
-        settings = ReadingSettings.load(run.adapter)
-    except DsocrError:  # a base that no run made
+    if not (run.adapter / READING).is_file():  # a base that no run made
         return []
+    settings = ReadingSettings.load(run.adapter)
     made = read_provenance(run)
     parent = {
         "run": run.path.as_posix(),
@@ -388,3 +390,46 @@ def _count_known(run: str, ours: Mapping[Split, Sequence[str]]) -> dict[str, int
     except DsocrError:
         return None
     return {split.value: sum(digest in known for digest in digests) for split, digests in ours.items()}
+
+
+# Out of memory
+
+
+@contextmanager
+def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
+    """Turn running out of memory into RunError with settings that take less; the run folder stays as it is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        from dsocr.models.loading import choose_device, is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        hint = f"run it again with {describe_lighter_settings(config)}"
+        checkpoint = max(RunFolder(config.output).checkpoints.glob("step-*"), default=None)
+        if checkpoint is not None:
+            settings = "micro_batch_size and gradient_checkpointing"
+            hint += f" (with only {settings} changed it resumes from {checkpoint.name})"
+        message = f"training ran out of memory on the {choose_device().type.upper()}"
+        # `from None`: the traceback would keep the batch in memory.
+        raise RunError(message, code="out-of-memory", where=config.output, hint=hint) from None
+
+
+def describe_lighter_settings(config: RunConfig) -> str:
+    """Describe up to three settings that take less memory, first those that change nothing but the speed."""
+    from dsocr.models.loading import choose_device, choose_dtype
+
+    training, device = config.training, choose_device()
+    smaller = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
+    sizes = [choose_dtype(precision, device).itemsize for precision in ("auto", training.precision)]
+    options = [
+        ("training.micro_batch_size", max(smaller, default=1), bool(smaller)),
+        ("training.gradient_checkpointing", True, not training.gradient_checkpointing),
+        ("training.precision", "auto", sizes[0] < sizes[1]),
+        ("training.attention", "sdpa", training.attention != "sdpa"),
+        ("adapter.target_modules", "decoder", config.adapter.target_modules != "decoder"),
+        ("adapter.r", config.adapter.r // 2, config.adapter.r > 1),
+        ("training.max_text_tokens", max(training.max_text_tokens // 2, 1), True),
+    ]
+    lighter = [setting(key, value) for key, value, applies in options if applies]
+    return f"{' '.join(lighter[:3])} or a smaller input.resolution"

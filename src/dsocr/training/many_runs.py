@@ -51,7 +51,7 @@ def plan_run(config: RunConfig, samples: int, *, overwrite: bool, hint: str) -> 
             raise RunError(error.message, code=error.code, where=error.where, hint=hint) from error
         replaces = True
     # With the defaults of the base's family, such as the batch size of line recognisers.
-    return PlannedRun(config, total_steps(pin_base(config, None), samples), finished, replaces)
+    return PlannedRun(config, total_steps(pin_base(config, None)[0], samples), finished, replaces)
 
 
 class WorkDone:

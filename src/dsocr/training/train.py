@@ -3,9 +3,10 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +35,19 @@ from dsocr.models.adapters import (
     trained_files,
     vision_parameters,
 )
-from dsocr.models.base_folder import find_base
 from dsocr.models.family import (
+    Base,
     Check,
     Encoded,
     Processor,
     family_of,
-    load_processor,
-    recognize,
     require_script,
     trains_all_weights,
 )
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import read_texts
-from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
+from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.training.callbacks import (
@@ -77,6 +76,7 @@ from dsocr.training.feature_cache import StageProgress, cache_features
 from dsocr.training.lifecycle import (
     RunLock,
     clear_run,
+    explain_out_of_memory,
     find_initial_adapter,
     list_ancestors,
     pin_base,
@@ -157,75 +157,27 @@ def train(
             on_progress = on_warning = on_message = on_stage = None
         say = on_message or (lambda message: None)
         lock = RunLock(run)
-
-        def find_checkpoint() -> str | None:
-            require_trainable(run, overwrite=overwrite)
-            stack.enter_context(lock)
-            require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
-            latest = None if overwrite else latest_checkpoint(run.checkpoints, say)
-            if latest is not None:
-                read_state(latest)  # refuses the checkpoints of other releases
-            return str(latest) if latest else None
-
-        newest = dist.broadcast(find_checkpoint)
+        newest = dist.broadcast(partial(find_checkpoint, run, lock, stack, say, overwrite=overwrite))
         checkpoint = Path(newest) if newest else None
         log = stack.enter_context(run_logger(run, enabled=dist.is_main))
+        job = Job(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress)
 
-        # Setup. Settings of a run without a checkpoint may still be changed.
-        recorded = load_run_config(run.config) if checkpoint else None
-        config, dataset, processor, guard = dist.main_first(lambda: open_sources(config, recorded, dist, on_warning))
-        samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
-        validated = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-        _, too_long = within_budget(validated, processor, config, Split.VALIDATION) if validated else ([], 0)
+        # Setup
+        sources = dist.main_first(partial(open_sources, config, job))
+        config = sources.config
         if busy := limit_threads(config):
             say(busy)
-        setup = dist.main_first(lambda: set_up(config, samples, resumed=checkpoint is not None))
-        processor = setup.processor
-
-        ancestors = [] if checkpoint else dist.broadcast(lambda: list_ancestors(config, dataset))
-
-        # Checks, then the run folder. A resumed run has been checked.
-        def begin() -> None:
-            checks = [] if checkpoint else check(setup, config, preflight, on_stage)
-            lock.acquire()
-            if overwrite:
-                clear_run(run)
-            write_file(run.config, config.to_yaml())
-            if checkpoint is None:
-                for warning in describe_known_lines(ancestors):
-                    log.warning(warning)
-                    say(warning)
-                device, count = str(setup.device), dist.world_size
-                start_run(run, config, dataset, ancestors, device=device, world_size=count, samples=len(samples))
-            for passed in checks:
-                log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
-            if guard is None and config.guard.lines:
-                log.info(NO_GUARD_SET)
-
+        setup = dist.main_first(partial(set_up, config, sources.samples, sources.base, resumed=checkpoint is not None))
+        ancestors = [] if checkpoint else dist.broadcast(partial(list_ancestors, config, sources.dataset))
+        begin = partial(begin_run, job, lock, sources, setup, ancestors, preflight=preflight, overwrite=overwrite)
         dist.broadcast(begin)
-        log.info("%d training samples, %d excluded as too long", len(samples), excluded)
 
         # Fit
-        validator = None
-        if validated:
-            log.info("%d validation samples, %d without a loss as too long", len(validated), too_long)
-            validator = make_validator(config, validated, processor, guard, dist, dataset)
-        else:
-            log.warning("there is no validation split: the last weights are kept, not the best")
-        writer = make_writer(config, log, on_progress) if dist.is_main else None
-        starts_whole = not checkpoint and trains_all_weights(processor.family, config.adapter.target)
-        own_callbacks = order_callbacks(validator, writer, has_ancestors=bool(ancestors), starts_whole=starts_whole)
         signals = SignalHandler(say, dist)
+        validator = make_validator(job, sources, setup.processor)
+        own_callbacks = make_callbacks(job, sources, validator, has_ancestors=bool(ancestors))
         encoded = None if validator is None else validator.encoded
         cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)
-
-        def save(trainer: Trainer) -> None:
-            state = trainer.state_dict()
-            if dist.is_main:
-                place = checkpoint_path(run.checkpoints, trainer.state.step)
-                save_checkpoint(place, state, trained_files(trainer.module))
-                rotate_checkpoints(run.checkpoints, config.checkpoints.keep)
-
         trainer = make_trainer(
             setup,
             config,
@@ -233,23 +185,23 @@ def train(
             # Reading cached features is faster than passing them between processes.
             num_workers=0 if cached else config.training.num_workers,
             save_every=config.checkpoints.every_steps,
-            save=save,
+            save=partial(save_run, job, config.checkpoints.keep),
             callbacks=[*own_callbacks, signals, *callbacks],
         )
         with signals.installed():
-            fit(trainer, run, checkpoint, validator, dist, log, say)
+            fit(trainer, job, validator)
             is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
             if dist.is_main:
-                finish_run(run, config, dataset, processor, trainer.module, validator)
+                finish_run(run, sources, setup.processor, trainer.module, validator)
         return TrainResult(
             run=run,
             steps=trainer.state.step,
             best_step=validator.state.best_step if validator else None,
             best_cer=validator.state.best_cer if validator else None,
             seconds=time.monotonic() - started,
-            excluded=excluded,
+            excluded=sources.excluded,
             resumed_from=step_of(checkpoint) if checkpoint else 0,
             guard=validator.guard_of_best if validator else None,
             calibrated_on=Calibration.load(run.adapter).lines if dist.is_main else 0,
@@ -259,33 +211,114 @@ def train(
 # Setup
 
 
-def open_sources(
-    config: RunConfig,
-    recorded: RunConfig | None,
-    dist: Distributed,
-    on_warning: Callable[[Finding], None] | None,
-) -> tuple[RunConfig, Dataset, Processor, GuardSet | None]:
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of `train`: its folder, its processes, the checkpoint it resumes from, and who is told what."""
+
+    run: RunFolder
+    dist: Distributed
+    checkpoint: Path | None
+    log: logging.Logger
+    say: Callable[[str], None]
+    on_warning: Callable[[Finding], None] | None
+    on_stage: StageProgress | None
+    on_progress: Callable[[TrainingProgress], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a configuration names, which has the base's commit and defaults by now.
+
+    `samples` are those that are trained on, `excluded` the number of those that are too long; of the `validation`
+    samples `without_loss` are too long. `guard` is None without a guard set.
+    """
+
+    config: RunConfig
+    base: Base
+    dataset: Dataset
+    samples: Sequence[Sample]
+    excluded: int
+    validation: Sequence[Sample]
+    without_loss: int
+    guard: GuardSet | None
+
+
+def find_checkpoint(
+    run: RunFolder, lock: RunLock, stack: ExitStack, say: Callable[[str], None], *, overwrite: bool
+) -> str | None:
+    """Lock the folder if it exists, and return the checkpoint to resume from; see `require_trainable`."""
+    require_trainable(run, overwrite=overwrite)
+    stack.enter_context(lock)
+    require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
+    latest = None if overwrite else latest_checkpoint(run.checkpoints, say)
+    if latest is not None:
+        read_state(latest)  # refuses the checkpoints of other releases
+    return str(latest) if latest else None
+
+
+def open_sources(config: RunConfig, job: Job) -> Sources:
     """Open what the configuration names, and pin the base to a commit; rank 0 checks the dataset.
 
-    Raises RunError if the run was begun with other settings, `recorded`, and DataError if the dataset has errors.
+    Settings of a run without a checkpoint may still be changed. Raises RunError if a run that resumes was begun with
+    other settings, and DataError if the dataset has errors.
     """
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    config = pin_base(config, recorded)
+    recorded = load_run_config(job.run.config) if job.checkpoint else None
+    config, base = pin_base(config, recorded)
     if recorded is not None:
-        require_same_settings(RunFolder(config.output), config, recorded)
-    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
-    if dist.is_main:
+        require_same_settings(job.run, config, recorded)
+    processor = base.processor(config.input.resolution, config.input.prompt)
+    fit_to_world_size(config, job.dist.world_size)  # refuses batches that cannot be shared
+    if job.dist.is_main:
         limit = text_limit(processor, config) if config.training.long_text == "error" else None
         findings = check_dataset(dataset, processor, max_text_tokens=limit)
         if errors := findings.of("error"):
             shown = "".join(f"\n  {finding.place}: {finding.message} ({finding.count})" for finding in errors)
             hint = f"see `dsocr check {typed(dataset.folder)}`"
             raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
-        if on_warning is not None:
+        if job.on_warning is not None:
             for finding in findings:
-                on_warning(finding)
-    return config, dataset, processor, GuardSet.load(config.guard, config.base)
+                job.on_warning(finding)
+    guard = GuardSet.load(config.guard, config.base)
+    samples, excluded = within_budget(training_samples(dataset, config), processor, config)
+    validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+    _, without_loss = within_budget(validation, processor, config, Split.VALIDATION) if validation else ([], 0)
+    return Sources(config, base, dataset, samples, excluded, validation, without_loss, guard)
+
+
+def begin_run(
+    job: Job,
+    lock: RunLock,
+    sources: Sources,
+    setup: Setup,
+    ancestors: Sequence[dict[str, Any]],
+    *,
+    preflight: bool,
+    overwrite: bool,
+) -> None:
+    """Check a run, unless it resumes, and write what its folder begins with."""
+    run, config, log = job.run, sources.config, job.log
+    checks = [] if job.checkpoint else check(setup, config, preflight, job.on_stage)
+    lock.acquire()
+    if overwrite:
+        clear_run(run)
+    write_file(run.config, config.to_yaml())
+    if job.checkpoint is None:
+        for warning in describe_known_lines(ancestors):
+            log.warning(warning)
+            job.say(warning)
+        device, count = str(setup.device), job.dist.world_size
+        trained = len(sources.samples)
+        start_run(run, config, sources.dataset, ancestors, device=device, world_size=count, samples=trained)
+    for passed in checks:
+        log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
+    if sources.guard is None and config.guard.lines:
+        log.info(NO_GUARD_SET)
+    log.info("%d training samples, %d excluded as too long", len(sources.samples), sources.excluded)
+    if sources.validation:
+        log.info("%d validation samples, %d without a loss as too long", len(sources.validation), sources.without_loss)
+    else:
+        log.warning("there is no validation split: the last weights are kept, not the best")
 
 
 def check(setup: Setup, config: RunConfig, preflight: bool, on_stage: StageProgress | None) -> list[Check]:
@@ -316,25 +349,25 @@ def limit_threads(config: RunConfig) -> str:
     return message
 
 
-def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = False) -> Setup:
+def set_up(config: RunConfig, samples: Sequence[Sample], found: Base | None = None, *, resumed: bool = False) -> Setup:
     """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
 
-    A run that is `resumed` has its weights in a checkpoint and needs no `adapter.init_from`. Raises ModelError if the
-    base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
+    The base is looked up unless it was `found`. A run that is `resumed` has its weights in a checkpoint and needs no
+    `adapter.init_from`. Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or
+    would not train.
     """
     device = choose_device()
     if config.generation.language_model not in ("auto", "none"):
         read_texts(Path(config.generation.language_model))  # before hours of training
     set_seed(config.seed)
-    folder, _ = find_base(config.base, config.base_revision)
-    family = recognize(folder)
+    found = found or Base.find(config.base, config.base_revision)
+    family = found.family
     require_script(family, config.generation.script)
     has_adapter = not trains_all_weights(family, config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
-    start = None if resumed else find_initial_adapter(config)
+    start = None if resumed else find_initial_adapter(config, family)
     base = load_base(
-        config.base,
-        config.base_revision,
+        found,
         dtype=dtype if has_adapter else torch.float32,
         device=device,
         attention=config.training.attention,
@@ -487,76 +520,70 @@ def log_interval(max_steps: int) -> int:
 # Fit and finish
 
 
-def make_validator(
-    config: RunConfig,
-    samples: Sequence[Sample],
-    processor: Processor,
-    guard: GuardSet | None,
-    dist: Distributed,
-    dataset: Dataset,
-) -> Validator:
-    """Make the callback that reads the validation samples and the guard set."""
+def make_validator(job: Job, sources: Sources, processor: Processor) -> Validator | None:
+    """Make the callback that reads the validation samples and the guard set; None without validation samples."""
+    config = sources.config
+    if not sources.validation:
+        return None
     return Validator(
-        samples,
+        sources.validation,
         processor,
-        Generation(**decided_generation(config, processor, training_samples(dataset, config))),
+        Generation(**decided_generation(config, processor, training_samples(sources.dataset, config))),
         max_text_tokens=text_limit(processor, config),
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
-        folder=RunFolder(config.output).checkpoints,
-        guard=guard,
-        dist=dist,
-        text_policy=dataset.card.policy(),
+        folder=job.run.checkpoints,
+        guard=sources.guard,
+        dist=job.dist,
+        text_policy=sources.dataset.card.policy(),
     )
 
 
-def make_writer(
-    config: RunConfig, log: logging.Logger, on_progress: Callable[[TrainingProgress], None] | None
-) -> MetricsWriter:
-    """Make the callback that records steps, in the run folder and with the configured trackers."""
-    run = RunFolder(config.output)
-    require_trackers(config.training.report_to)
-    trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, on_progress=on_progress)
-
-
-def order_callbacks(
-    validator: Validator | None, writer: MetricsWriter | None, *, has_ancestors: bool, starts_whole: bool
-) -> list[Callback]:
+def make_callbacks(job: Job, sources: Sources, validator: Validator | None, *, has_ancestors: bool) -> list[Callback]:
     """Return the callbacks in the order in which they are called: progress shows the validation of the same step."""
-    callbacks: list[Callback] = [callback for callback in (validator, writer) if callback is not None]
-    if validator is not None and writer is not None:
-        validator.on_result = writer.write_validation
+    config, run = sources.config, job.run
+    callbacks: list[Callback] = [] if validator is None else [validator]
+    if job.dist.is_main:
+        require_trackers(config.training.report_to)
+        trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
+        size = config.training.batch_size
+        writer = MetricsWriter(run, job.log, batch_size=size, trackers=trackers, on_progress=job.on_progress)
+        callbacks.append(writer)
+        if validator is not None:
+            validator.on_result = writer.write_validation
     # A line recogniser that reads already can lose more by a few lines than it learns from them.
+    starts_whole = not job.checkpoint and trains_all_weights(sources.base.family, config.adapter.target)
     if validator is not None and (has_ancestors or starts_whole):
         callbacks.append(StartValidation(validator, math.inf if has_ancestors else _READS))
     return callbacks
 
 
-def fit(
-    trainer: Trainer,
-    run: RunFolder,
-    checkpoint: Path | None,
-    validator: Validator | None,
-    dist: Distributed,
-    log: logging.Logger,
-    on_message: Callable[[str], None],
-) -> None:
+def save_run(job: Job, keep: int, trainer: Trainer) -> None:
+    """Write a checkpoint, and remove all but the newest."""
+    state = trainer.state_dict()
+    if job.dist.is_main:
+        place = checkpoint_path(job.run.checkpoints, trainer.state.step)
+        save_checkpoint(place, state, trained_files(trainer.module))
+        rotate_checkpoints(job.run.checkpoints, keep)
+
+
+def fit(trainer: Trainer, job: Job, validator: Validator | None) -> None:
     """Train from the start or from a checkpoint, to the end or to a signal."""
+    run, dist, checkpoint = job.run, job.dist, job.checkpoint
     if checkpoint is None:
         trainer.fit()
         return
-    log.info("resuming from %s", checkpoint.name)
+    job.log.info("resuming from %s", checkpoint.name)
     if dist.broadcast(lambda: rewind_run(run, step_of(checkpoint))):
         message = f"the last line of {run.metrics.name} was incomplete and has been dropped"
-        log.warning(message)
-        on_message(message)
+        job.log.warning(message)
+        job.say(message)
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)
     if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_cer"] is not None:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
-            on_message(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
+            job.say(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
             known |= {"best_cer": None, "best_runaway": 0, "best_step": 0}
     trainer.load_state_dict(state)
     if not trainer.is_finished and not (validator and validator.is_out_of_patience):
@@ -565,18 +592,12 @@ def fit(
         validator.validate(trainer.module, trainer.state.step)
 
 
-def finish_run(
-    run: RunFolder,
-    config: RunConfig,
-    dataset: Dataset,
-    processor: Processor,
-    model: Any,
-    validator: Validator | None,
-) -> None:
+def finish_run(run: RunFolder, sources: Sources, processor: Processor, model: Any, validator: Validator | None) -> None:
     """Write the best weights and the settings to read with into a folder, whose presence marks the run as finished.
 
     Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
     """
+    config, dataset = sources.config, sources.dataset
     files = trained_files(model)
     folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
     if validator is not None and validator.state.best_cer is not None:
@@ -603,42 +624,3 @@ def finish_run(
         unit=dataset.card.unit,
     )
     write_folder(folder, [*files, (READING, reading.to_json().encode())])
-
-
-# Out of memory
-
-
-@contextmanager
-def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
-    """Turn running out of memory into RunError with settings that take less; the run folder stays as it is."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        hint = f"run it again with {describe_lighter_settings(config)}"
-        checkpoint = max(RunFolder(config.output).checkpoints.glob("step-*"), default=None)
-        if checkpoint is not None:
-            settings = "micro_batch_size and gradient_checkpointing"
-            hint += f" (with only {settings} changed it resumes from {checkpoint.name})"
-        message = f"training ran out of memory on the {choose_device().type.upper()}"
-        # `from None`: the traceback would keep the batch in memory.
-        raise RunError(message, code="out-of-memory", where=config.output, hint=hint) from None
-
-
-def describe_lighter_settings(config: RunConfig) -> str:
-    """Describe up to three settings that take less memory, first those that change nothing but the speed."""
-    training, device = config.training, choose_device()
-    smaller = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
-    sizes = [choose_dtype(precision, device).itemsize for precision in ("auto", training.precision)]
-    options = [
-        ("training.micro_batch_size", max(smaller, default=1), bool(smaller)),
-        ("training.gradient_checkpointing", True, not training.gradient_checkpointing),
-        ("training.precision", "auto", sizes[0] < sizes[1]),
-        ("training.attention", "sdpa", training.attention != "sdpa"),
-        ("adapter.target_modules", "decoder", config.adapter.target_modules != "decoder"),
-        ("adapter.r", config.adapter.r // 2, config.adapter.r > 1),
-        ("training.max_text_tokens", max(training.max_text_tokens // 2, 1), True),
-    ]
-    lighter = [setting(key, value) for key, value, applies in options if applies]
-    return f"{' '.join(lighter[:3])} or a smaller input.resolution"

@@ -33,8 +33,7 @@ from dsocr.evaluation.report.result_pages import write_tuning
 from dsocr.evaluation.tuning import Trial, TuneResult, Value
 from dsocr.io.processes import available_cores, worker_processes
 from dsocr.io.work import remove_drafts, write_file
-from dsocr.models.base_folder import find_base
-from dsocr.models.family import recognize, trains_all_weights
+from dsocr.models.family import Family, trains_all_weights
 from dsocr.runs import RunFolder, append_jsonl, cut_back, elapsed_until, read_validations, to_json
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import is_trained, pin_base
@@ -118,7 +117,7 @@ def _number(text: str) -> float:
     return number
 
 
-def default_ranges(config: RunConfig) -> list[SearchRange]:
+def default_ranges(config: RunConfig, family: Family) -> list[SearchRange]:
     """Return what is searched by default, around the settings of a configuration with a learning rate."""
     rate = config.training.learning_rate
     assert rate is not None, "pin_base gives every configuration a learning rate"
@@ -126,7 +125,6 @@ def default_ranges(config: RunConfig) -> list[SearchRange]:
         SearchRange("training.learning_rate", low=rate / 4, high=rate * 4),
         SearchRange("training.augmentation", ("none", "light", "medium")),
     ]
-    family = recognize(find_base(config.base, config.base_revision)[0])
     if not trains_all_weights(family, config.adapter.target):
         ranges.append(SearchRange("adapter.r", tuple(sorted({8, 16, 32, config.adapter.r}))))
     return ranges
@@ -190,8 +188,8 @@ def tune(
         message = "Settings are chosen on the validation split, which this dataset lacks"
         hint = "prepare it with more writers, documents or pages"
         raise ConfigError(message, code="tune-without-validation", where=config.dataset, hint=hint)
-    config = pin_base(config, None)
-    ranges = tuple(SearchRange.parse(text) for text in search) or tuple(default_ranges(config))
+    config, base = pin_base(config, None)
+    ranges = tuple(SearchRange.parse(text) for text in search) or tuple(default_ranges(config, base.family))
     if len({setting.key for setting in ranges}) < len(ranges):
         raise ConfigError(
             "A setting is searched twice", code="tune-range", hint=f"give {option('search', ...)} once for each"
