@@ -160,7 +160,7 @@ def train(
         newest = dist.broadcast(partial(find_checkpoint, run, lock, stack, say, overwrite=overwrite))
         checkpoint = Path(newest) if newest else None
         log = stack.enter_context(run_logger(run, enabled=dist.is_main))
-        job = Job(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress)
+        job = TrainingJob(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress)
 
         # Setup
         sources = dist.main_first(partial(open_sources, config, job))
@@ -212,7 +212,7 @@ def train(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """One call of `train`: its folder, its processes, the checkpoint it resumes from, and who is told what."""
 
     run: RunFolder
@@ -256,7 +256,7 @@ def find_checkpoint(
     return str(latest) if latest else None
 
 
-def open_sources(config: RunConfig, job: Job) -> Sources:
+def open_sources(config: RunConfig, job: TrainingJob) -> Sources:
     """Open what the configuration names, and pin the base to a commit; rank 0 checks the dataset.
 
     Settings of a run without a checkpoint may still be changed. Raises RunError if a run that resumes was begun with
@@ -287,7 +287,7 @@ def open_sources(config: RunConfig, job: Job) -> Sources:
 
 
 def begin_run(
-    job: Job,
+    job: TrainingJob,
     lock: RunLock,
     sources: Sources,
     setup: Setup,
@@ -520,7 +520,7 @@ def log_interval(max_steps: int) -> int:
 # Fit and finish
 
 
-def make_validator(job: Job, sources: Sources, processor: Processor) -> Validator | None:
+def make_validator(job: TrainingJob, sources: Sources, processor: Processor) -> Validator | None:
     """Make the callback that reads the validation samples and the guard set; None without validation samples."""
     config = sources.config
     if not sources.validation:
@@ -539,7 +539,9 @@ def make_validator(job: Job, sources: Sources, processor: Processor) -> Validato
     )
 
 
-def make_callbacks(job: Job, sources: Sources, validator: Validator | None, *, has_ancestors: bool) -> list[Callback]:
+def make_callbacks(
+    job: TrainingJob, sources: Sources, validator: Validator | None, *, has_ancestors: bool
+) -> list[Callback]:
     """Return the callbacks in the order in which they are called: progress shows the validation of the same step."""
     config, run = sources.config, job.run
     callbacks: list[Callback] = [] if validator is None else [validator]
@@ -558,7 +560,7 @@ def make_callbacks(job: Job, sources: Sources, validator: Validator | None, *, h
     return callbacks
 
 
-def save_run(job: Job, keep: int, trainer: Trainer) -> None:
+def save_run(job: TrainingJob, keep: int, trainer: Trainer) -> None:
     """Write a checkpoint, and remove all but the newest."""
     state = trainer.state_dict()
     if job.dist.is_main:
@@ -567,7 +569,7 @@ def save_run(job: Job, keep: int, trainer: Trainer) -> None:
         rotate_checkpoints(job.run.checkpoints, keep)
 
 
-def fit(trainer: Trainer, job: Job, validator: Validator | None) -> None:
+def fit(trainer: Trainer, job: TrainingJob, validator: Validator | None) -> None:
     """Train from the start or from a checkpoint, to the end or to a signal."""
     run, dist, checkpoint = job.run, job.dist, job.checkpoint
     if checkpoint is None:
