@@ -349,10 +349,10 @@ def limit_threads(config: RunConfig) -> str:
     return message
 
 
-def set_up(config: RunConfig, samples: Sequence[Sample], found: Base | None = None, *, resumed: bool = False) -> Setup:
+def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = None, *, resumed: bool = False) -> Setup:
     """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
 
-    The base is looked up unless it was `found`. A run that is `resumed` has its weights in a checkpoint and needs no
+    The base is looked up unless it is given. A run that is `resumed` has its weights in a checkpoint and needs no
     `adapter.init_from`. Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or
     would not train.
     """
@@ -360,21 +360,21 @@ def set_up(config: RunConfig, samples: Sequence[Sample], found: Base | None = No
     if config.generation.language_model not in ("auto", "none"):
         read_texts(Path(config.generation.language_model))  # before hours of training
     set_seed(config.seed)
-    found = found or Base.find(config.base, config.base_revision)
-    family = found.family
+    base = base or Base.find(config.base, config.base_revision)
+    family = base.family
     require_script(family, config.generation.script)
     has_adapter = not trains_all_weights(family, config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
     start = None if resumed else find_initial_adapter(config, family)
-    base = load_base(
-        found,
+    loaded = load_base(
+        base,
         dtype=dtype if has_adapter else torch.float32,
         device=device,
         attention=config.training.attention,
         quantization=config.adapter.quantization,
     )
     processor = base.processor(config.input.resolution, config.input.prompt)
-    network, processor = base.family.adapt_to(base.network, processor, (sample.text for sample in samples))
+    network, processor = family.adapt_to(loaded.network, processor, (sample.text for sample in samples))
     if has_adapter:
         model: Any = fresh_adapter(network, config, revision=base.revision, start=start)
     else:
