@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from draw_hands import UNSEEN_SEED
+from draw_sample import PEOPLE, DrawnPaper, pages_of
+from draw_writers import WRITERS, Penman, draw_page
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
@@ -93,3 +96,31 @@ def test_the_larger_test_repeats_nothing_of_the_sample_and_can_tell_an_error_of_
     assert [" ".join(three) for lines in more for three in threes(lines) if three in known] == []
     known_lines = {" ".join(words(line)) for page in pages for line in page.lines}  # those of two words too
     assert [line for lines in more for line in lines if " ".join(words(line)) in known_lines] == []
+
+
+RUSSIAN_SAMPLE = ROOT / "examples" / "russian"
+
+
+def test_the_russian_sample_is_whole_and_has_the_lines_that_the_readme_states() -> None:
+    drawn = Dataset.open(RUSSIAN_SAMPLE)
+    assert {finding.severity for finding in check_dataset(drawn)} <= {"note", "warning"}
+    lines = [sample for split in Split for sample in drawn.samples(split)]
+    for name, person in PEOPLE.items():
+        own = [sample for sample in lines if sample.writer == name]
+        assert Counter(sample.split for sample in own) == person.lines
+    assert len({sample.text for sample in lines}) == len(lines)
+    assert {sample.writer for sample in lines} == PEOPLE.keys()
+    owners = {(sample.page, sample.split, sample.writer) for sample in lines}
+    assert len(owners) == len({sample.page for sample in lines})
+    size = sum(path.stat().st_size for path in RUSSIAN_SAMPLE.rglob("*") if path.is_file())
+    assert size <= 4 * 2**20
+
+
+def test_a_drawn_page_is_the_same_again_and_by_a_writer_that_pretraining_never_drew() -> None:
+    lines = pages_of("savva", Split.TEST, set())[0][:2]
+    drawn = [
+        [image.tobytes() for image in draw_page(Penman(number), lines, DrawnPaper(), (number, 1))]
+        for number in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert WRITERS not in {1, 1 + UNSEEN_SEED}, "first parts of the seeds of pretraining's lines"

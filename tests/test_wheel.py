@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.wheel, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[1]
 MAX_WHEEL = 60_000_000
-"""Bytes; PyPI takes 100 MB. The two bases and three sets of examples are inside."""
+"""Bytes; PyPI takes 100 MB. The two bases and four sets of examples are inside."""
 
 
 def run(*command: object, where: Path) -> str:

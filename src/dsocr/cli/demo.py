@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dsocr.data.dataset import Dataset
 
 _PAGES = "examples/copiste"
+_RUSSIAN = "examples/russian"
 _RENDERED = "examples/handwriting"
 _WRITER = r"((?:imp_)?wikitexte_\d+)"
 _PARTS = {"data", "copiste", "russian", "pages", "nano"}
@@ -31,17 +32,17 @@ def demo(*, output: Path = Path("runs/demo"), base: Literal["small", "nano"] = "
     require_free_output(output, "demo", _demo_files, overwrite=True)
     printer = current_printer()
 
-    pages, rendered = shipped_path(_PAGES), shipped_path(_RENDERED)
     if base == "nano":
+        rendered = shipped_path(_RENDERED)
         printer.message("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
         _train(printer, "configs/demo_nano.yaml", output / "nano", rendered)
         _evaluate(printer, output / "nano")
     else:
-        _read_real_hands(printer, output, pages, rendered)
+        _read_real_hands(printer, output, shipped_path(_PAGES), shipped_path(_RUSSIAN))
     printer.message("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 
-def _read_real_hands(printer: Printer, output: Path, pages: Path, rendered: Path) -> None:
+def _read_real_hands(printer: Printer, output: Path, pages: Path, russian: Path) -> None:
     data, run = output / "data", output / "copiste"
     printer.message("1. A dataset from 72 pages of real handwriting with ALTO files, split by writer")
     dataset = _prepare(printer, pages, data)
@@ -52,8 +53,8 @@ def _read_real_hands(printer: Printer, output: Path, pages: Path, rendered: Path
     _evaluate(printer, run)
     printer.message("\n4. Transcribing whole pages by these writers, without their ALTO files")
     _transcribe(printer, run, dataset, pages, output / "pages")
-    printer.message("\n5. The same in Russian, on rendered lines")
-    _train(printer, "configs/demo.yaml", output / "russian", rendered)
+    printer.message("\n5. The same in Russian, on lines that a program wrote with pens")
+    _train(printer, "configs/demo.yaml", output / "russian", russian)
     _evaluate(printer, output / "russian")
 
 
