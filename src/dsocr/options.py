@@ -84,6 +84,7 @@ class TrainingKeys(TypedDict, total=False):
     long_text: Literal["error", "exclude"]
     max_text_tokens: int
     num_workers: int
+    threads: int | None
     report_to: str | Sequence[str] | None
 
 

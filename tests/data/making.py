@@ -90,8 +90,8 @@ def page_line(text: str, *, custom: str = "", points: str = SQUARE) -> str:
 
 
 def write_pages(folder: Path, names: Sequence[str], lines: int = 3) -> Path:
-    """ALTO pages with an image each, `lines` lines to a page and no text twice."""
-    for place, name in enumerate(names):
+    """ALTO pages with an image each, `lines` lines to a page; no text and no image is there twice."""
+    for place, name in enumerate(names, start=len(list(folder.glob("*.png")))):
         picture(folder / f"{name}.png", colour=(255, 255, 250 - place))
         marked = "".join(alto_line(f"{name} строка {number}") for number in range(lines))
         write(folder / f"{name}.xml", alto(marked, image=f"{name}.png"))

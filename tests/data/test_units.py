@@ -143,7 +143,8 @@ def prepared(source: Path, unit: Unit) -> Dataset:
 
 def test_a_dataset_of_pages_has_the_scans_as_they_are(tmp_path: Path) -> None:
     source = write_pages(tmp_path / "s", ["a_1", "a_2"], lines=2)
-    write(source / "gap.xml", alto(alto_line("есть") + alto_line(""), image="a_1.png"))
+    picture(source / "gap.png", colour=(0, 0, 0))
+    write(source / "gap.xml", alto(alto_line("есть") + alto_line(""), image="gap.png"))
     dataset = prepared(source, "page")
     assert [(sample.text, read_bytes(sample.image)) for sample in dataset] == [
         (f"{name} строка 0\n{name} строка 1", (source / f"{name}.png").read_bytes()) for name in ("a_1", "a_2")

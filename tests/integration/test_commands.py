@@ -77,7 +77,7 @@ def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Pa
         pytest.param("tarin x.yaml", "tarin", id="no such command"),
         pytest.param("prepare мои сканы -o out", "(сканы): put a path with spaces in quotes", id="a word too many"),
         pytest.param("train a.yaml training.epochs=3", "put --set before a setting", id="a setting without --set"),
-        pytest.param("transcribe run", "Missing argument 'inputs'. Images, PDF, ALTO", id="argument"),
+        pytest.param("transcribe run", "Missing argument 'INPUTS'. Images, PDF, ALTO", id="argument"),
         pytest.param("prepare scans", "Missing option '--output' / '-o'. Folder to write;", id="option"),
         pytest.param("evaluate run --split train2", "'train2' is not one of 'train', 'validation', 'test'", id="split"),
         pytest.param("compare a --missing x", "'x' is not one of 'error', 'empty'", id="choice"),
@@ -185,6 +185,7 @@ ARGUMENTS = {
     **dict.fromkeys(("check", "preview", "audit"), "data"),
     **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",
+    "align": "scans texts -o data",
     "synthesize": "--fonts fonts --text text -o data",
     "convert": "scans -o out --to page",
     "transcribe": "run scans -o out",
@@ -193,6 +194,7 @@ ARGUMENTS = {
 }
 KEPT = {
     "prepare": "prepared images are kept",
+    "align": "pages that were read and readers that were trained are kept",
     "transcribe": "transcribed pages are kept",
     "train": "checkpoints are kept",
 }

@@ -11,6 +11,7 @@ import dsocr
 from dsocr.document import Split
 from dsocr.formats.alto import parse_alto
 from dsocr.formats.xml import parse_xml
+from dsocr.io import work
 from dsocr.text import comparable
 from dsocr.training.align import LINES
 from tests.raising import raises_code
@@ -99,6 +100,7 @@ def test_a_killed_job_goes_on_without_reading_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_judge", killed)
+        patch.setattr(work, "MIN_SECONDS_KEPT", 0)
         with pytest.raises(KeyboardInterrupt):
             dsocr.align(scans, tmp_path / "text.txt", tmp_path / "out", rounds=1)
     monkeypatch.setattr(LocalReader, "read_steps", killed)

@@ -57,7 +57,7 @@ COMMANDS = (
         "Make a dataset from scans and a text without lines: an edition, a typed diary.",
         (Mode("align", printing.aligned, to_json=_to_dict),),
         ("dsocr align scans edition.docx -o data/mine", "dsocr align scans texts -o data/mine --rounds 3"),
-        kept=f"pages that were read and readers that were trained are kept; {AGAIN}, to resume",
+        journal="pages that were read and readers that were trained are kept",
     ),
     CommandSpec(
         "audit",

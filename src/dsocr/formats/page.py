@@ -374,9 +374,9 @@ def _remove_text_tags(file: XmlEditor, line: ElementSpan) -> None:
 
 def _remove_tag(file: XmlEditor, line: ElementSpan, name: str) -> None:
     custom = file.attributes(line).get("custom", "")[1:-1]
-    kept = re.sub(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", custom).strip()
-    if kept != custom:
-        file.set_attributes(line, {"custom": kept})
+    kept, count = re.subn(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", custom)
+    if count:
+        file.set_attributes(line, {"custom": kept.strip()})
 
 
 def _has_offset(tag: str) -> bool:
