@@ -1,0 +1,149 @@
+"""Align the pages of a dataset with their own text, as it is and disturbed, and count lines with exactly their text.
+
+    python benchmarks/align.py data/copiste [--base small] [--pages 40]
+
+Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
+(`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
+of them (`all`), and the pages looked for in the text of all pages, in another order (`anywhere`).
+"""
+
+import argparse
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
+from dsocr.images import open_image
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
+from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
+from dsocr.inference.reader import LocalReader
+from dsocr.models.scripts import script_of_texts
+from dsocr.runs import RunFolder
+
+NOTES = (
+    "Publié par nos soins d'après le manuscrit conservé aux archives départementales, série E, liasse 214. "
+    "L'éditeur a rétabli la ponctuation et l'accentuation selon l'usage moderne. Voir aussi la lettre du 14 mars 1862. "
+    "Le mot est illisible dans l'original; nous suivons ici la leçon de l'édition de 1894. "
+)
+SCENES = ("clean", "missing", "notes", "lines", "respelt", "all", "anywhere")
+SURE = 0.93
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """A line with its true text and its fit."""
+
+    text: str
+    fit: LineFit
+
+
+def read_pages(folder: Path, base: str, count: int) -> tuple[list[list[ReadLine]], dict[str, int]]:
+    """Read the pages of a dataset, lines in their order; return the reader's classes too."""
+    pages: dict[str, list[Sample]] = defaultdict(list)
+    for split in Split:
+        for sample in Dataset.open(folder).samples(split):
+            pages[sample.page or ""].append(sample)
+    chosen = [sorted(samples, key=lambda sample: sample.id) for _, samples in sorted(pages.items())][:count]
+    reader = LocalReader.of_run(RunFolder.to_read_with(Path(base)))
+    if reader.processor.family.reads_by_character:
+        reader = reader.with_script(script_of_texts(sample.text for page in chosen for sample in page))
+    read = []
+    for samples in chosen:
+        images = [(sample.id, open_image(Path(str(sample.image))).convert("RGB")) for sample in samples]
+        lines = zip(samples, reader.read_steps(images), strict=True)
+        read.append(
+            [
+                ReadLine(sample.text, ReadingFit(text) if steps is None else StepFit(text, steps))
+                for sample, (text, steps) in lines
+            ]
+        )
+    return read, {character: number for number, character in enumerate(reader.characters, 1)}
+
+
+def disturb(page: Sequence[ReadLine], scene: str, rng: random.Random) -> tuple[list[ReadLine], str, list[str | None]]:
+    """Return lines, text and the text that each line should get: "" where it is gone, None where it is changed."""
+    kinds = SCENES[1:5] if scene == "all" else (scene,)
+    words = [(word, number) for number, line in enumerate(page) for word in line.text.split()]
+    gone: dict[int, list[bool]] = defaultdict(list)
+    changed: set[int] = set()
+    if "missing" in kinds:
+        is_gone = np.zeros(len(words), bool)
+        while is_gone.mean() < 0.1:
+            start = rng.randrange(len(words))
+            is_gone[start : start + rng.randint(1, 20)] = True
+        for (_, number), is_word_gone in zip(words, is_gone.tolist(), strict=True):
+            gone[number].append(is_word_gone)
+        words = [word for word, is_word_gone in zip(words, is_gone.tolist(), strict=True) if not is_word_gone]
+    if "respelt" in kinds:
+        for place, (word, number) in enumerate(words):
+            if len(word) > 3 and rng.random() < 0.1:
+                other = rng.choice([word.replace("é", "e").replace("ai", "oi"), word + word[-1], f"{word[:2]}."])
+                changed |= {number} if other != word else set()
+                words[place] = (other, number)
+    text = [word for word, _ in words]
+    for _ in range(rng.randint(1, 3) if "notes" in kinds else 0):
+        start, length = rng.randrange(len(NOTES) // 2), rng.randint(30, 200)
+        text.insert(rng.randrange(len(text) + 1), NOTES[start : start + length].strip())
+    kept = [number for number in range(len(page)) if "lines" not in kinds or rng.random() > 0.1]
+    expected: list[str | None] = []
+    for number in kept:
+        is_changed = number in changed or any(gone[number])
+        expected.append("" if gone[number] and all(gone[number]) else None if is_changed else page[number].text)
+    return [page[number] for number in kept], " ".join(text), expected
+
+
+def main() -> None:
+    """Print a row for each scene."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("--base", default="small")
+    parser.add_argument("--pages", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    began = time.process_time()
+    pages, classes = read_pages(arguments.dataset, arguments.base, arguments.pages)
+    print(f"{len(pages)} pages, {sum(map(len, pages))} lines, read in {time.process_time() - began:.0f} s of processor")
+    print("| scene | lines | right | no text where it is gone | sure | right of the sure | ECE | s a page |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    by_steps = isinstance(pages[0][0].fit, StepFit)
+    for scene in SCENES:
+        rng, began = random.Random(arguments.seed), time.process_time()
+        whole = "\n".join(" ".join(line.text for line in page) for page in rng.sample(pages, len(pages)))
+        anchors = Anchors(whole)
+        aligned: list[AlignedLine] = []
+        truths: list[tuple[str, str | None]] = []
+        for page in pages:
+            lines, text, expected = disturb(page, scene, rng)
+            if scene == "anywhere":
+                place = anchors.find(" ".join(line.fit.reading for line in lines))
+                text = whole[place[0] : place[1]] if place else ""
+            aligned += align_lines([line.fit for line in lines], text, classes)
+            truths += zip((line.text for line in lines), expected, strict=True)
+        seconds = (time.process_time() - began) / len(pages)
+        is_right = np.array(
+            [line.text == " ".join(text.split()) for line, (text, _) in zip(aligned, truths, strict=True)]
+        )
+        scores = np.array(judge(aligned, by_steps=by_steps))
+        whole_lines = np.array([bool(expected) for _, expected in truths])
+        is_gone = np.array([expected == "" for _, expected in truths])
+        is_empty = np.array([not line.text for line in aligned])
+        is_sure = scores >= SURE
+        given = ~is_empty
+        parts = np.array_split(np.argsort(scores[given]), 10)
+        error = sum(abs(scores[given][part].mean() - is_right[given][part].mean()) * len(part) for part in parts)
+        left = f"{is_empty[is_gone].mean():.1%} of {is_gone.sum()}" if is_gone.any() else "-"
+        print(
+            f"| {scene} | {len(aligned)} | {is_right[whole_lines].mean():.1%} | {left} | {is_sure.mean():.1%} "
+            f"| {is_right[is_sure].mean():.2%} | {error / given.sum():.3f} | {seconds:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
