@@ -1,6 +1,10 @@
 """Align the pages of a dataset with their own text, as it is and disturbed, and count lines with exactly their text.
 
     python benchmarks/align.py data/copiste [--base small] [--pages 40]
+    python benchmarks/align.py examples/copiste --from-images OUT
+
+The second aligns the images of a folder of ALTO files, without these, with a text a page, and compares the lines that
+it finds with those of the files.
 
 Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
 (`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
@@ -8,23 +12,30 @@ of them (`all`), and the pages looked for in the text of all pages, in another o
 """
 
 import argparse
+import csv
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+import dsocr
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
+from dsocr.formats.alto import parse_alto
+from dsocr.formats.tables import unescape_formula
+from dsocr.formats.xml import parse_xml
 from dsocr.images import open_image
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.reader import LocalReader
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import RunFolder
+from dsocr.text import comparable
+from dsocr.training.align import LINES
 
 NOTES = (
     "Publié par nos soins d'après le manuscrit conservé aux archives départementales, série E, liasse 214. "
@@ -98,6 +109,30 @@ def disturb(page: Sequence[ReadLine], scene: str, rng: random.Random) -> tuple[l
     return [page[number] for number in kept], " ".join(text), expected
 
 
+def align_images(source: Path, out: Path, base: str) -> None:
+    """Align images alone, and print how many of the true lines have exactly their text."""
+    truth = {
+        path.stem: [comparable(line.text) for line in parse_alto(parse_xml(path)).lines if line.text]
+        for path in (source / "alto").glob("*.xml")
+    }
+    texts = out / "texts"
+    texts.mkdir(parents=True)
+    for name, lines in truth.items():
+        (texts / f"{name}.txt").write_text(" ".join(lines), encoding="utf-8")
+    dsocr.align(source / "jpg", texts, out / "aligned", run=base, rounds=1)
+    left = {name: Counter(lines) for name, lines in truth.items()}
+    right: list[tuple[bool, bool]] = []
+    with (out / "aligned" / LINES).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, dialect="excel-tab"):
+            text = comparable(unescape_formula(row["text"]))
+            right.append((left[row["page"]][text] > 0, row["sure"] == "yes"))
+            left[row["page"]][text] -= 1
+    lines, found = sum(map(len, truth.values())), sum(is_right for is_right, _ in right)
+    sure = [is_right for is_right, is_sure in right if is_sure]
+    print(f"{found} of {lines} true lines have exactly their text ({found / lines:.1%}); {len(sure)} lines are sure,")
+    print(f"and {sum(sure)} of these are exactly a true line ({sum(sure) / len(sure):.2%})")
+
+
 def main() -> None:
     """Print a row for each scene."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,7 +140,11 @@ def main() -> None:
     parser.add_argument("--base", default="small")
     parser.add_argument("--pages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from-images", type=Path)
     arguments = parser.parse_args()
+    if arguments.from_images:
+        align_images(arguments.dataset, arguments.from_images, arguments.base)
+        return
     began = time.process_time()
     pages, classes = read_pages(arguments.dataset, arguments.base, arguments.pages)
     print(f"{len(pages)} pages, {sum(map(len, pages))} lines, read in {time.process_time() - began:.0f} s of processor")

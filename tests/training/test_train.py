@@ -20,7 +20,7 @@ from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.train import fresh_adapter, train
+from dsocr.training.train import decide_threads, fresh_adapter, train
 from tests.raising import raises_code
 
 
@@ -291,3 +291,31 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
     adapter = json.loads((run.adapter / "adapter_config.json").read_text(encoding="utf-8"))
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("somebody/nano", "c0ffee")
     assert json.loads(run.provenance.read_text(encoding="utf-8"))["base_revision"] == "c0ffee"
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "free", "decided"),
+    [
+        pytest.param(None, (), None, None, id="a quiet machine"),
+        pytest.param(None, (), 2, 2, id="a busy one"),
+        pytest.param(None, (), 8, None, id="more than are used"),
+        pytest.param(3, (), 2, 3, id="as the user says"),
+        pytest.param(None, (None,), 2, None, id="resumed on a machine that is busy now"),
+        pytest.param(None, (2,), None, 2, id="resumed on one that was busy"),
+        pytest.param(1, (2,), None, 1, id="resumed as the user says"),
+    ],
+)
+def test_a_run_computes_in_as_many_threads_as_it_began_with(
+    given: int | None,
+    recorded: tuple[int | None, ...],
+    free: int | None,
+    decided: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def config(threads: int | None) -> RunConfig:
+        return load_config({"dataset": "d", "output": "o", "training": {"threads": threads}})
+
+    monkeypatch.setattr("dsocr.training.train.free_threads", lambda: free)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    former = config(*recorded) if recorded else None
+    assert decide_threads(config(given), former).training.threads == decided

@@ -110,6 +110,23 @@ def test_only_accepted_texts_are_changed(markup: tuple[str, CorrectionStore, Arc
     assert "dsocr" in accepted
 
 
+def test_an_aligned_text_is_marked_until_somebody_accepts_it(source: Path, tmp_path: Path) -> None:
+    marked = PAGE.replace("{index:0;}", "{index:0;} alignment {text:sure;}")
+    marked = marked.replace('<TextLine id="l2">', '<TextLine id="l2" custom="alignment {text:doubt;}">')
+    marked = marked.replace("<TextEquiv><Unicode>п", '<TextEquiv conf="0.9"><Unicode>п')
+    marked = marked.replace("<TextEquiv><Unicode>в", '<TextEquiv conf="0.4"><Unicode>в')
+    (source / "page" / "scan-1.xml").write_text(marked, encoding="utf-8", newline="\n")
+    with opened(source, tmp_path / "work") as (store, archive):
+        first, second = store.lines()[:2]
+        assert (first.confidence, second.confidence) == (0.9, 0.4)
+        order = store.by_doubt()
+        assert order.index(second.number) < order.index(first.number)
+        store.review(second, second.text, State.ACCEPTED, who="anna")
+        content = exported(store, archive, tmp_path / "out", "page")
+    assert "alignment {text:sure;}" in content
+    assert "alignment {text:doubt;}" not in content
+
+
 def test_unreadable_lines_lose_their_text_and_keep_their_place(
     markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
 ) -> None:

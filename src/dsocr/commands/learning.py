@@ -399,7 +399,7 @@ def align(
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         overwrite: Replace what an earlier command wrote there.
-        progress: Called with the work done and in total, in pages, instead of a progress bar.
+        progress: Called with the work done and in total, in pages read, aligned or learnt from, instead of a bar.
 
     A line's text is what the text says, never what was read. Aligned lines train only, until a person has accepted all
     of their page in the workbench.
@@ -409,21 +409,27 @@ def align(
         RunError: The reader is missing, unfinished or damaged.
     """
     folder, printer = RunFolder.to_read_with(Path(run)), current_printer()
-    from dsocr.training.align import align as align_pages
-
     places = [Path(scans)] if isinstance(scans, str | PathLike) else [Path(path) for path in scans]
-    with preserved_process(), text_encoding(encoding), progress_bar(progress, "aligning", "pages") as done:
+    from dsocr.data.page_texts import read_page_texts
+    from dsocr.data.sources import require_source
+    from dsocr.training.align import align as align_pages
+    from dsocr.training.align import require_free_alignment
+
+    for place in places:
+        require_source(place)
+    require_free_alignment(Path(output), [*places, Path(texts)], overwrite=overwrite)
+    with text_encoding(encoding):
+        given = read_page_texts(Path(texts), columns)
+    with preserved_process(), progress_bar(progress, "aligning", "steps") as done:
         return align_pages(
             folder,
             places,
-            Path(texts),
+            given,
             Path(output),
             rounds=rounds,
-            sure=sure,
+            threshold=sure,
             segmenter=segmenter,
-            columns=columns,
             fetch=fetch,
-            overwrite=overwrite,
             progress=done,
             on_message=printer.complain,
         )

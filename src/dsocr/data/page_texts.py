@@ -14,6 +14,7 @@ from dsocr.errors import DataError, first_few
 from dsocr.formats.alto import parse_alto
 from dsocr.formats.page import parse_page
 from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
+from dsocr.formats.sheets import SHEET_SUFFIXES
 from dsocr.formats.tables import open_table
 from dsocr.formats.xml import parse_xml, source_line
 from dsocr.io.budget import Budget
@@ -21,7 +22,7 @@ from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
 from dsocr.io.files import list_files, relative
 from dsocr.text import is_blank
 
-_TABLES = frozenset({".csv", ".tsv", ".jsonl"})
+_TABLES = frozenset({".csv", ".tsv", ".jsonl"}) | SHEET_SUFFIXES
 _PLAIN = frozenset({".txt", ".md"})
 _DOCX = frozenset({".docx"})
 SUFFIXES = _PLAIN | _TABLES | PDF_SUFFIXES | _DOCX | {".xml"}
@@ -54,6 +55,8 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
     Text files are parted by form feeds, TEI by `pb`, PDF by its pages, tables by their rows; ALTO and PAGE files, and
     the files of a folder, are a page each. Raises DataError if nothing can be read.
     """
+    if not source.exists():
+        raise DataError("no such file or folder", code="input-missing", where=source)
     files = [source] if source.is_file() else list_files(source, SUFFIXES)
     root = source.parent if source.is_file() else source
     texts: list[PageText] = []

@@ -345,6 +345,15 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
 
 
+def tab_table(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as a tab-separated table for people: no cell is a formula, and none shifts the columns."""
+    text = io.StringIO()
+    table = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    for row in rows:
+        table.writerow([escape_formula("" if cell is None else " ".join(str(cell).split())) for cell in row])
+    return text.getvalue()
+
+
 class TsvWriter:
     """Writes a table with a row for each line; `columns` are the source's own, which follow ours."""
 

@@ -5,9 +5,7 @@ choice, lines of the same page or new writer and with the same rare characters a
 over pages and writers and its first part is worth transcribing by itself.
 """
 
-import csv
 import heapq
-import io
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +26,7 @@ from dsocr.data.sources import UntranscribedSource, open_source
 from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import tab_table
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
 from dsocr.inference.confidence import Calibration
@@ -410,12 +408,6 @@ def _row(rank: int, choice: Choice, place: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _write_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    table.writerow(rows[0])
-    for row in rows:
-        # A tab or a line's end in a name or a reading would shift the columns.
-        cells = ("" if value is None else " ".join(str(value).split()) for value in row.values())
-        table.writerow(map(escape_formula, cells))
-    (folder / TABLE).write_text(text.getvalue(), encoding="utf-8", newline="\n")
+    table = tab_table([list(rows[0]), *(list(row.values()) for row in rows)])
+    (folder / TABLE).write_text(table, encoding="utf-8", newline="\n")
     (folder / LIST).write_text(to_json({"lines": rows}), encoding="utf-8", newline="\n")

@@ -8,10 +8,11 @@ sure lines.
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,14 @@ from rapidfuzz.distance import Levenshtein
 from dsocr import __version__
 from dsocr.config import load_config
 from dsocr.data.convert import converted_files
-from dsocr.data.page_texts import PageText, read_page_texts
+from dsocr.data.page_texts import PageText
 from dsocr.data.prepare import prepare
 from dsocr.document import AlignmentMark, word_boxes
 from dsocr.errors import DataError, first_few
 from dsocr.formats import target_format
-from dsocr.formats.tables import escape_formula
+from dsocr.formats.tables import tab_table
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
-from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, PreparedPage, choose_segmenter, find_pages
+from dsocr.inference.inputs import InputPage, PagePreparer, PreparedPage, choose_segmenter, find_pages
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, read_into, read_pages
 from dsocr.io.files import UniqueStems, current_time
@@ -36,16 +37,14 @@ from dsocr.io.web import FetchOptions
 from dsocr.io.work import Journal, Work, listed_files, require_free_output, resumable_work, write_file
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
-from dsocr.training.many_runs import ManyProgress, WorkDone, plan_run, train_runs
 
 if TYPE_CHECKING:
     from dsocr.inference.reader import LocalReader
+    from dsocr.training.many_runs import ManyProgress, WorkDone
 
 CARD = "alignment.json"
 _FORMAT = "dsocr-alignment"
 PAGES, DATASET, LINES = "pages", "dataset", "lines.tsv"
-SURE = 0.93
-"""Lines at least this likely to have exactly their text are sure."""
 _KEPT_CLASSES = 6
 """Classes of a step that are kept; those after them are too unlikely to decide anything."""
 _MIN_MATCHED = 0.2
@@ -55,6 +54,8 @@ _UNCHANGED = 0.005
 """Share of lines whose text changes below which another round brings nothing."""
 _MIN_TO_LEARN = 30
 """Sure lines from which a reader can learn."""
+_SHARED = 0.2
+"""Share of a line's part that a likelier line may have too, such as a word that two parts overlap in."""
 _CLEAR = 1.5
 """How much clearer than elsewhere in the text a page must be found to be aligned there."""
 
@@ -80,35 +81,46 @@ class AlignReport:
     missing: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
+    def counts(self) -> dict[str, Any]:
+        """Return all but where it is, as JSON types."""
+        return {name: value for name, value in asdict(self).items() if name != "out"}
+
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON types."""
-        return {**asdict(self), "out": self.out.as_posix()}
+        return {"out": self.out.as_posix(), **self.counts()}
+
+
+def require_free_alignment(out: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
+    """Raise DataError if writing an alignment to `out` would destroy something else."""
+    require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=sources)
+
+
+def _alignment_files(folder: Path) -> list[str] | None:
+    return listed_files(folder / CARD, _FORMAT)
 
 
 def align(
     run: RunFolder,
     scans: Sequence[Path],
-    texts: Path,
+    texts: Sequence[PageText],
     out: Path,
     *,
-    rounds: int = 1,
-    sure: float = SURE,
-    segmenter: str = DETECTOR,
-    columns: Mapping[str, str] | None = None,
-    fetch: FetchOptions | None = None,
-    overwrite: bool = False,
-    progress: ManyProgress | None = None,
-    on_message: Callable[[str], None] | None = None,
+    rounds: int,
+    threshold: float,
+    segmenter: str,
+    fetch: FetchOptions | None,
+    progress: "ManyProgress | None",
+    on_message: Callable[[str], None],
 ) -> AlignReport:
     """Align the lines of scans, or of ALTO and PAGE files, with texts, and write pages, a table and a dataset.
 
     Lines are read with a run or a base; in each of `rounds` rounds but the last, its sure lines train a reader for the
-    next. Lines are `sure` from this probability on. An interrupted job resumes. Raises DataError if nothing matches.
+    next. Lines are sure from the `threshold` on. An interrupted job resumes. Raises DataError if nothing matches.
     """
-    require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=[*scans, texts])
-    given = read_page_texts(texts, columns)
-    script = script_of_texts(text.text for text in given)
-    digest = hashlib.sha256(json.dumps([[text.name, text.text] for text in given]).encode()).hexdigest()
+    from dsocr.training.many_runs import WorkDone  # loads torch
+
+    script = script_of_texts(text.text for text in texts)
+    digest = hashlib.sha256(json.dumps([[text.name, text.text] for text in texts]).encode()).hexdigest()
     preparer = PagePreparer("line", choose_segmenter(segmenter), replace_texts=True)
     with resumable_work(out) as work, find_pages(scans, work.folder / "unpacked", out=out, fetch=fetch) as source:
         if not source.pages:
@@ -119,50 +131,42 @@ def align(
             "adapter": adapter_digest(run.adapter),
             "texts": digest,
             "segmenter": segmenter,
-            "sure": sure,
+            "threshold": threshold,
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
-        work.parts.mkdir(parents=True, exist_ok=True)
         if work.journal.is_empty:
             _forget(work.parts)
             work.journal.add([("begun", date)])
-        done = WorkDone(rounds * (len(source.pages) + 1), progress)
+        # A page is read, aligned, and, but in the last round, learnt from.
+        done = WorkDone((3 * rounds - 1) * len(source.pages), progress)
         reader, result = run, _Result()
         for number in range(1, rounds + 1):
             former = result
             reading = _Reading(work.parts / f"round-{number}", reader, preparer, script)
-            result = _align_pages(reading, source.pages, given, done, f"round {number} of {rounds}")
+            result = _align_pages(reading, source.pages, texts, done, f"round {number} of {rounds}")
             if former.pages and _share_changed(former, result) < _UNCHANGED:
                 break
             if number < rounds:
-                trained = _learn(reading, result, sure, done, on_message)
+                trained = _learn(reading, result, threshold, done, on_message)
                 if trained is None:
                     break
                 reader = trained
         report = AlignReport(out, rounds=number - 1)
         report.unread = [*source.failed, *result.unread]
         work.draft.mkdir()
-        _write(work, result, sure, report)
+        _write(work, result, threshold, report)
         if not report.sure:
             message = f"none of {report.lines} lines is sure to be in the texts"
             hint = "are these the texts of these scans? If they are, transcribe 60 lines, train, and give that run"
-            raise DataError(message, code="alignment-empty", where=texts, hint=hint)
+            raise DataError(message, code="alignment-empty", where=texts[0].where, hint=hint)
         prepare(work.draft / PAGES, work.draft / DATASET, format="page", split="1/0/0")
-        files = converted_files(work.draft)
-        card = {"format": _FORMAT, "date": date, **job, **report.to_dict(), "files": files}
-        del card["out"]
+        card = {"format": _FORMAT, "date": date, **job, **report.counts(), "files": converted_files(work.draft)}
         write_file(work.draft / CARD, to_json(card))
     return report
 
 
-def _alignment_files(folder: Path) -> list[str] | None:
-    return listed_files(folder / CARD, _FORMAT)
-
-
 def _forget(folder: Path) -> None:
     """Remove what an earlier job, with other settings, kept."""
-    import shutil
-
     for path in folder.iterdir():
         shutil.rmtree(path)
 
@@ -258,24 +262,42 @@ class _ReadPage:
     def reading(self) -> str:
         return " ".join(fit.reading for fit in self.fits.values())
 
-    def align(self, text: str, start: int) -> dict[int, AlignedLine]:
+    def align(self, text: str, start: int) -> "_AlignedPage":
         """Align the lines with a part of the texts that starts there."""
         aligned = align_lines(list(self.fits.values()), text, self.classes)
-        return {place: line.moved(start) for place, line in zip(self.fits, aligned, strict=True)}
+        lines = {place: line.moved(start) for place, line in zip(self.fits, aligned, strict=True)}
+        return _AlignedPage(self.page, lines, any(isinstance(fit, StepFit) for fit in self.fits.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _AlignedPage:
+    """A page whose lines' texts are readings, and its aligned lines by their places; fits are too large to keep."""
+
+    page: TranscribedPage
+    lines: dict[int, AlignedLine]
+    by_steps: bool
+
+    def count(self, threshold: float) -> int:
+        """Return how many lines are this likely to have their text."""
+        return sum(line.score >= threshold for line in self.lines.values())
 
 
 @dataclass(slots=True)
 class _Result:
-    """The aligned pages: for each its lines by their places, and what was left out, with the reasons."""
+    """The aligned pages, and what was left out, with the reasons; `length` is that of all texts."""
 
-    pages: list[tuple[_ReadPage, dict[int, AlignedLine]]] = field(default_factory=list)
+    pages: list[_AlignedPage] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     length: int = 0
 
     def texts(self) -> list[str]:
         """Return the text of every line."""
-        return [line.text for _, lines in self.pages for line in lines.values()]
+        return [line.text for page in self.pages for line in page.lines.values()]
+
+    def count(self, threshold: float) -> int:
+        """Return how many lines are this likely to have their text."""
+        return sum(page.count(threshold) for page in self.pages)
 
 
 def _share_changed(former: _Result, result: _Result) -> float:
@@ -286,41 +308,39 @@ def _share_changed(former: _Result, result: _Result) -> float:
 
 
 def _align_pages(
-    reading: _Reading, pages: Sequence[InputPage], given: Sequence[PageText], done: WorkDone, note: str
+    reading: _Reading, pages: Sequence[InputPage], given: Sequence[PageText], done: "WorkDone", note: str
 ) -> _Result:
     """Align each page with the text of its name, else with the part of all texts in which its reading is found."""
-    result = _Result()
-    named = {text.name.casefold(): text for text in given if text.name}
-    starts = np.cumsum([0, *(len(text.text) + 1 for text in given)])
-    begins = {id(text): int(start) for text, start in zip(given, starts, strict=False)}
-    whole = "\n".join(text.text for text in given)
-    anchors = Anchors(whole)
-    result.length = len(whole)
+    named = {text.name.casefold(): number for number, text in enumerate(given) if text.name}
     are_named = len(named) == len(given) > 1 and any(Path(page.name).name.casefold() in named for page in pages)
-    for number, page in enumerate(
-        reading.pages(pages, result.unread, lambda now, total: done.show(now, f"{note}, reading"))
-    ):
-        done.show(number, f"{note}, aligning")
-        text_of_page = named.get(Path(page.page.source.name).name.casefold())
-        if text_of_page is None and are_named:
-            result.missing.append(f"{page.page.source.id}: no text has its name")
-            continue
-        if text_of_page is not None:
-            start = begins[id(text_of_page)]
-            end = start + len(text_of_page.text)
+    whole = "\n".join(text.text for text in given)
+    starts = np.cumsum([0, *(len(text.text) + 1 for text in given)]).tolist()
+    anchors = None if are_named else Anchors(whole)
+    order = {page.id: number for number, page in enumerate(pages)}
+    result = _Result(length=len(whole))
+    for number, page in enumerate(reading.pages(pages, result.unread, partial(_show_reading, done, note))):
+        done.show(len(pages) + number, f"{note}, aligning")
+        source = page.page.source
+        own_text = named.get(Path(source.name).name.casefold())
+        place = anchors.find(page.reading) if anchors and own_text is None else None
+        if own_text is None and anchors is None:
+            result.missing.append(f"{source.id}: no text has its name")
+        elif place is not None and place[2] >= _CLEAR:
+            start, end, _ = place
+            result.pages.append(page.align(whole[start:end], start))
+        elif own_text is not None or len(given) == len(pages) > 1:  # else the n-th page of the text
+            number_of_text = order[source.id] if own_text is None else own_text
+            start = starts[number_of_text]
+            result.pages.append(page.align(given[number_of_text].text, start))
         else:
-            place = anchors.find(page.reading)
-            if place is not None and place[2] >= _CLEAR:
-                start, end, _ = place
-            elif len(given) == len(pages) > 1:  # the n-th page of the text
-                start, end = int(starts[number]), int(starts[number + 1]) - 1
-            else:
-                result.missing.append(f"{page.page.source.id}: nothing of it is in the texts")
-                continue
-        result.pages.append((page, page.align(whole[start:end], start)))
+            result.missing.append(f"{source.id}: nothing of it is in the texts")
     _judge(result)
-    done.add(len(pages))
+    done.add(2 * len(pages))
     return result
+
+
+def _show_reading(done: "WorkDone", note: str, now: int, total: int) -> None:
+    done.show(now, f"{note}, reading")
 
 
 def _judge(result: _Result) -> None:
@@ -328,50 +348,50 @@ def _judge(result: _Result) -> None:
 
     Of lines of two pages that hold the same part, the likelier keeps it.
     """
-    lines = [(page, place, line) for page, aligned in result.pages for place, line in aligned.items()]
-    by_steps = any(isinstance(fit, StepFit) for page, _ in result.pages for fit in page.fits.values())
-    scores = judge([line for _, _, line in lines], by_steps=by_steps)
+    by_steps = any(page.by_steps for page in result.pages)
+    placed = [(page, place, line) for page in result.pages for place, line in page.lines.items()]
+    scores = judge([line for *_, line in placed], by_steps=by_steps)
     taken = np.zeros(result.length, bool)
-    by_page = {id(page): aligned for page, aligned in result.pages}
-    for index in sorted(range(len(lines)), key=lambda index: -scores[index]):
-        page, place, line = lines[index]
+    for score, (page, place, line) in sorted(zip(scores, placed, strict=True), key=lambda scored: -scored[0]):
         span = slice(line.start, line.end)
-        if line.text and taken[span].mean() > 0.2:
-            line = AlignedLine()
-        if line.text:
-            taken[span] = True
-            if line.gap:
-                taken[slice(*line.gap)] = False
-        by_page[id(page)][place] = replace(line, score=scores[index] if line.text else 0.0)
-    for page, aligned in list(result.pages):
-        matched = sum(line.score >= _LIKELY for line in aligned.values())
-        if matched < max(_MIN_MATCHED * len(aligned), 1):
-            result.pages.remove((page, aligned))
-            result.missing.append(f"{page.page.source.id}: only {matched} of {len(aligned)} lines match the text")
+        if not line.text or taken[span].mean() > _SHARED:
+            page.lines[place] = AlignedLine()
+            continue
+        taken[span] = True
+        if line.gap:
+            taken[slice(*line.gap)] = False
+        page.lines[place] = replace(line, score=score)
+    for page in result.pages:
+        if (matched := page.count(_LIKELY)) < max(_MIN_MATCHED * len(page.lines), 1):
+            message = f"only {matched} of {len(page.lines)} lines match the text"
+            result.missing.append(f"{page.page.source.id}: {message}")
+    result.pages = [page for page in result.pages if page.count(_LIKELY) >= max(_MIN_MATCHED * len(page.lines), 1)]
 
 
 def _learn(
-    reading: _Reading, result: _Result, sure: float, done: WorkDone, on_message: Callable[[str], None] | None
+    reading: _Reading, result: _Result, threshold: float, done: "WorkDone", on_message: Callable[[str], None]
 ) -> RunFolder | None:
     """Train the reader on the lines whose text is sure; None if there are too few."""
-    if sum(line.score >= sure for _, lines in result.pages for line in lines.values()) < _MIN_TO_LEARN:
+    from dsocr.training.many_runs import plan_run, train_runs  # loads torch
+
+    samples, folder = result.count(threshold), reading.folder
+    if samples < _MIN_TO_LEARN:
         return None
-    folder = reading.folder
     if not (folder / DATASET).exists():
         stems = UniqueStems()
         with closing(target_format("page").open_writer(folder / PAGES, ())) as writer:
-            for page, lines in result.pages:
+            for page in result.pages:
                 texts = [replace(line, text="") for line in page.page.page.lines]
-                for place, line in lines.items():
-                    texts[place] = replace(texts[place], text=line.text if line.score >= sure else "")
+                for place, line in page.lines.items():
+                    texts[place] = replace(texts[place], text=line.text if line.score >= threshold else "")
                 kept = replace(page.page.page, lines=tuple(texts))
                 writer.add(kept, stems.take(Path(page.page.source.name).name))
         split = "0.9/0.1/0" if len(result.pages) > 1 else "1/0/0"
         prepare(folder / PAGES, folder / DATASET, format="page", split=split, split_by="page")
     config = load_config({**_base_of(reading.run), "dataset": folder / DATASET, "output": folder / "run"})
-    samples = sum(line.score >= sure for _, lines in result.pages for line in lines.values())
     planned = plan_run(config, samples, overwrite=True, hint="remove it")
-    return next(iter(train_runs([planned], ["learning"], done=done, step_work=0, on_message=on_message)))
+    step_work = len(result.pages) / max(planned.steps, 1)
+    return next(iter(train_runs([planned], ["learning"], done=done, step_work=step_work, on_message=on_message)))
 
 
 def _base_of(run: RunFolder) -> dict[str, Any]:
@@ -384,37 +404,34 @@ def _base_of(run: RunFolder) -> dict[str, Any]:
     return {"base": settings.base, "base_revision": settings.base_revision, "adapter": {"init_from": str(run.path)}}
 
 
-def _write(work: Work, result: _Result, sure: float, report: AlignReport) -> None:
+def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -> None:
     """Write the pages with their images, and a table of all lines, those in doubt first."""
-    stems, rows = UniqueStems(), []
-    used = 0
+    stems, rows, used = UniqueStems(), [], 0
     (work.draft / PAGES).mkdir()
     with closing(target_format("page").open_writer(work.draft / PAGES, ())) as writer:
-        for page, aligned in result.pages:
+        for page in result.pages:
             stem = stems.take(Path(page.page.source.name).name)
             lines = []
             for place, line in enumerate(page.page.page.lines):
-                match = aligned.get(place, AlignedLine())
+                match = page.lines.get(place, AlignedLine())
                 used += len(match.text)
-                difference = _difference(match, line.text)
-                rows.append((stem, line.id or str(place + 1), match, line.text, difference))
-                mark = AlignmentMark(match.score, match.score >= sure) if match.text else None
+                rows.append((stem, line.id or str(place + 1), match, line.text, _difference(match, line.text)))
+                mark = AlignmentMark(match.score, match.score >= threshold) if match.text else None
                 lines.append(replace(line, text=match.text, alignment=mark))
             written = writer.add(replace(page.page.page, lines=tuple(lines)), stem)
             report.unread += [f"{item.where}: {item.message}" for item in written.skipped]
             report.pages += bool(written.lines)
     report.lines, report.unused, report.missing = len(rows), result.length - used, result.missing
-    report.sure = sum(line.score >= sure for _, _, line, _, _ in rows)
-    report.without = sum(not line.text for _, _, line, _, _ in rows)
+    report.sure = result.count(threshold)
+    report.without = sum(not match.text for _, _, match, _, _ in rows)
     report.doubt = report.lines - report.sure - report.without
     report.differences = sum(bool(difference) for *_, difference in rows)
     rows.sort(key=lambda row: (not row[2].text, row[2].score))
-    table = [("page", "line", "score", "sure", "text", "reading", "differences")]
+    table: list[Sequence[object]] = [("page", "line", "score", "sure", "text", "reading", "differences")]
     for stem, id_, match, reading, difference in rows:
-        is_sure = "yes" if match.score >= sure else "no"
+        is_sure = "yes" if match.score >= threshold else "no"
         table.append((stem, id_, f"{match.score:.4f}", is_sure, match.text, reading, difference))
-    cells = ("\t".join(escape_formula(" ".join(cell.split())) for cell in row) for row in table)
-    write_file(work.draft / LINES, "\n".join(cells) + "\n")
+    write_file(work.draft / LINES, tab_table(table))
 
 
 _CLEARLY = -8.0

@@ -38,6 +38,7 @@ from dsocr.training.samples import (
 )
 from dsocr.training.train import (
     PRECISIONS,
+    decide_threads,
     limit_threads,
     make_optimizer,
     set_up,
@@ -179,7 +180,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         samples, excluded = within_budget(split, processor, config)
         checks.append(_check_budget(len(samples), excluded, text_limit(processor, config)))
         with explain_out_of_memory(config):
-            if busy := limit_threads(config):
+            if busy := limit_threads(config, decide_threads(config, None)):
                 checks.append(Check("machine", "warning", busy))
             setup = set_up(config, samples, base)
             trained = f"of the adapter ({config.adapter.target_modules})"

@@ -58,14 +58,14 @@ class WorkDone:
     """How much of the whole work is done, for a progress bar."""
 
     def __init__(self, total: int, progress: ManyProgress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
+        self._done, self._total, self._progress = 0.0, total, progress
 
     def show(self, more: float, note: str) -> None:
         """Show work that is being done."""
         if self._progress is not None:
-            self._progress(self._done + round(more), self._total, note)
+            self._progress(round(self._done + more), self._total, note)
 
-    def add(self, work: int) -> None:
+    def add(self, work: float) -> None:
         """Count work that is done."""
         self._done += work
 
@@ -75,7 +75,7 @@ def train_runs(
     notes: Sequence[str],
     *,
     done: WorkDone,
-    step_work: int = 1,
+    step_work: float = 1,
     on_message: Callable[[str], None] | None = None,
     train_function: Callable[..., TrainResult] = train,
 ) -> Iterator[RunFolder]:

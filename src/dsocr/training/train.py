@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from peft import PeftModel
 from torch.utils.data import DataLoader
@@ -164,9 +163,9 @@ def train(
 
         # Setup
         sources = dist.main_first(partial(open_sources, config, job))
-        config = sources.config
-        if busy := limit_threads(config):
+        if busy := limit_threads(config, sources.config):
             say(busy)
+        config = sources.config
         setup = dist.main_first(partial(set_up, config, sources.samples, sources.base, resumed=checkpoint is not None))
         ancestors = [] if checkpoint else dist.broadcast(partial(list_ancestors, config, sources.dataset))
         begin = partial(begin_run, job, lock, sources, setup, ancestors, preflight=preflight, overwrite=overwrite)
@@ -267,6 +266,7 @@ def open_sources(config: RunConfig, job: TrainingJob) -> Sources:
     config, base = pin_base(config, recorded)
     if recorded is not None:
         require_same_settings(job.run, config, recorded)
+    config = decide_threads(config, recorded)
     processor = base.processor(config.input.resolution, config.input.prompt)
     fit_to_world_size(config, job.dist.world_size)  # refuses batches that cannot be shared
     if job.dist.is_main:
@@ -337,16 +337,30 @@ def decided_generation(config: RunConfig, processor: Processor, samples: Sequenc
     return settings
 
 
-def limit_threads(config: RunConfig) -> str:
-    """Compute in the threads of the configuration, or in fewer beside other work; return why, or an empty text."""
-    threads, message = config.training.threads or free_threads(), ""
-    if threads is not None and threads < torch.get_num_threads() and config.training.threads is None:
-        load, choice = psutil.getloadavg()[0], setting("training.threads", available_cores())
-        message = f"other programs keep this machine busy (load {load:.0f} on {available_cores()} cores), so training "
-        message += f"computes in {counted(threads, 'thread')}; {choice} takes all"
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return message
+def decide_threads(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
+    """Return the configuration with its threads: as set, else as the run began, else fewer beside other work.
+
+    A run that resumes computes in as many as before, whatever else the machine does now: another number gives other
+    last digits.
+    """
+    if config.training.threads is not None:
+        return config
+    threads = free_threads() if recorded is None else recorded.training.threads
+    if recorded is None and threads is not None and threads >= torch.get_num_threads():
+        threads = None
+    return config.model_copy(update={"training": config.training.model_copy(update={"threads": threads})})
+
+
+def limit_threads(config: RunConfig, decided: RunConfig) -> str:
+    """Compute in the threads that were decided; return why these are fewer than `config` has, or an empty text."""
+    threads = decided.training.threads
+    if threads is None:
+        return ""
+    torch.set_num_threads(threads)
+    if config.training.threads is not None:
+        return ""
+    few, choice = counted(threads, "thread"), setting("training.threads", available_cores())
+    return f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"
 
 
 def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = None, *, resumed: bool = False) -> Setup:

@@ -352,7 +352,8 @@ def _add_page(
         elements = (line.index,) if markup is not None and line.index is not None else ()
         state = State.READ if text else State.UNREAD
         region = region_of.get(elements[0]) if elements else None
-        lines.append(StoredLine(0, 0, place, outline, text, state, elements=elements, region=region))
+        score = line.alignment and line.alignment.score  # an aligned text in doubt is reviewed first
+        lines.append(StoredLine(0, 0, place, outline, text, state, confidence=score, elements=elements, region=region))
     return store.add_page(page, lines, [region for region, _ in regions])
 
 

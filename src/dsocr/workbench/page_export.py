@@ -222,7 +222,7 @@ def _drop_unaccepted(line: StoredLine) -> StoredLine:
 class _SourceFile:
     """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own.
 
-    `regions` are those that the page has in the workbench.
+    `regions` are those that the page has in the workbench, `aligned` the lines with aligned texts that nobody accepted.
     """
 
     page: StoredPage
@@ -231,6 +231,7 @@ class _SourceFile:
     outlines: Mapping[int, Outline]
     regions: Mapping[int, StoredRegion]
     scale: tuple[float, float]
+    aligned: frozenset[int]
 
     @classmethod
     def find(
@@ -251,8 +252,9 @@ class _SourceFile:
             scaled = line.outline.scaled(page.width / width, page.height / height) if line.outline else whole
             outlines[line.index or 0] = whole if is_whole else scaled
         texts = {line.index or 0: line.text.strip() for line in described.lines}
+        aligned = frozenset(line.index or 0 for line in described.lines if line.alignment)
         scale = (width / page.width, height / page.height)
-        return cls(page, read_xml(path), texts, outlines, regions, scale)
+        return cls(page, read_xml(path), texts, outlines, regions, scale, aligned)
 
     def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
         """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""
@@ -290,7 +292,8 @@ class _SourceFile:
         fills = {}
         for line in lines:
             text = texts[line.number]
-            if len(line.elements) == 1 and text == self.texts[line.elements[0]]:
+            is_unchanged = len(line.elements) == 1 and text == self.texts[line.elements[0]]
+            if is_unchanged and not (line.is_reviewed and line.elements[0] in self.aligned):
                 continue
             if match := target.forbidden.search(text):
                 message = f"the text contains {match[0]!a}, which {target.name} cannot hold"
