@@ -376,7 +376,7 @@ def align(
     output: StrPath,
     *,
     run: StrPath = "small",
-    rounds: Count = 2,
+    rounds: Count = 1,
     sure: Annotated[float, Range(0.5, 1.0)] = 0.93,
     segmenter: str = "ppocr",
     columns: Mapping[str, str] | None = None,
