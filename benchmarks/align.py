@@ -129,7 +129,9 @@ def align_images(source: Path, out: Path, base: str) -> None:
             left[row["page"]][text] -= 1
     total, matched = sum(map(len, truth.values())), sum(is_right for is_right, _ in right)
     sure = [is_right for is_right, is_sure in right if is_sure]
-    print(f"{matched} of {total} true lines have exactly their text ({matched / total:.1%}); {len(sure)} lines are sure,")
+    print(
+        f"{matched} of {total} true lines have exactly their text ({matched / total:.1%}); {len(sure)} lines are sure,"
+    )
     print(f"and {sum(sure)} of these are exactly a true line ({sum(sure) / len(sure):.2%})")
 
 
