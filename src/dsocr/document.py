@@ -156,6 +156,34 @@ class Region:
     kind: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table; rows and columns count from 0. Its text are the lines of the region with the same `id`."""
+
+    id: str
+    outline: Outline | None
+    row: int
+    column: int
+    row_span: int = 1
+    column_span: int = 1
+    is_heading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a page and its cells, the empty ones too, row by row; `id` is unique on the page."""
+
+    id: str
+    outline: Outline | None
+    cells: tuple[TableCell, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The number of rows and of columns."""
+        rows = max(cell.row + cell.row_span for cell in self.cells)
+        return rows, max(cell.column + cell.column_span for cell in self.cells)
+
+
 class AlignmentMark(NamedTuple):
     """How likely an aligned text is to be exactly that of its line, and whether that counts as sure."""
 
@@ -216,7 +244,7 @@ class Page:
     for, if the source says. `columns` is the row of a table, unchanged. `content` reads the bytes of an image that is
     not a file of its own but part of the file `image`; `number` counts the pages of a PDF file from 1. `skipped` are
     lines that cannot be used, so that the others are not taken for the whole page. `xml` is the ALTO or PAGE file that
-    describes the page. `unit` is "line" for the image of a single line.
+    describes the page. `unit` is "line" for the image of a single line. `tables` say which regions are cells.
     """
 
     image: Path
@@ -234,6 +262,7 @@ class Page:
     skipped: tuple[Line, ...] = ()
     xml: Path | None = None
     unit: Literal["line", "page"] = "page"
+    tables: tuple[Table, ...] = ()
 
     @property
     def transcribed_lines(self) -> tuple[Line, ...]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageDraw, UnidentifiedImageError
 
-from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split
+from dsocr.document import Box, Line, Outline, PackedImage, Page, SkipReason, Split, Table
 from dsocr.errors import DataError
 from dsocr.io.budget import Budget
 from dsocr.outlines import quarter_turns
@@ -563,6 +563,12 @@ def scale_line(line: Line, page: Page, size: tuple[int, int]) -> Line:
     """The line with its outline and that of its region in pixels of an image of this size."""
     region = line.region and replace(line.region, outline=scale_outline(line.region.outline, page, size))
     return replace(line, outline=scale_outline(line.outline, page, size), region=region)
+
+
+def scale_table(table: Table, page: Page, size: tuple[int, int]) -> Table:
+    """The table with its outlines in pixels of an image of this size."""
+    cells = (replace(cell, outline=scale_outline(cell.outline, page, size)) for cell in table.cells)
+    return replace(table, outline=scale_outline(table.outline, page, size), cells=tuple(cells))
 
 
 def cropped_outline(line: Line, page: Page, size: tuple[int, int]) -> Outline | None:

@@ -142,7 +142,7 @@ FROM_PAGE = [
     "1 line type (catch-word)",
     "1 tag in texts (abbrev)",
     "1 word box",
-    "1 table",
+    "1 table without rows and columns",
     "1 other region (SeparatorRegion)",
 ]
 

@@ -315,6 +315,7 @@ class _Survey:
         if lost_columns:
             messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
         kinds = {kind for kind, _ in self._structure} - (KEPT_IDS if target.keeps_regions else frozenset())
+        kinds -= {"table"} if target.keeps_tables else set()
         return messages + [_count_kind(kind, self._structure) for kind in STRUCTURE if kind in kinds]
 
 

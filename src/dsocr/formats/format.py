@@ -12,7 +12,16 @@ from urllib.parse import unquote
 
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
-from dsocr.images import IMAGE_SUFFIXES, LineFile, crop_lines, cropped_outline, decode_image, read_bytes, scale_line
+from dsocr.images import (
+    IMAGE_SUFFIXES,
+    LineFile,
+    crop_lines,
+    cropped_outline,
+    decode_image,
+    read_bytes,
+    scale_line,
+    scale_table,
+)
 from dsocr.io.files import UniqueStems, inside, list_files, relative, split_of_folder, split_of_name
 
 Columns = Mapping[str, str]
@@ -69,9 +78,9 @@ class Format:
     Converting: `open_writer` takes a folder and the names of the source's own columns. `forbidden` matches what a text
     cannot contain. With `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the
     others have line images. `keeps_writers` and `keeps_regions` say whether it has a place for them; page and document
-    names go with writers, ids of regions and lines with regions. `columns` are the format's own column names, None if
-    it has no place for other columns, and `origin_columns` those that it takes over from a source of line images.
-    `next_step` says how to use the result.
+    names go with writers, ids of regions and lines with regions; `keeps_tables` says so of rows and columns. `columns`
+    are the format's own column names, None if it has no place for other columns, and `origin_columns` those that it
+    takes over from a source of line images. `next_step` says how to use the result.
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
@@ -95,6 +104,7 @@ class Format:
     keeps_pages: bool = False
     keeps_writers: bool = True
     keeps_regions: bool = False
+    keeps_tables: bool = False
     columns: tuple[str, ...] | None = None
     origin_columns: frozenset[str] = frozenset()
     next_step: str = ""
@@ -269,12 +279,13 @@ def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
     size = decoded.image.size
     try:
         lines = tuple(scale_line(line, page, size) for line in page.lines)
+        tables = tuple(scale_table(table, page, size) for table in page.tables)
     except DataError as error:
         return Skipped(SkipReason.OTHER_SIZE, page.where, error.message)
     copy = folder / (stem + (_SUFFIXES[decoded.format] if page.content else page.image.suffix.lower()))
     folder.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(data)
-    return replace(page, image=copy, size=size, lines=lines)
+    return replace(page, image=copy, size=size, lines=lines, tables=tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from dsocr.document import (
 from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
+from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
 from dsocr.formats.xml import ElementSpan, XmlEditor, XmlPage, XmlWriter, add_element, escape_text, integer_attribute
 
 NEWEST = "2019-07-15"
@@ -112,6 +113,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         lines=lines,
         is_line_image=len(indices) == 1 and _outline_type(next(iter(indices))) == "image",
         region_texts=region_texts,
+        tables=list(parse_tables(page, parse_outline)),
     )
 
 
@@ -236,14 +238,20 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
     width, height = cast("tuple[int, int]", page.size)
     attributes = {"imageFilename": page.image.name, "imageWidth": width, "imageHeight": height}
     element = add_element(root, "Page", attributes)
-    regions = xml.name_elements(page.lines)
-    if regions:
+    regions = xml.name_elements(cells_together(page))
+    taken = {id_ for region, lines in regions for id_ in (region, *(line for line, _ in lines))}
+    order = None
+    if regions or page.tables:
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
-        for index, (id_, _) in enumerate(regions):
-            add_element(order, "RegionRefIndexed", {"index": index, "regionRef": id_})
+    tables = TableWriter(page, element, taken, version == NEWEST, _add_region)
+    ordered: dict[str, None] = {}
     for index, (id_, lines) in enumerate(regions):
-        outline = xml.region_outline([line for _, line in lines], page)
-        region = _add_outlined(element, "TextRegion", id_, index, outline, outline.box)
+        outline, table = xml.region_outline([line for _, line in lines], page), tables.table_of(lines[0][1])
+        if table:
+            region = tables.add_cell(lines[0][1], id_, index, outline)
+        else:
+            region = _add_region(element, "TextRegion", id_, index, outline)
+        ordered[tables.name(table) if table else id_] = None
         if (known := lines[0][1].region) and known.kind in REGION_TYPES:
             region.set("type", known.kind)
         elif known and known.kind:
@@ -259,6 +267,10 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
             if line.alignment:
                 mark = "sure" if line.alignment.sure else "doubt"
                 child.set("custom", f"{child.get('custom')} {ALIGNMENT} {{text:{mark};}}")
+    tables.finish()
+    ordered |= dict.fromkeys(map(tables.name, page.tables))
+    for index, id_ in enumerate(ordered):
+        add_element(cast("etree._Element", order), "RegionRefIndexed", {"index": index, "regionRef": id_})
     changes = xml.count_changed_ids(page, regions)
     # PAGE allows no negative coordinates.
     changes["outlines that began outside their image, and were moved to its edge"] = sum(map(_is_moved, page.lines))
@@ -284,6 +296,10 @@ def _add_outlined(
     polygon = outline.polygon if outline else ()
     add_element(element, "Coords", {"points": _format_points(polygon or corners)})
     return element
+
+
+def _add_region(parent: etree._Element, name: str, id_: str, index: int, outline: Outline) -> etree._Element:
+    return _add_outlined(parent, name, id_, index, outline, outline.box)
 
 
 def _format_points(points: Iterable[Point]) -> str:
@@ -452,6 +468,7 @@ FORMATS = (
         keeps_pages=True,
         keeps_writers=False,
         keeps_regions=True,
+        keeps_tables=True,
         next_step="import {out} into eScriptorium, images and page/ together (for Transkribus there is page-2013)",
         write_pages=write_page_files,
         suffix=".xml",
@@ -465,6 +482,7 @@ FORMATS = (
         keeps_pages=True,
         keeps_writers=False,
         keeps_regions=True,
+        keeps_tables=True,
         next_step="import {out} into Transkribus, images and page/ together",
     ),
 )

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
+from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.formats.format import ImageFinder, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.layers import choose_files
@@ -43,7 +43,7 @@ class XmlPage:
     """The content of an ALTO or PAGE file: the name of its image, the image's size if stated, lines in reading order.
 
     With `is_line_image` the only line is the whole image; its outline is just the frame of the image. `region_texts`
-    are the texts of regions without lines.
+    are the texts of regions without lines, `tables` say which regions are cells.
     """
 
     image: str | None
@@ -51,6 +51,7 @@ class XmlPage:
     lines: list[Line]
     is_line_image: bool = False
     region_texts: Sequence[Line] = ()
+    tables: Sequence[Table] = ()
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -115,6 +116,7 @@ def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iter
         split=split_of_folder(path.parent.relative_to(file.root)),
         skipped=tuple(skipped),
         xml=path,
+        tables=tuple(xml_page.tables),
     )
 
 
@@ -215,6 +217,7 @@ STRUCTURE = {
     "word box": "word boxes",
     "glyph": "glyphs",
     "table": "tables",
+    "table without rows and columns": "tables without rows and columns",
     "nested text region": "nested text regions",
     "text region without lines": "text regions without lines",
     "other region": "other regions",
@@ -222,6 +225,9 @@ STRUCTURE = {
 """What ALTO and PAGE say besides texts and outlines: singular and plural."""
 KEPT_IDS = frozenset({"region id", "line id"})
 """The part of it that is written to ALTO and PAGE."""
+
+_MOST_ROWS, _MOST_COLUMNS = 20_000, 1_000
+"""Larger numbers in a cell are damage."""
 
 UNGROUPED_BLOCK = "eSc_dummyblock_"
 """The block in which eScriptorium puts lines without a region."""
@@ -243,7 +249,7 @@ def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
         elif name == "Glyph":
             counts["glyph", ""] += 1
         elif name == "TableRegion":
-            counts["table", ""] += 1
+            counts["table" if any(map(cell_place, element)) else "table without rows and columns", ""] += 1
         elif name.endswith("Region") or name in _OTHER_BLOCKS:
             counts["other region", name] += 1
     return counts
@@ -257,7 +263,8 @@ def _describe(element: etree._Element, name: str, labels: Mapping[str | None, st
         return
     is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
     if not is_text and element.find(".//{*}TextLine") is None:
-        yield "text region without lines", ""
+        if cell_place(element) is None:
+            yield "text region without lines", ""
     elif id_ and is_text:
         yield f"{kind} id", ""
     if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
@@ -267,6 +274,18 @@ def _describe(element: etree._Element, name: str, labels: Mapping[str | None, st
         yield f"{kind} type", type_
     if kind == "line":
         yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
+
+
+def cell_place(element: etree._Element) -> tuple[int, int, int, int] | None:
+    """Return row, column, row span and column span of a cell of PAGE, in the words of its schema or of Transkribus."""
+    role = element.find("{*}Roles/{*}TableCellRole")
+    names = ("row", "col") if role is None else ("rowIndex", "columnIndex")
+    place = [integer_attribute(element if role is None else role, name) for name in (*names, "rowSpan", "colSpan")]
+    row, column, rows, columns = (
+        number if number is not None else number_else for number, number_else in zip(place, (-1, -1, 1, 1), strict=True)
+    )
+    is_inside = 0 <= row <= _MOST_ROWS - max(rows, 1) and 0 <= column <= _MOST_COLUMNS - max(columns, 1)
+    return (row, column, max(rows, 1), max(columns, 1)) if is_inside else None
 
 
 def _has_several_strings(string: etree._Element) -> bool:
@@ -353,26 +372,27 @@ _TAKEN_IDS = frozenset({"page", "order"})
 """Ids of other elements of the documents written here."""
 
 
+def take_id(known: str, default: str, taken: set[str]) -> str:
+    """Return the known id if it is valid and free, else the default, numbered if it is not free; it is taken now."""
+    id_, number = known if _ID.fullmatch(known) and known not in taken | _TAKEN_IDS else default, 1
+    while id_ in taken | _TAKEN_IDS:
+        number += 1
+        id_ = f"{default}-{number}"
+    taken.add(id_)
+    return id_
+
+
 def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line]]]]:
     """Return the id of each region of a document to be written, with its lines and their ids.
 
     The ids are unique, and those of the source where they are valid.
     """
-    taken = set(_TAKEN_IDS)
-
-    def take(known: str, default: str) -> str:
-        id_, number = known if _ID.fullmatch(known) and known not in taken else default, 1
-        while id_ in taken:
-            number += 1
-            id_ = f"{default}-{number}"
-        taken.add(id_)
-        return id_
-
+    taken: set[str] = set()
     regions = group_by_region(lines)
     own_ids = [group[0].region.id if group[0].region else "" for group in regions]
-    region_ids = [take(known, f"r{number}") for number, known in enumerate(own_ids, start=1)]
+    region_ids = [take_id(known, f"r{number}", taken) for number, known in enumerate(own_ids, start=1)]
     return [
-        (id_, [(take(line.id, f"r{number}l{place}"), line) for place, line in enumerate(group, start=1)])
+        (id_, [(take_id(line.id, f"r{number}l{place}", taken), line) for place, line in enumerate(group, start=1)])
         for number, (id_, group) in enumerate(zip(region_ids, regions, strict=True), start=1)
     ]
 

@@ -1,0 +1,142 @@
+"""Tables of PAGE XML: cells as its schema of 2019 has them, roles of text regions, and as Transkribus writes them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from lxml import etree
+
+from dsocr.document import Line, Outline, Page, Point, Table, TableCell, bounds_of_boxes, parse_points
+from dsocr.formats import xml
+from dsocr.formats.xml import add_element
+
+TABLE_ID = "table"
+"""Begins the id of a table that has no valid one."""
+
+HEADING = "heading"
+"""Type in `custom` of Transkribus' cells that are headings, which its schema has no attribute for."""
+
+AddOutlined = Callable[[etree._Element, str, str, int, Outline], etree._Element]
+"""Adds a region with this name, id, index and outline to an element."""
+
+
+def parse_tables(page: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]) -> Iterator[Table]:
+    """Yield the tables of a page that say the rows and columns of their cells."""
+    for element in page.iter("{*}TableRegion"):
+        cells = []
+        for child in element.iterchildren("{*}TableCell", "{*}TextRegion"):
+            if (place := xml.cell_place(child)) is not None:
+                region, role = xml.parse_region(child, "id", parse_outline), child.find("{*}Roles/{*}TableCellRole")
+                is_heading = (
+                    xml.custom_value(child, "structure", "type") == HEADING
+                    if role is None
+                    else (role.get("header") in {"true", "1"})
+                )
+                cells.append(TableCell(region.id, region.outline, *place, is_heading))
+        if cells:
+            cells.sort(key=lambda cell: (cell.row, cell.column))
+            region = xml.parse_region(element, "id", parse_outline)
+            yield Table(region.id, region.outline, tuple(cells))
+
+
+def cells_together(page: Page) -> list[Line]:
+    """Return the lines of a page, those of a table together, cell by cell, where its first line is."""
+    tables = {cell.id: (table, cell) for table in page.tables for cell in table.cells}
+    by_table: dict[str, dict[str, list[Line]]] = {}
+    order: list[Line | str] = []
+    for line in page.lines:
+        table, cell = tables.get(line.region.id if line.region else "", (None, None))
+        if table is None or cell is None:
+            order.append(line)
+            continue
+        if table.id not in by_table:
+            order.append(table.id)
+        by_table.setdefault(table.id, {}).setdefault(cell.id, []).append(line)
+    lines: list[Line] = []
+    for item in order:
+        lines += [line for cell in by_table[item].values() for line in cell] if isinstance(item, str) else [item]
+    return lines
+
+
+@dataclass(slots=True)
+class TableWriter:
+    """Adds the tables of a page to a document; `roles` is the schema's way, otherwise cells are Transkribus'."""
+
+    page: Page
+    parent: etree._Element
+    taken: set[str]
+    roles: bool
+    add_outlined: AddOutlined
+    _elements: dict[str, etree._Element] = field(default_factory=dict)
+    _cells: dict[str, tuple[Table, TableCell]] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Index the cells."""
+        self._cells = {cell.id: (table, cell) for table in self.page.tables for cell in table.cells}
+
+    def table_of(self, line: Line) -> Table | None:
+        """Return the table that a line is in a cell of."""
+        return self._cells.get(line.region.id if line.region else "", (None,))[0]
+
+    def name(self, table: Table) -> str:
+        """Return the id of a table in the document; it is added where it is named first."""
+        if table.id not in self._elements:
+            id_ = xml.take_id(table.id, TABLE_ID, self.taken)
+            outline = table.outline or _around(table, self.page)
+            element = self.add_outlined(self.parent, "TableRegion", id_, len(self._elements), outline)
+            rows, columns = table.size
+            if self.roles:
+                element.set("rows", str(rows))
+                element.set("columns", str(columns))
+            self._elements[table.id] = element
+        return self._elements[table.id].get("id") or ""
+
+    def add_cell(self, line: Line, id_: str, index: int, outline: Outline) -> etree._Element:
+        """Add the cell of a line, without its lines."""
+        table, cell = self._cells[cast("str", line.region and line.region.id)]
+        self._written.add(cell.id)
+        self.name(table)
+        return self._add(self._elements[table.id], cell, id_, index, outline)
+
+    def finish(self) -> None:
+        """Add the cells without lines, and the corners of Transkribus' cells."""
+        for table in self.page.tables:
+            self.name(table)
+            for cell in table.cells:
+                if cell.id not in self._written:
+                    outline = cell.outline or table.outline or _around(table, self.page)
+                    id_ = xml.take_id(cell.id, f"{TABLE_ID}_{cell.row}_{cell.column}", self.taken)
+                    self._add(self._elements[table.id], cell, id_, len(self._elements[table.id]), outline)
+        for element in self._elements.values():
+            for child in element.iterchildren("{*}TableCell"):
+                points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
+                add_element(child, "CornerPts", {}, " ".join(map(str, _corners(points))))
+
+    def _add(self, table: etree._Element, cell: TableCell, id_: str, index: int, outline: Outline) -> etree._Element:
+        element = self.add_outlined(table, "TextRegion" if self.roles else "TableCell", id_, index, outline)
+        names = ("rowIndex", "columnIndex") if self.roles else ("row", "col")
+        spans = (*names, "rowSpan", "colSpan")
+        place = dict(zip(spans, (cell.row, cell.column, cell.row_span, cell.column_span), strict=True))
+        if self.roles:
+            role = add_element(add_element(element, "Roles", {}), "TableCellRole", place)
+            if cell.is_heading:
+                role.set("header", "true")
+        else:
+            for name, number in place.items():
+                element.set(name, str(number))
+            if cell.is_heading:
+                element.set("custom", f"{element.get('custom')} structure {{type:{HEADING};}}")
+        return element
+
+
+def _around(table: Table, page: Page) -> Outline:
+    boxes = [cell.outline.box for cell in table.cells if cell.outline]
+    return Outline(bounds_of_boxes(boxes or [(0, 0, *cast("tuple[int, int]", page.size))]))
+
+
+def _corners(points: Sequence[Point]) -> list[int]:
+    """Return which points of a cell are its corners: upper left, lower left, lower right, upper right."""
+    ways = ((1, 1), (1, -1), (-1, -1), (-1, 1))
+    places = range(len(points))
+    return [min(places, key=lambda place: across * points[place][0] + down * points[place][1]) for across, down in ways]
