@@ -149,7 +149,7 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A group of lines of a page; `id` is unique on the page, `kind` its type where it is to be written."""
+    """A group of lines of a page; `id` is unique on the page, `kind` its type as the source names it, if it does."""
 
     id: str
     outline: Outline | None = None
@@ -199,7 +199,8 @@ class Line:
     `where` is the line's place in the source, for messages. `prediction` holds what the model said about the text it
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
-    `alignment` marks a text that was aligned with the line and that no person has accepted.
+    `alignment` marks a text that was aligned with the line and that no person has accepted. `kind` is the line's own
+    type as the source names it, if it does.
     """
 
     text: str
@@ -211,6 +212,7 @@ class Line:
     prediction: Mapping[str, Any] | None = field(default=None, hash=False)
     struck: tuple[tuple[int, int], ...] = ()
     alignment: AlignmentMark | None = None
+    kind: str = ""
 
     @property
     def confidence(self) -> float | None:

@@ -100,7 +100,8 @@ def test_a_box_without_a_pixel_is_skipped_and_nothing_left_is_an_error(tmp_path:
 ALTO_WITH_STRUCTURE = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#">
 <Description><MeasurementUnit>pixel</MeasurementUnit>
 <sourceImageInformation><fileName>p.png</fileName></sourceImageInformation></Description>
-<Tags><OtherTag ID="BT1" LABEL="MainZone"/><OtherTag ID="LT2" LABEL="DefaultLine"/><OtherTag ID="LT3"/></Tags>
+<Tags><OtherTag ID="BT1" LABEL="MainZone"/><OtherTag ID="LT2" LABEL="DefaultLine"/><OtherTag ID="LT3"/>
+<OtherTag ID="BT9" LABEL="UnusedZone"/></Tags>
 <Layout><Page WIDTH="100" HEIGHT="50"><PrintSpace>
 <TextBlock ID="eSc_textblock_a" TAGREFS="BT1" HPOS="1" VPOS="1" WIDTH="90" HEIGHT="40">
 <TextLine ID="eSc_line_b" TAGREFS="LT2" HPOS="10" VPOS="10" WIDTH="50" HEIGHT="20">
@@ -128,18 +129,16 @@ NESTED_REGION = page_xml(
     f'<TextRegion id="r"><Coords points="{SQUARE}"/><TextRegion id="s"><Coords points="{SQUARE}"/>'
     f"{page_line('слово')}</TextRegion>{page_line('два')}</TextRegion>"
 )
+ALTO_IDS = ["1 region id", "2 line ids", "1 region type (MainZone)", "2 line types (DefaultLine 1, LT3 DefaultLine 1)"]
 FROM_ALTO = [
-    "1 region type (MainZone)",
-    "2 line types (DefaultLine 1, LT3 DefaultLine 1)",
-    "3 tag definitions (DefaultLine 1, LT3 1, MainZone 1)",
+    "1 unused tag definition (UnusedZone)",
     "2 word boxes",
     "1 glyph",
     "1 text region without lines",
     "1 other region (Illustration)",
 ]
+PAGE_IDS = ["3 region ids", "2 line ids", "2 region types (cell 1, heading 1)", "1 line type (catch-word)"]
 FROM_PAGE = [
-    "2 region types (cell 1, heading 1)",
-    "1 line type (catch-word)",
     "1 tag in texts (abbrev)",
     "1 word box",
     "1 table without rows and columns",
@@ -152,7 +151,7 @@ FROM_PAGE = [
     [
         pytest.param(ALTO_WITH_STRUCTURE, "page", FROM_ALTO, id="ALTO to PAGE"),
         pytest.param(ALTO_WITH_STRUCTURE, "alto", FROM_ALTO, id="ALTO to ALTO"),
-        pytest.param(ALTO_WITH_STRUCTURE, "tsv", ["1 region id", "2 line ids", *FROM_ALTO], id="ALTO to a table"),
+        pytest.param(ALTO_WITH_STRUCTURE, "tsv", [*ALTO_IDS, *FROM_ALTO], id="ALTO to a table"),
         pytest.param(
             PAGE_WITH_STRUCTURE,
             "alto",
@@ -160,7 +159,7 @@ FROM_PAGE = [
             id="PAGE to ALTO",
         ),
         pytest.param(NESTED_REGION, "page", ["1 nested text region"], id="nested regions"),
-        pytest.param(PAGE_WITH_STRUCTURE, "tsv", ["3 region ids", "2 line ids", *FROM_PAGE], id="PAGE to a table"),
+        pytest.param(PAGE_WITH_STRUCTURE, "tsv", [*PAGE_IDS, *FROM_PAGE], id="PAGE to a table"),
     ],
 )
 def test_structure_that_is_not_written_is_counted(
@@ -197,6 +196,28 @@ def converted_ids(document: str, target: str, folder: Path) -> list[tuple[str | 
 )
 def test_ids_are_kept(document: str, ids: list[tuple[str, str]], target: str, tmp_path: Path) -> None:
     assert converted_ids(document, target, tmp_path) == ids
+
+
+@pytest.mark.parametrize("target", ["page", "page-2013", "alto"])
+@pytest.mark.parametrize(
+    ("document", "kinds"),
+    [
+        # The first tag that has a label is the type.
+        pytest.param(ALTO_WITH_STRUCTURE, [("MainZone", "DefaultLine"), ("MainZone", "DefaultLine")], id="ALTO"),
+        pytest.param(PAGE_WITH_STRUCTURE, [("heading", "catch-word"), ("cell", ""), ("", "")], id="PAGE"),
+        # Signs that would end the type in `custom` are written as Transkribus does.
+        pytest.param(
+            ALTO_WITH_STRUCTURE.replace("MainZone", "Main:a;{b}#1"), [("Main:a;{b}#1", "DefaultLine")] * 2, id="signs"
+        ),
+    ],
+)
+def test_types_are_kept(document: str, kinds: list[tuple[str, str]], target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    write(tmp_path / "source" / "p.xml", document)
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
+    (page,) = detect_format(out, None, {}).read(out, {})
+    assert isinstance(page, Page)
+    assert [(line.region.kind if line.region else "", line.kind) for line in page.lines] == kinds
 
 
 @pytest.mark.parametrize("target", ["page", "alto"])

@@ -25,7 +25,7 @@ from dsocr.formats import detect_format, same_format, target_format
 from dsocr.formats.format import Format
 from dsocr.formats.layers import preferred_layer
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
-from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
+from dsocr.formats.xml import KEPT_STRUCTURE, STRUCTURE, count_structure, parse_xml
 from dsocr.images import read_packed
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset
@@ -314,7 +314,7 @@ class _Survey:
                 messages.append(f"this format names pages after images; {count['pages']} images had another page")
         if lost_columns:
             messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
-        kinds = {kind for kind, _ in self._structure} - (KEPT_IDS if target.keeps_regions else frozenset())
+        kinds = {kind for kind, _ in self._structure} - (KEPT_STRUCTURE if target.keeps_regions else frozenset())
         kinds -= {"table"} if target.keeps_tables else set()
         return messages + [_count_kind(kind, self._structure) for kind in STRUCTURE if kind in kinds]
 

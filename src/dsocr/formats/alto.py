@@ -54,7 +54,8 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     page = xml.only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
-    regions = {block: xml.parse_region(block, "ID", parse_outline) for block in blocks}
+    labels = xml.tag_labels(root)
+    regions = {block: xml.parse_region(block, "ID", parse_outline, xml.alto_kind(block, labels)) for block in blocks}
     lines = [
         Line(
             _parse_text(line),
@@ -63,6 +64,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
             id=line.get("ID") or "",
+            kind=xml.alto_kind(line, labels),
         )
         for index, line in enumerate(page.iter("{*}TextLine"))
     ]
@@ -112,7 +114,8 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     add_element(add_element(description, "sourceImageInformation", {}), "fileName", {}, page.image.name)
     regions = xml.name_elements(page.lines)
     kinds = dict.fromkeys(lines[0][1].region.kind for _, lines in regions if lines[0][1].region)
-    tags = {kind: f"region_type_{number}" for number, kind in enumerate(filter(None, kinds))}
+    kinds |= dict.fromkeys(line.kind for line in page.lines)
+    tags = {kind: f"type_{number}" for number, kind in enumerate(filter(None, kinds))}
     if tags:
         listed = add_element(root, "Tags", {})
         for kind, tag in tags.items():
@@ -129,6 +132,8 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
         for line_id, line in named_lines:
             box = xml.line_box(line, page)
             element = _add_outlined(block, "TextLine", line_id, line.outline, box)
+            if line.kind:
+                element.set("TAGREFS", tags[line.kind])
             add_element(element, "String", {"CONTENT": line.text, **_box_attributes(box)})
     return root, xml.count_changed_ids(page, regions)
 

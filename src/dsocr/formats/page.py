@@ -96,6 +96,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             line.get("id") or "",
             struck=_parse_struck(line),
             alignment=_parse_alignment(line),
+            kind=xml.page_kind(line),
         )
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
@@ -127,7 +128,7 @@ def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, lis
 
 
 def _parse_region(element: etree._Element) -> Region:
-    return xml.parse_region(element, "id", parse_outline)
+    return xml.parse_region(element, "id", parse_outline, xml.page_kind(element))
 
 
 def _reading_order(page: etree._Element) -> dict[str, int]:
@@ -255,10 +256,12 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
         if (known := lines[0][1].region) and known.kind in REGION_TYPES:
             region.set("type", known.kind)
         elif known and known.kind:
-            region.set("custom", f"{region.get('custom')} structure {{type:{known.kind};}}")
+            region.set("custom", f"{region.get('custom')} {xml.custom_kind(known.kind)}")
         for line_index, (line_id, line) in enumerate(lines):
             box = xml.line_box(line, page)
             child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, box)
+            if line.kind:
+                child.set("custom", f"{child.get('custom')} {xml.custom_kind(line.kind)}")
             if line.outline and line.outline.baseline:
                 add_element(child, "Baseline", {"points": _format_points(line.outline.baseline)})
             if line.text:

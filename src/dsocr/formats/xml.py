@@ -35,6 +35,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 _CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
 _CUSTOM_VALUE = re.compile(r"\s*([^:;]*?)\s*:\s*([^;]*?)\s*(?:;|$)")
+_ESCAPED_SIGN = re.compile(r"\\u([0-9a-f]{4})", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 
 
@@ -183,10 +184,31 @@ def custom_value(element: etree._Element, tag: str, key: str) -> str:
 
 
 def parse_region(
-    element: etree._Element, id_name: str, parse_outline: Callable[[etree._Element], Outline | None]
+    element: etree._Element, id_name: str, parse_outline: Callable[[etree._Element], Outline | None], kind: str = ""
 ) -> Region:
     """Return the region of an element, named by its attribute `id_name`, else by its place in the file."""
-    return Region(element.get(id_name) or f"line {source_line(element)}", usable_outline(element, parse_outline))
+    return Region(element.get(id_name) or f"line {source_line(element)}", usable_outline(element, parse_outline), kind)
+
+
+def page_kind(element: etree._Element) -> str:
+    """Return the type of a region or a line of PAGE: its own attribute, else the one in `custom`."""
+    kind = element.get("type") or custom_value(element, "structure", "type")
+    return _ESCAPED_SIGN.sub(lambda match: chr(int(match[1], 16)), kind)
+
+
+def custom_kind(kind: str) -> str:
+    """Return the tag for `custom` that `page_kind` reads; signs that end it are written as Transkribus does."""
+    return "structure {type:" + re.sub(r"[{};\\]", lambda match: f"\\u{ord(match[0]):04x}", kind) + ";}"
+
+
+def tag_labels(root: etree._Element) -> dict[str, str]:
+    """Return the labels of an ALTO document's tags by their ids."""
+    return {tag.get("ID", ""): (tag.get("LABEL") or "").strip() for tag in root.iterfind("{*}Tags/{*}*")}
+
+
+def alto_kind(element: etree._Element, labels: Mapping[str, str]) -> str:
+    """Return the type of a region or a line of ALTO: the label of its first tag that has one."""
+    return next((labels[tag] for tag in (element.get("TAGREFS") or "").split() if labels.get(tag)), "")
 
 
 def usable_outline(
@@ -212,7 +234,7 @@ STRUCTURE = {
     "line id": "line ids",
     "region type": "region types",
     "line type": "line types",
-    "tag definition": "tag definitions",
+    "unused tag definition": "unused tag definitions",
     "tag in texts": "tags in texts",
     "word box": "word boxes",
     "glyph": "glyphs",
@@ -223,7 +245,7 @@ STRUCTURE = {
     "other region": "other regions",
 }
 """What ALTO and PAGE say besides texts and outlines: singular and plural."""
-KEPT_IDS = frozenset({"region id", "line id"})
+KEPT_STRUCTURE = frozenset({"region id", "line id", "region type", "line type"})
 """The part of it that is written to ALTO and PAGE."""
 
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 1_000
@@ -237,9 +259,9 @@ _OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
 
 def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
     """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `STRUCTURE`) and type."""
-    tags = [(tag.get("ID"), tag.get("LABEL") or tag.get("ID") or "") for tag in root.iterfind("{*}Tags/{*}*")]
-    labels = dict(tags)
-    counts = Counter(("tag definition", label) for _, label in tags)
+    labels = {tag: label or tag for tag, label in tag_labels(root).items()}
+    used = {tag for element in root.iter("{*}*") for tag in (element.get("TAGREFS") or "").split()}
+    counts = Counter(("unused tag definition", label) for tag, label in labels.items() if tag not in used)
     for element in root.iter("{*}*"):
         name = etree.QName(element).localname
         if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
@@ -255,7 +277,7 @@ def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
     return counts
 
 
-def _describe(element: etree._Element, name: str, labels: Mapping[str | None, str]) -> Iterator[tuple[str, str]]:
+def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield what a region or a line says about itself."""
     kind = "line" if name == "TextLine" else "region"
     id_ = element.get("id") or element.get("ID")

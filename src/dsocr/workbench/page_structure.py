@@ -17,11 +17,14 @@ from dsocr.formats.xml import (
     UNGROUPED_BLOCK,
     ElementSpan,
     XmlEditor,
-    custom_value,
+    alto_kind,
+    custom_kind,
     escape_attribute,
     only_page,
+    page_kind,
     parse_region,
     parse_xml_bytes,
+    tag_labels,
 )
 from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
 
@@ -43,7 +46,7 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
     root = parse_xml_bytes(raw)
     page = only_page(root)
     is_alto = etree.QName(root).localname == "alto"
-    labels = {tag.get("ID"): tag.get("LABEL") or "" for tag in root.iterfind("{*}Tags/{*}*")}
+    labels = tag_labels(root)
     places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
     regions = []
     for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
@@ -52,10 +55,7 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
         outline = parse_region(container, "ID" if is_alto else "id", parse).outline
         if outline is None or id_ == UNGROUPED_BLOCK or etree.QName(container).localname == "TableCell":
             continue
-        if is_alto:
-            kind = next((labels[tag] for tag in (container.get("TAGREFS") or "").split() if labels.get(tag)), "")
-        else:
-            kind = container.get("type") or custom_value(container, "structure", "type")
+        kind = alto_kind(container, labels) if is_alto else page_kind(container)
         lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
         regions.append((StoredRegion(0, 0, outline, kind, id_, element), lines))
     return regions
@@ -395,9 +395,9 @@ def _page_type(kind: str, custom: str) -> dict[str, str]:
     """The attributes of a PAGE region of a type: its own, or for other types Transkribus' `structure`."""
     rest = re.sub(r"\s*structure\s*\{[^}]*\}", "", custom).strip()
     if kind in REGION_TYPES:
-        structure = f"structure {{type:{kind};}}" if rest != custom.strip() else ""
+        structure = custom_kind(kind) if rest != custom.strip() else ""
         return {"type": kind, "custom": f"{rest} {structure}".strip()}
-    structure = f"structure {{type:{escape_attribute(kind)};}}" if kind else ""
+    structure = escape_attribute(custom_kind(kind)) if kind else ""
     return {"type": "", "custom": f"{rest} {structure}".strip()}
 
 
