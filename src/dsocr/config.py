@@ -243,8 +243,8 @@ class InputSection(Section):
 
     resolution: Text | None = None
     """Name of the resolution at which images enter the model; the base's default if not given."""
-    prompt: Text = "free_ocr"
-    """Name of a prompt, or the prompt itself."""
+    prompt: str = "free_ocr"
+    """Name of a prompt, or the prompt itself; free_ocr is what the base's authors ask, and "" asks with the image alone."""
 
 
 class AdapterSection(Section):

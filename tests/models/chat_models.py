@@ -55,7 +55,25 @@ _SMOL = (
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 
+# Of small Qwen3.5 an answer begins behind an empty block of thoughts.
+_QWEN3_5 = _QWEN.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}").replace(
+    "{% for part in",
+    "{% if message['role'] == 'assistant' %}<think>\n\n</think>\n\n{% endif %}{% for part in",
+)
+_INTERN = _CHATML.replace("IMAGE", "<IMG_CONTEXT>\n")
+_QIANFAN = _CHATML.replace("IMAGE", "<image>\n")
+_HUNYUAN = (
+    "{% for message in messages %}{% if message['role'] == 'system' %}"
+    "<hy_begin>{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endif %}<hy_3>{% elif message['role'] == 'user' %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}<hy_100><hy_102><hy_101>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}<hy_User>{% else %}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{{ message['content'][0]['text'] }}"
+    "{% endif %}<hy_Assistant>{% endif %}{% endfor %}"
+)
+
 CHAT_MODELS = ["qwen2_5_vl", "qwen3_vl", "lighton_ocr", "paddleocr_vl", "got_ocr2", "glm_ocr", "smolvlm"]
+CHAT_MODELS += ["qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl"]
 """The types that can be written."""
 
 _PIXELS: dict[str, Any] = {"min_pixels": 784, "max_pixels": 28 * 28 * 16}
@@ -65,6 +83,19 @@ _SPECIAL = {
     "qwen2_5_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
     "qwen3_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
     "lighton_ocr": _QWEN_TOKENS,
+    "qwen3_5": [*_QWEN_TOKENS, "<|video_pad|>"],
+    "internvl": [*_QWEN_TOKENS[:3], "<img>", "</img>", "<IMG_CONTEXT>", "<video>"],
+    "qianfan_ocr": [*_QWEN_TOKENS[:3], "<img>", "</img>", "<IMG_CONTEXT>"],
+    "hunyuan_vl": [
+        "<hy_begin>",
+        "<hy_3>",
+        "<hy_User>",
+        "<hy_Assistant>",
+        "<hy_100>",
+        "<hy_101>",
+        "<hy_102>",
+        "<hy_pad>",
+    ],
     "paddleocr_vl": [
         "<s>",
         "</s>",
@@ -101,9 +132,22 @@ _SPECIAL = {
         *(f"<row_{row}_col_{column}>" for row in range(1, 9) for column in range(1, 9)),
     ],
 }
-_END = {"paddleocr_vl": "</s>", "glm_ocr": "<|endoftext|>", "smolvlm": "<end_of_utterance>"}
-_PAD = {"paddleocr_vl": "<pad>", "smolvlm": "<|im_end|>"}
-_IMAGE = {"paddleocr_vl": "<|IMAGE_PLACEHOLDER|>", "got_ocr2": "<imgpad>", "glm_ocr": "<|image|>", "smolvlm": "<image>"}
+_END = {
+    "hunyuan_vl": "<hy_Assistant>",
+    "paddleocr_vl": "</s>",
+    "glm_ocr": "<|endoftext|>",
+    "smolvlm": "<end_of_utterance>",
+}
+_PAD = {"hunyuan_vl": "<hy_pad>", "paddleocr_vl": "<pad>", "smolvlm": "<|im_end|>"}
+_IMAGE = {
+    "hunyuan_vl": "<hy_102>",
+    "internvl": "<IMG_CONTEXT>",
+    "qianfan_ocr": "<IMG_CONTEXT>",
+    "paddleocr_vl": "<|IMAGE_PLACEHOLDER|>",
+    "got_ocr2": "<imgpad>",
+    "glm_ocr": "<|image|>",
+    "smolvlm": "<image>",
+}
 _UNUSED = {
     "paddleocr_vl": "visual.vision_model.head.probe",
     "glm_ocr": "model.language_model.layers.16.eh_proj.weight",
@@ -116,6 +160,21 @@ _TEMPLATES = {
     "paddleocr_vl": _PADDLE,
     "glm_ocr": _GLM,
     "smolvlm": _SMOL,
+    "qwen3_5": _QWEN3_5,
+    "internvl": _INTERN,
+    "qianfan_ocr": _QIANFAN,
+    "hunyuan_vl": _HUNYUAN,
+}
+_INTERN_TOKENS = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}
+_EXTRA_TOKENS = {
+    "internvl": _INTERN_TOKENS,
+    "qianfan_ocr": {name: token for name, token in _INTERN_TOKENS.items() if name != "video_token"},
+    "hunyuan_vl": {"image_token": "<hy_102>", "image_start_token": "<hy_100>", "image_end_token": "<hy_101>"},
 }
 _PROCESSORS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2_5_vl": ("Qwen2_5_VLProcessor", "Qwen2VLImageProcessorFast", {**_PIXELS, "patch_size": 14}),
@@ -132,6 +191,28 @@ _PROCESSORS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "paddleocr_vl": ("PaddleOCRVLProcessor", "PaddleOCRVLImageProcessor", {**_PIXELS, "patch_size": 14}),
     "got_ocr2": ("GotOcr2Processor", "GotOcr2ImageProcessor", {"size": {"height": 64, "width": 64}}),
+    "qwen3_5": (
+        "Qwen3VLProcessor",
+        "Qwen2VLImageProcessorFast",
+        {"size": {"shortest_edge": 1024, "longest_edge": 16 * 1024}, "patch_size": 16, "image_mean": [0.5] * 3}
+        | {"image_std": [0.5] * 3},
+    ),
+    "internvl": (
+        "InternVLProcessor",
+        "GotOcr2ImageProcessorFast",
+        {"size": {"height": 32, "width": 32}, "max_patches": 2},
+    ),
+    # As it was first published, with the processor of InternVL.
+    "qianfan_ocr": (
+        "InternVLProcessor",
+        "GotOcr2ImageProcessorFast",
+        {"size": {"height": 32, "width": 32}, "max_patches": 2},
+    ),
+    "hunyuan_vl": (
+        "HunYuanVLProcessor",
+        "HunYuanVLImageProcessor",
+        {"min_pixels": 1024, "max_pixels": 16 * 1024, "patch_size": 16},
+    ),
     "glm_ocr": (
         "Glm46VProcessor",
         "Glm46VImageProcessor",
@@ -183,7 +264,12 @@ def write_chat_model(folder: Path, model_type: str, head_std: float = 0.055) -> 
     extra: dict[str, Any] = {"patch_size": 14, "spatial_merge_size": 2} if model_type == "lighton_ocr" else {}
     extra |= {"num_image_tokens": 16} if model_type == "got_ocr2" else {}
     extra |= {"image_seq_len": 4} if model_type == "smolvlm" else {}
+    extra |= {"image_seq_length": 4} if model_type in ("internvl", "qianfan_ocr") else {}
     (folder / "processor_config.json").write_text(json.dumps({"processor_class": processor, **extra}), encoding="utf-8")
+    if model_type == "lighton_ocr":  # published under the name of another class
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config |= {"model_type": "mistral3", "architectures": ["LightOnOCRForConditionalGeneration"]}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if model_type == "paddleocr_vl":  # published with code of its own, which must never be run
         for name in ("config.json", "preprocessor_config.json", "processor_config.json"):
             own = {f"Auto{kind}": f"own.{kind}" for kind in ("Config", "ImageProcessor", "Processor", "Model")}
@@ -218,6 +304,25 @@ def _config(model_type: str, vocabulary: dict[str, int]) -> Any:
             else:
                 text["num_hidden_layers"] = 2  # what is added after the first is seen in the second
                 vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+        case "qwen3_5":
+            text["rope_parameters"] = dict(_MROPE) | {"partial_rotary_factor": 1.0, "mrope_interleaved": True}
+            text |= {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+            text |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
+            text |= {"linear_num_key_heads": 4, "linear_num_value_heads": 4}
+            names = {"vision_start_token_id": "<|vision_start|>", "video_token_id": "<|video_pad|>"}
+            tokens |= {name: vocabulary[token] for name, token in names.items()}
+            vision |= {"out_hidden_size": 128, "num_position_embeddings": 16}
+        case "internvl" | "qianfan_ocr":
+            text["model_type"] = "qwen3"
+            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+            vision |= {"image_size": [32, 32], "patch_size": [8, 8]}
+            tokens |= {"image_seq_length": 4}
+        case "hunyuan_vl":
+            text["rope_parameters"] = {"rope_type": "default", "mrope_section": [4, 4, 4, 4], "rope_theta": 10000.0}
+            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+            vision |= {"out_hidden_size": 128, "text_hidden_size": 128, "max_image_size": 256}
+            names = {"image_start_token_id": "<hy_100>", "image_end_token_id": "<hy_101>"}
+            tokens |= {name: vocabulary[token] for name, token in names.items()}
         case "lighton_ocr":
             text |= {"model_type": "qwen3", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
             vision = {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
@@ -280,5 +385,7 @@ def _write_tokenizer(folder: Path, model_type: str) -> dict[str, int]:
         config["image_token"] = _IMAGE.get(model_type, "<|image_pad|>")
     if model_type == "lighton_ocr":
         config |= {"image_break_token": "<|vision_start|>", "image_end_token": "<|vision_end|>"}
+    if model_type in _EXTRA_TOKENS:
+        config["extra_special_tokens"] = _EXTRA_TOKENS[model_type]
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return vocabulary

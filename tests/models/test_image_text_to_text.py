@@ -20,7 +20,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.io.work import write_manifest
-from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter, save_adapter
+from dsocr.models.adapters import adapter_tensors, attach_adapter, layers_left_out, load_adapter, save_adapter
 from dsocr.models.batch import aligned_labels, collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
@@ -38,6 +38,8 @@ from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, w
 from tests.raising import raises_code
 
 TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
+TILED = ("smolvlm", "internvl", "qianfan_ocr")
+"""Types whose image processors show the whole and parts of it."""
 SIZES = [(306, 60), (40, 33), (700, 41), (56, 300)]
 
 
@@ -119,13 +121,11 @@ def test_inputs_are_those_of_transformers(base: BaseModel) -> None:
     for name, tensor in ours.items():
         assert torch.equal(tensor, torch.from_numpy(theirs[name])), name
 
-    question = {
-        "role": "user",
-        "content": [{"type": "image", "image": images[0]}, {"type": "text", "text": "Read this."}],
-    }
+    messages = processor.instructions.messages()
+    messages[-1]["content"][0]["image"] = images[0]
     if base.family.name not in ("smolvlm", "got_ocr2"):  # their methods need a video processor, or take no list
         whole = processor.transformers.apply_chat_template(
-            [question], add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="np"
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="np"
         )
         assert tuple(whole["input_ids"][0].tolist()) == processor.encode(images[0]).prompt_ids
 
@@ -145,11 +145,10 @@ def test_samples_are_measured_as_they_are_encoded(base: BaseModel) -> None:
         assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
         assert length.text == len(encoded.answer_ids)
         height, width = encoded.pixels().shape[:2]
-        if base.family.name != "smolvlm":  # shows the whole and parts of it
+        if base.family.name not in TILED:
             assert processor.distortion(*size) == pytest.approx((height / size[1]) / (width / size[0]))
         large = draw_text("ab", (size[0] * 30, size[1] * 30))
-        shrunk = processor.shrink(large)
-        assert shrunk.width < large.width
+        assert processor.shrink(large).width < large.width
         assert processor.shrink(draw_text("a", (20, 20))).size == (20, 20)
 
 
@@ -160,7 +159,7 @@ def test_the_picture_is_what_the_network_sees(base: BaseModel) -> None:
         encoded.pixels()[: encoded.pixels().shape[1] // 2] if base.family.name == "smolvlm" else encoded.pixels()
     )
     expected = image.convert("RGB").resize(seen.size, Image.Resampling.BICUBIC)
-    if base.family.name != "smolvlm":
+    if base.family.name not in TILED:
         assert np.abs(np.asarray(seen, dtype=int) - np.asarray(expected, dtype=int)).max() <= 2
 
 
@@ -226,20 +225,23 @@ def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
         for target, pattern in base.family.target_modules.items()
     }
     linear = {name for name, module in modules.items() if isinstance(module, torch.nn.Linear)}
-    assert found["decoder"] | found["vision"] == found["decoder+vision"] == linear - {"lm_head"}
+    gates = {name for name in linear if name.endswith(("in_proj_a", "in_proj_b"))}  # a number for each head
+    assert {*layers_left_out(base.network, "decoder+vision")} == {*layers_left_out(base.network, "decoder")} == gates
+    assert not layers_left_out(base.network, "vision")
+    assert bool(gates) == (base.family.name == "qwen3_5")
+    assert found["decoder"] | found["vision"] == found["decoder+vision"] == linear - {"lm_head"} - gates
     assert found["decoder"].isdisjoint(found["vision"])
     assert {name for name in linear if base.family.is_vision(f"{name}.weight")} == found["vision"]
 
 
-@pytest.mark.parametrize("model_type", ["qwen3_5", "internvl", "idefics3"])
+@pytest.mark.parametrize("model_type", ["idefics3", "lfm2_vl", "qwen3_vl_moe", "minicpm_ocr", "dots3_note"])
 def test_named_sets_of_other_models(model_type: str) -> None:
     with torch.device("meta"):
         network = AutoModelForImageTextToText.from_config(AutoConfig.for_model(model_type))
     family = family_of(network)
     linear = {name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
     found = {name for name in linear if re.fullmatch(family.target_modules["decoder+vision"], name)}
-    gates = {name for name in linear if name.endswith(("in_proj_a", "in_proj_b"))}  # a number for each head
-    assert found == linear - {"lm_head"} - gates
+    assert found == linear - {"lm_head"} - {*layers_left_out(network, "decoder+vision")}
     text = {name for name in found if re.match(r"model\.(language|text)_model\.", name)}
     assert {name for name in found if not family.is_vision(name)} == text
 
@@ -259,7 +261,7 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
 
     expected = logits(load_adapter(load_base(base.name).network, run.adapter))
     assert not torch.allclose(expected, logits(base.network), atol=1e-3)
-    plain = AutoModelForImageTextToText.from_pretrained(base.folder)
+    plain = type(base.network).from_pretrained(base.folder)
     assert torch.allclose(logits(PeftModel.from_pretrained(plain, run.adapter)), expected, atol=1e-4)
     if target == "decoder+vision":
         export_merged(run, tmp_path / "out")
@@ -267,7 +269,7 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
             load_file(tmp_path / "out" / "model.safetensors").keys()
             == load_file(base.folder / "model.safetensors").keys()
         )
-        merged = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
+        merged = type(base.network).from_pretrained(tmp_path / "out")
         assert torch.allclose(logits(merged), expected, atol=1e-4)
 
 
@@ -412,7 +414,7 @@ def test_a_strip_that_its_image_processor_refuses_is_padded(qwen: Path, size: tu
     assert (encoded.pixels()[0, 0] == PAD_COLOUR).all()
     assert processor.distortion(*size) > 0
     with raises_code("image-shape"):
-        shown_size(processor.transformers.image_processor, *size)
+        shown_size(processor.transformers, *size)
 
 
 def test_checkpoints_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Linear, Module, Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
@@ -83,6 +83,29 @@ def attach_adapter(
         target_parameters=family.expert_parameters if target_modules == WITH_EXPERTS else None,
     )
     return _add_lora(network, config)
+
+
+def layers_left_out(model: PreTrainedModel | PeftModel, target: str) -> list[str]:
+    """Return the linear layers of the named parts of a network, decoder or vision, that a named set does not have.
+
+    The output head is in no part. Empty for a pattern or a list of names, which means what it says.
+    """
+    network = model.get_base_model() if isinstance(model, PeftModel) else model
+    family = family_of(network)
+    pattern = family.target_modules.get(target)
+    if pattern is None:
+        return []
+    head = network.get_output_embeddings()
+    wanted = {is_vision for is_vision, part in ((True, "vision"), (False, "decoder")) if part in target}
+    return [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, Linear)
+        and module is not head
+        and ".lora_" not in name
+        and not re.fullmatch(pattern, name.removesuffix(".base_layer"))
+        and family.is_vision(f"{name}.weight") in wanted
+    ]
 
 
 def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PeftModel:

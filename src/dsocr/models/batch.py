@@ -92,7 +92,10 @@ def _join_features(features: Sequence[Tensor], *, join: bool) -> ImageFeatures:
         return ImageFeatures(list(features))
     pooled = [image[:, 0] for image in features]
     deeper = [[image[:, layer] for image in features] for layer in range(1, features[0].shape[1])]
-    return ImageFeatures(torch.stack(pooled) if join else pooled, deeper or None)
+    if join:
+        same = len({len(image) for image in pooled}) == 1
+        return ImageFeatures(torch.stack(pooled) if same else torch.cat(pooled))
+    return ImageFeatures(pooled, deeper or None)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int, padding: Literal["left", "right"] = "right") -> Tensor:

@@ -21,6 +21,7 @@ from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
+from dsocr.models.checkpoints import Instructions, find_instructions, published_settings
 from dsocr.models.family import InputLength
 from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
 
@@ -37,11 +38,6 @@ _PROBE = "Qz7"
 _MAX_ASPECT = 190
 """Of Qwen's image processors an image may be 200 times as long as it is wide."""
 
-_DEFAULT_PROMPT = "free_ocr"
-_PROMPTS = {"glm_ocr": "Text Recognition:", "got_ocr2": " OCR: ", "lighton_ocr": "", "paddleocr_vl": "OCR:"}
-"""What the authors of OCR models ask."""
-_GENERAL_PROMPT = "Transcribe the text in this image. Answer with the text only."
-
 _TEMPLATES = {
     "got_ocr2": (
         "<|im_start|>system\nYou should follow the instructions carefully and explain your answers in detail.<|im_end|>"
@@ -52,8 +48,8 @@ _TEMPLATES = {
 }
 """Chat templates of models that are published without one."""
 
-_STACKED = ("got_ocr2",)
-"""Models that take the features of a batch as one tensor."""
+_JOINED = ("got_ocr2", "internvl", "qianfan_ocr")
+"""Models that take the features of a batch, of all tiles of its images, as one tensor."""
 
 _TRIAL = (320, 64)
 """Width and height of an image that every image processor takes."""
@@ -150,7 +146,12 @@ class ChatProcessor(TokenProcessor):
     folder: Path
     resolution: str
     transformers: Any = field(repr=False)
+    instructions: Instructions
     conversation: Conversation
+    around: tuple[tuple[int, ...], tuple[int, ...]] = field(repr=False)
+    """The ids of the prompt before the first and after the last token of an image."""
+    unmeasured: int
+    """Tokens of a prompt that `count_image_tokens` does not count."""
     canvas: Resolution | None = None
     _slots: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
@@ -162,6 +163,16 @@ class ChatProcessor(TokenProcessor):
     def resolution_name(self) -> str:
         """The resolution, which has no other name."""
         return self.resolution
+
+    @property
+    def asked(self) -> str:
+        """The prompt, whose words it is, and what else the authors want for reading."""
+        system = self.instructions.system
+        words = f"{self.prompt!r}" if self.prompt else "the image alone"
+        asked = f"asked with {words}{f' and the system message {system!r}' if system else ''}"
+        settings = ", ".join(f"{name} {value}" for name, value in published_settings(self.folder).items())
+        wanted = f"; its authors read with {settings}, dsocr without sampling" if settings else ""
+        return f"{asked} ({self.instructions.source}){wanted}"
 
     @property
     def image_token_id(self) -> int:
@@ -176,7 +187,7 @@ class ChatProcessor(TokenProcessor):
     @property
     def joins_features(self) -> bool:
         """Whether the network takes the features of a batch as one tensor."""
-        return self.family.name in _STACKED
+        return self.family.name in _JOINED
 
     def encode(self, image: Image.Image, text: str | None = None) -> ChatEncoded:
         """Encode one image, with its transcription for training or without for transcription.
@@ -192,7 +203,7 @@ class ChatProcessor(TokenProcessor):
                 images=[shown],
                 text=[self.conversation.prompt],
                 return_tensors="np",  # GLM-OCR's would warn about tensors
-                add_special_tokens=not self._begins(),
+                add_special_tokens=not _begins(self.transformers, self.conversation),
             )
         except ValueError as error:
             size = f"{image.width} x {image.height}"
@@ -218,15 +229,14 @@ class ChatProcessor(TokenProcessor):
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; an image's size decides its number of tokens."""
         vision, answer = self._image_tokens(*image_size()), len(self.answer_ids(text))
-        prompt = len(self.tokenizer(self.conversation.prompt, add_special_tokens=False)["input_ids"]) - 1
-        return InputLength(vision, answer, prompt + vision + answer)
+        return InputLength(vision, answer, self.unmeasured + vision + answer)
 
     def distortion(self, width: int, height: int) -> float:
         """Return by how much letters of an image of this size are stretched vertically."""
         if self.canvas is not None:
             return self.canvas.distortion(width, height)
         width, height = padded_size(width, height)
-        shown_width, shown_height = shown_size(self.transformers.image_processor, width, height)
+        shown_width, shown_height = shown_size(self.transformers, width, height)
         return (shown_height / height) / (shown_width / width)
 
     def shrink(self, image: Image.Image) -> Image.Image:
@@ -235,7 +245,7 @@ class ChatProcessor(TokenProcessor):
             return self.canvas.shrink(image)
         if padded_size(*image.size) != image.size:
             return image
-        width, height = shown_size(self.transformers.image_processor, *image.size)
+        width, height = shown_size(self.transformers, *image.size)
         return shrink_to(image, max(width / image.width, height / image.height))
 
     def encode_features(self, features: Features, text: str) -> ChatEncoded:
@@ -244,10 +254,8 @@ class ChatProcessor(TokenProcessor):
 
         columns, rows = features.grid
         images = {"image_grid_thw": torch.tensor([[1, rows, columns]])} if rows else {}
-        written = self.tokenizer(self.conversation.prompt, add_special_tokens=not self._begins())["input_ids"]
-        place = written.index(self.image_token_id)
-        slots = [self.image_token_id] * len(features.tokens)
-        ids = (*written[:place], *slots, *written[place + 1 :])
+        before, after = self.around
+        ids = (*before, *[self.image_token_id] * len(features.tokens), *after)
         marks = {}
         if self.transformers.return_mm_token_type_ids:
             marks["mm_token_type_ids"] = tuple(int(token == self.image_token_id) for token in ids)
@@ -269,17 +277,15 @@ class ChatProcessor(TokenProcessor):
 
         outputs = network.get_image_features(**self.image_inputs(samples, network, dtype), return_dict=True)
         layers = [outputs.pooler_output, *(getattr(outputs, "deepstack_features", None) or ())]
+        if self.joins_features:
+            tiles = [len(sample.images["pixel_values"]) for sample in samples]
+            layers = [[part.flatten(0, 1) for part in layers[0].split(tiles)]]
         features = []
         for place, sample in enumerate(samples):
             grid = sample.images["image_grid_thw"][0].tolist() if "image_grid_thw" in sample.images else (0, 0, 0)
             tokens = torch.stack([layer[place] for layer in layers], dim=1)
             features.append(Features(tokens, (int(grid[2]), int(grid[1]))))
         return features
-
-    def _begins(self) -> bool:
-        """Whether the prompt has the begin token already, so that the tokenizer must not add it."""
-        begin = self.tokenizer.bos_token
-        return begin is not None and self.conversation.prompt.startswith(begin)
 
     def _image_tokens(self, width: int, height: int) -> int:
         """Return the number of tokens of an image of this size."""
@@ -296,7 +302,15 @@ class ChatProcessor(TokenProcessor):
     def _format(self) -> PixelFormat:
         images = self.transformers.image_processor
         patch = images.patch_size if isinstance(getattr(images, "patch_size", None), int) else 0
-        return PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, getattr(images, "merge_size", 1))
+        # HunyuanOCR's flat patches are in rows also where they are merged.
+        merge = 1 if hasattr(images, "spatial_patch_size") else getattr(images, "merge_size", 1)
+        return PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, merge)
+
+
+def _begins(processor: Any, conversation: Conversation) -> bool:
+    """Whether the prompt has the begin token already, so that the tokenizer must not add it."""
+    begin = processor.tokenizer.bos_token
+    return begin is not None and conversation.prompt.startswith(begin)
 
 
 def padded_size(width: int, height: int) -> tuple[int, int]:
@@ -325,16 +339,36 @@ def load_processor(family: TokenFamily, folder: Path, resolution: str | None, pr
     processor = load_transformers_processor(folder, family.name)
     name = resolution or DEFAULT
     canvas = _set_resolution(processor.image_processor, name)
-    prompt = _PROMPTS.get(family.name, _GENERAL_PROMPT) if prompt == _DEFAULT_PROMPT else prompt
-    conversation = read_conversation(processor, prompt, folder)
+    instructions = find_instructions(folder).asking(prompt)
+    prompt = instructions.prompt
+    conversation = read_conversation(processor, instructions, folder)
     _require_image_token(processor, conversation.prompt, prompt, folder)
     tokenizer = processor.tokenizer
     ends = _find_end(tokenizer, conversation.end, folder)
     pad_id = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     # Settings that no image can be prepared with show here, and not with the first image.
-    processor.image_processor(images=[Image.new("RGB", _TRIAL)], return_tensors="np")
+    begins = _begins(processor, conversation)
+    ids = processor(
+        images=[Image.new("RGB", _TRIAL)],
+        text=[conversation.prompt],
+        return_tensors="np",
+        add_special_tokens=not begins,
+    )["input_ids"][0].tolist()
+    places = [place for place, number in enumerate(ids) if number == processor.image_token_id]
     return ChatProcessor(
-        family, tokenizer, folder, name, processor, conversation, canvas, end_ids=ends, pad_id=pad_id, prompt=prompt
+        family,
+        tokenizer,
+        folder,
+        name,
+        processor,
+        instructions,
+        conversation,
+        (tuple(ids[: places[0]]), tuple(ids[places[-1] + 1 :])),
+        len(ids) - count_image_tokens(processor, *_TRIAL),
+        canvas,
+        end_ids=ends,
+        pad_id=pad_id,
+        prompt=prompt,
     )
 
 
@@ -344,14 +378,14 @@ def load_transformers_processor(folder: Path, model_type: str) -> Any:
     Raises ModelError if its files are missing, need code of their own or a package that is not installed.
     """
     import transformers
-    from transformers import AutoImageProcessor, AutoTokenizer
+    from transformers import AutoTokenizer
 
     kind = getattr(transformers, _processor_class(folder, model_type), None)
     options = {"local_files_only": True, "trust_remote_code": False}
     try:
         if kind is None:
             raise ValueError(f"its files name no class of transformers ({', '.join(_PROCESSOR_FILES)})")
-        images = AutoImageProcessor.from_pretrained(folder, backend="pil", **options)
+        images = _load_image_processor(folder, model_type, options)
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         parts = {"image_processor": images, "tokenizer": tokenizer}
         attributes: list[str] = kind.get_attributes()
@@ -384,9 +418,16 @@ def load_transformers_processor(folder: Path, model_type: str) -> Any:
 
 
 def _processor_class(folder: Path, model_type: str) -> str:
-    """Return the name of the processor's class, from its files or else from transformers."""
+    """Return the name of the processor's class: transformers' own of this type, or that in its files.
+
+    Qianfan-OCR was published with the name of InternVL's, which does not know how its template writes an image.
+    """
+    import transformers
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
+    name = str(PROCESSOR_MAPPING_NAMES.get(model_type) or "")
+    if name and f".{model_type}." in getattr(transformers, name).__module__:
+        return name
     for name in _PROCESSOR_FILES:
         try:
             settings = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -394,7 +435,21 @@ def _processor_class(folder: Path, model_type: str) -> str:
             continue
         if isinstance(settings, dict) and settings.get("processor_class"):
             return str(settings["processor_class"])
-    return str(PROCESSOR_MAPPING_NAMES.get(model_type) or "")
+    return name
+
+
+def _load_image_processor(folder: Path, model_type: str, options: Mapping[str, Any]) -> Any:
+    """Load the image processor of Pillow and NumPy. Raises ModelError if transformers has only one of torchvision."""
+    import transformers
+    from transformers import AutoImageProcessor
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+    kinds = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)
+    if isinstance(kinds, Mapping) and kinds.get("torchvision") and not kinds.get("pil"):
+        message = f"Model type {model_type} cannot be used: its image processor is written for torchvision only"
+        hint = f"transformers {transformers.__version__} has none for Pillow, which dsocr prepares images with"
+        raise ModelError(message, code="torchvision-only", where=folder, hint=f"{hint}: choose another base")
+    return AutoImageProcessor.from_pretrained(folder, backend="pil", **options)
 
 
 def _set_resolution(images: Any, name: str) -> Resolution | None:
@@ -435,12 +490,18 @@ def _resizes_by_pixels(images: Any) -> bool:
     return hasattr(sys.modules[type(images).__module__], "smart_resize")
 
 
-def shown_size(images: Any, width: int, height: int) -> tuple[int, int]:
-    """Return width and height to which an image processor resizes an image of this size.
+def shown_size(processor: Any, width: int, height: int) -> tuple[int, int]:
+    """Return width and height to which a processor resizes an image of this size, in all tiles together.
 
     Raises DataError for a shape that it does not take.
     """
+    images = processor.image_processor
     size = dict(images.size)
+    if _cuts_tiles(processor):
+        tile = (int(size["height"]), int(size["width"]))
+        find_grid = sys.modules[type(images).__module__].get_optimal_tiled_canvas
+        columns, rows = find_grid((height, width), tile, images.min_patches, images.max_patches)
+        return tile[1] * columns, tile[0] * rows
     if "height" in size:
         return int(size["width"]), int(size["height"])
     if _resizes_by_pixels(images):
@@ -464,13 +525,20 @@ def shown_size(images: Any, width: int, height: int) -> tuple[int, int]:
     return max(1, across) * patch["width"], max(1, down) * patch["height"]
 
 
+def _cuts_tiles(processor: Any) -> bool:
+    """Whether a processor cuts an image into tiles of the size that its network sees."""
+    cuts = processor.images_kwargs.get("crop_to_patches") if hasattr(processor, "images_kwargs") else None
+    cuts = getattr(processor.image_processor, "crop_to_patches", False) if cuts is None else cuts
+    return bool(cuts) and hasattr(sys.modules[type(processor.image_processor).__module__], "get_optimal_tiled_canvas")
+
+
 def count_image_tokens(processor: Any, width: int, height: int) -> int:
     """Return the number of tokens that a processor of transformers writes for an image of this size.
 
     Raises DataError for a shape that it does not take.
     """
     images = processor.image_processor
-    shown_size(images, width, height)
+    shown_size(processor, width, height)
     if hasattr(processor, "_get_num_multimodal_tokens"):
         return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
     if hasattr(images, "get_number_of_image_patches"):
@@ -486,16 +554,16 @@ def count_image_tokens(processor: Any, width: int, height: int) -> int:
     return len(inputs["input_ids"][0])
 
 
-def read_conversation(processor: Any, prompt: str, folder: Path) -> Conversation:
+def read_conversation(processor: Any, instructions: Instructions, folder: Path) -> Conversation:
     """Find out what the chat template writes before and after an answer.
 
     Raises ModelError if it changes the prompt or the answer once there is one, for then a network would be trained on
     other inputs than it reads.
     """
-    question = {"role": "user", "content": [{"type": "image"}, *([{"type": "text", "text": prompt}] if prompt else [])]}
-    asked = _render(processor, [question], folder, add_generation_prompt=True)
+    question = instructions.messages()
+    asked = _render(processor, question, folder, add_generation_prompt=True)
     for content in ([{"type": "text", "text": _PROBE}], _PROBE):  # some templates take the answer as a list only
-        answered = _render(processor, [question, {"role": "assistant", "content": content}], folder)
+        answered = _render(processor, [*question, {"role": "assistant", "content": content}], folder)
         before, probe, after = answered.rpartition(_PROBE)
         if probe:
             break
@@ -533,13 +601,12 @@ def _render(processor: Any, messages: list[Any], folder: Path, *, add_generation
 
 def _require_image_token(processor: Any, written: str, prompt: str, folder: Path) -> None:
     """Raise ModelError unless the prompt has one token for the image, ConfigError if the user's prompt has one too."""
-    token = getattr(processor, "image_token", None)
+    token = getattr(processor, "image_placeholder_token", None) or getattr(processor, "image_token", None)
     number = getattr(processor, "image_token_id", None)
-    ids = processor.tokenizer(written, add_special_tokens=False)["input_ids"]
-    if token is None or number is None or number == processor.tokenizer.unk_token_id or number not in ids:
+    if token is None or number is None or number == processor.tokenizer.unk_token_id or token not in written:
         message = f"Tokenizer or chat template has no {token or 'image token'}"
         raise ModelError(message, code="tokenizer-no-image", where=folder, hint=_AGAIN)
-    if token in prompt or "<image>" in prompt or ids.count(number) != 1:
+    if token in prompt or "<image>" in prompt or written.count(token) != 1:
         message = "input.prompt must not contain the image: the chat template puts it first"
         raise ConfigError(message, code="prompt-image", hint=f"leave out {token} and <image>")
 

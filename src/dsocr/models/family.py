@@ -112,6 +112,11 @@ class Processor(ABC):
         """The name of the resolution, as in `input.resolution`."""
 
     @property
+    def asked(self) -> str:
+        """How the network is asked, who says so, and what else its authors want for reading; empty without a prompt."""
+        return ""
+
+    @property
     def max_text_tokens(self) -> int | None:
         """The most tokens of a text, its end token not counted; None without a limit."""
         return None

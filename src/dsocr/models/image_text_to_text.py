@@ -1,7 +1,7 @@
 """The family of chat models that read images: whatever transformers loads as `AutoModelForImageTextToText`.
 
-Tested with small random networks of Qwen2.5-VL, Qwen3-VL, LightOnOCR-2, PaddleOCR-VL, GOT-OCR2, GLM-OCR and SmolVLM;
-others work if their class, processor and chat template are transformers' own. Their layers are found by the names that
+Tested with small random networks of Qwen2.5-VL, Qwen3-VL, Qwen3.5 (LightOnOCR-3, Chandra 2), LightOnOCR-2,
+PaddleOCR-VL, GOT-OCR2, GLM-OCR, HunyuanOCR, InternVL, Qianfan-OCR and SmolVLM; others work if their class, processor and chat template are transformers' own. Their layers are found by the names that
 transformers gives to text models and vision towers.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
+from dsocr.models.checkpoints import network_type
 from dsocr.models.chat_inputs import ChatProcessor, load_processor, validate_resolution
 from dsocr.models.family import PublishedBase
 from dsocr.models.token_family import TokenFamily
@@ -33,6 +34,7 @@ _DECODER = rf"{_TEXT_MODEL}\.(\w+\.)*layers\.\d+\.(\w+\.)*{_LINEAR}"
 _TOWER = rf"{_VISION}\.(\w+\.)*(blocks|layers|layer)\.\d+\.(\w+\.)*{_LINEAR}"
 _MERGER = rf"({_VISION}\.(merger|deepstack_merger_list\.\d+)|{_PROJECTOR})\.(\w+\.)*"
 _MERGER += r"([02]|linear|linear(_fc)?_?[12]|fc[12]|proj|(gate|up|down)_proj|merging_layer|multimodal_projector)"
+_MERGER = rf"({_MERGER}|{_VISION}\.patch_merger\.mlp)"
 
 TARGET_MODULES = {
     "decoder": rf"(model\.)+{_DECODER}",
@@ -56,7 +58,8 @@ BASES = (
 )
 """Published networks; licences and sizes as their pages or papers state them."""
 
-_CACHED = ("glm_ocr", "got_ocr2", "lighton_ocr", "paddleocr_vl", "qwen2_5_vl", "qwen3_vl")
+_CACHED = ("glm_ocr", "got_ocr2", "hunyuan_vl", "internvl", "lighton_ocr", "paddleocr_vl", "qianfan_ocr")
+_CACHED += ("qwen2_5_vl", "qwen3_5", "qwen3_vl")
 """Models whose features replace every pixel in a tested way."""
 
 
@@ -87,7 +90,7 @@ class ImageTextToText(TokenFamily):
 
     def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
         """Load the network in its class, which reads greedily and stops where the checkpoint says."""
-        from transformers import AutoConfig, GenerationConfig
+        from transformers import CONFIG_MAPPING, GenerationConfig
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
         from dsocr.models.loading import load_pretrained
@@ -101,7 +104,7 @@ class ImageTextToText(TokenFamily):
                 hint="use the checkpoint from which they were quantized",
             )
         try:
-            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            config = CONFIG_MAPPING[self.name].from_dict({**raw, "model_type": self.name})
             network_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
         except (ValueError, KeyError, TypeError, ImportError) as error:
             message = f"Cannot make a network from config.json: {error}"
@@ -141,8 +144,8 @@ def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:
 
     Asked after the other families, some of which have classes that transformers counts among these.
     """
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str):
+    model_type = network_type(config)
+    if model_type is None:
         return None
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 

@@ -17,7 +17,7 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line, typed
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
-from dsocr.models.adapters import frozen_towers
+from dsocr.models.adapters import frozen_towers, layers_left_out
 from dsocr.models.family import Check, InputLength, Processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
@@ -173,6 +173,8 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         processor = base.processor(config.input.resolution, config.input.prompt)
         dataset = Dataset.open(config.dataset, fold=config.fold)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
+        if processor.asked:
+            checks.append(Check("prompt", "ok", processor.asked))
         checks += [_check_run(config), _check_dataset(dataset, processor, config)]
         if errors(checks):
             return DryRun(checks)
@@ -187,6 +189,9 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
             if trains_all_weights(processor.family, config.adapter.target):
                 trained = "of the network"
             message = f"they reach every layer {trained}"
+            if left_out := layers_left_out(setup.model, config.adapter.target):
+                kinds = ", ".join(sorted({name.rpartition(".")[2] for name in left_out}))
+                message += f"; the set leaves out {counted(len(left_out), 'linear layer')}: {kinds}"
             checks.append(Check("gradients", "ok", message))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):

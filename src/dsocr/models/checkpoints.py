@@ -1,0 +1,176 @@
+"""What the authors of published readers say of them: how they are asked, and which settings their cards want.
+
+Many readers share one class of transformers and want another prompt each, or none. A checkpoint is known by its own
+files first: by what an export of dsocr says it was trained with, then by its name on the Hub, by that of its folder, by
+the base that its card names, and at last by its class. Of a prompt that also asks for markup (HTML, LaTeX, front
+matter), which transcriptions do not have, only the sentence that asks for the text is taken; the whole one can be given
+as `input.prompt`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dsocr.models.base_folder import CARD, read_config_json
+from dsocr.runs import READING, snapshot_name
+
+DEFAULT_PROMPT = "free_ocr"
+"""The name of the prompt that a checkpoint was made for."""
+
+ARCHITECTURES = {
+    "LightOnOCRForConditionalGeneration": "lighton_ocr",
+    "LightOnOcrForConditionalGeneration": "lighton_ocr",
+}
+"""Types of networks that are published under the name of another: LightOnOCR 1, 2 and 3-1B say `mistral3`, which is
+another class (pull request 17806 of SGLang, January 2026)."""
+
+_MOST_CARD = 200_000
+"""Characters of a card that are searched for the base it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """How a checkpoint is asked for a text, and where its authors say so.
+
+    `system` None leaves the system message to the chat template. `settings` are what a card wants for reading.
+    """
+
+    prompt: str
+    source: str
+    system: str | None = None
+    prompt_first: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def asking(self, prompt: str) -> "Instructions":
+        """Return them with a prompt of the user's, which also replaces what is asked in the system message."""
+        if prompt in (DEFAULT_PROMPT, self.prompt):
+            return self
+        return replace(self, prompt=prompt, system="" if self.system is not None else None)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the conversation up to the answer, as chat templates of transformers take it."""
+        parts: list[dict[str, Any]] = [{"type": "image"}]
+        if self.prompt:
+            parts.insert(0 if self.prompt_first else 1, {"type": "text", "text": self.prompt})
+        question = {"role": "user", "content": parts}
+        return [question] if self.system is None else [{"role": "system", "content": self.system}, question]
+
+
+_CHURRO = "profiles of github.com/stanford-oval/Churro, April 2026"
+_LIGHTON = {"temperature": 0.2, "top_p": 0.9}
+
+_BY_NAME: Mapping[str, Instructions] = {
+    r"lightonocr-?3": Instructions(
+        "", "card of LightOnOCR-3-0.8B as quoted with its GGUF files, November 2026: an empty prompt", settings=_LIGHTON
+    ),
+    r"lightonocr": Instructions(
+        "",
+        "example of LightOnOcr in the documentation of transformers, January 2026: the image alone",
+        settings=_LIGHTON | {"longest_edge": 1540},
+    ),
+    r"chandra": Instructions(
+        "OCR this image to HTML.",
+        "chandra/prompts.py of github.com/datalab-to/chandra, January 2026, its first sentence",
+        settings={"max_pixels": 3072 * 2048},
+    ),
+    r"olmocr": Instructions(
+        "Attached is one page of a document that you must process. Just return the plain text representation of this "
+        "document as if you were reading it naturally.",
+        "olmocr/prompts/prompts.py of github.com/allenai/olmocr, March 2026, its first two sentences",
+        prompt_first=True,
+        settings={"temperature": 0.1, "longest_edge": 1288},
+    ),
+    r"nanonets-ocr": Instructions(
+        "Extract the text from the above document as if you were reading it naturally.",
+        f"{_CHURRO}, and its card, the first sentence",
+        system="You are a helpful assistant.",
+    ),
+    r"churro": Instructions("", _CHURRO, system="Transcribe the entirety of this historical document to XML format."),
+}
+"""Patterns that are searched in names in lower case, in this order."""
+
+_BY_TYPE: Mapping[str, Instructions] = {
+    "glm_ocr": Instructions("Text Recognition:", _CHURRO),
+    "got_ocr2": Instructions(" OCR: ", "GotOcr2Processor of transformers 5.23"),
+    "hunyuan_vl": Instructions(
+        "Extract the text in the image.",
+        "README of github.com/Tencent-Hunyuan/HunyuanOCR, November 2025; it is sensitive to the system message",
+        system="",
+    ),
+    "lighton_ocr": _BY_NAME["lightonocr"],
+    "paddleocr_vl": Instructions("OCR:", _CHURRO),
+    "qianfan_ocr": Instructions("Parse this document to Markdown.", _CHURRO),
+}
+"""What is asked of types of networks that were made for reading only."""
+
+_GENERAL = Instructions("Transcribe the text in this image. Answer with the text only.", "dsocr, for general models")
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "top_k": 50}
+
+
+def network_type(config: Mapping[str, Any]) -> str | None:
+    """Return the type of network that a `config.json` describes, whatever name it was published under."""
+    for name in config.get("architectures") or ():
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    kind = config.get("model_type")
+    return kind if isinstance(kind, str) else None
+
+
+def find_instructions(folder: Path) -> Instructions:
+    """Return how the checkpoint in a folder is asked, from its own files, its names, or its type."""
+    recorded = _read_json(folder / READING)
+    known = None
+    for name in _names(folder, recorded):
+        known = known or next((found for part, found in _BY_NAME.items() if re.search(part, name.lower())), None)
+    known = known or _BY_TYPE.get(network_type(read_config_json(folder)) or "", _GENERAL)
+    trained = recorded.get("prompt")
+    if not isinstance(trained, str) or trained in (DEFAULT_PROMPT, known.prompt):
+        return known
+    return replace(known.asking(trained), source=f"{READING} of the checkpoint, which was trained with it")
+
+
+def published_settings(folder: Path) -> dict[str, Any]:
+    """Return what the authors want for reading: of its `generation_config.json`, then what only its card says."""
+    stated = _read_json(folder / "generation_config.json")
+    own = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
+    if stated.get("do_sample") is False:
+        own = {name: value for name, value in own.items() if name not in ("temperature", "top_p", "top_k", "min_p")}
+    return {**find_instructions(folder).settings, **own}
+
+
+def _names(folder: Path, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a checkpoint: of the base it was exported from, its own, and of the base that its card names."""
+    if isinstance(recorded.get("base"), str):
+        yield recorded["base"]
+    cached = snapshot_name(folder)
+    yield cached[0] if cached else folder.resolve().name
+    stated = read_config_json(folder).get("_name_or_path")
+    if isinstance(stated, str):
+        yield stated
+    yield from _card_bases(folder / CARD)
+
+
+def _card_bases(card: Path) -> Iterator[str]:
+    try:
+        with card.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CARD)
+        header = yaml.safe_load(text.split("---")[1]) if text.startswith("---") else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, IndexError):
+        return  # a card is for people, and may be anything
+    bases = header.get("base_model") if isinstance(header, dict) else None
+    yield from (base for base in (bases if isinstance(bases, list) else [bases]) if isinstance(base, str))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
