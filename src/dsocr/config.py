@@ -244,7 +244,7 @@ class InputSection(Section):
     resolution: Text | None = None
     """Name of the resolution at which images enter the model; the base's default if not given."""
     prompt: str = "free_ocr"
-    """Name of a prompt, or the prompt itself; free_ocr is what the base's authors ask, and "" asks with the image alone."""
+    """Name of a prompt, or the prompt itself; free_ocr is what the base's authors ask, "" the image alone."""
 
 
 class AdapterSection(Section):

@@ -65,7 +65,8 @@ _QIANFAN = _CHATML.replace("IMAGE", "<image>\n")
 _HUNYUAN = (
     "{% for message in messages %}{% if message['role'] == 'system' %}"
     "<hy_begin>{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endif %}<hy_3>{% elif message['role'] == 'user' %}"
+    "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endif %}<hy_3>"
+    "{% elif message['role'] == 'user' %}"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}<hy_100><hy_102><hy_101>"
     "{% else %}{{ part['text'] }}{% endif %}{% endfor %}<hy_User>{% else %}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}{{ message['content'][0]['text'] }}"

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -70,6 +70,14 @@ def write_larger_donut(folder: Path) -> Path:
 
 # So that the first loss is near a uniform guess's, as the checks before a training demand.
 _HEAD_STD = {"glm_ocr": 0.03, "smolvlm": 0.03, "qwen3_5": 0.015, "hunyuan_vl": 0.03}
+SLOW = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
+"""Types that take seconds each; test_image_text_to_text.py tries them too."""
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
+
+
 CASES = {
     "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
@@ -82,6 +90,7 @@ CASES = {
         name: Case(
             partial(write_chat_model, model_type=name, head_std=_HEAD_STD.get(name, 0.055)),
             "decoder+vision" if number % 2 else "decoder",
+            memory=partial(write_chat_model, model_type=name) if name in SLOW else None,
         )
         for number, name in enumerate(CHAT_MODELS)
     },
@@ -113,7 +122,7 @@ def configured(
     )
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda name: name)
+@pytest.fixture(scope="module", params=marked(CASES), ids=lambda name: name)
 def trained(
     request: pytest.FixtureRequest, small_dataset: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Case, RunFolder]:
@@ -287,7 +296,7 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
+@pytest.mark.parametrize("name", marked(name for name, case in CASES.items() if case.memory))
 def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: Path) -> None:
     case = CASES[name]
     samples = lines_of(small_dataset, 5)

@@ -1,5 +1,6 @@
 """Transcribing by a server: the same texts as by the run itself, and patience with one that is busy."""
 
+import dataclasses
 import json
 import socket
 import socketserver
@@ -156,3 +157,35 @@ def test_a_loop_is_cut_off_and_marked(answering: Callable[..., list[Any]]) -> No
     prediction = read_one()
     assert prediction.text == "начало"
     assert prediction.flags == ("looping",)
+
+
+ALONE = [["image_url"]]
+
+
+@pytest.mark.parametrize(
+    ("base", "prompt", "expected"),
+    [
+        pytest.param("nano", "<image>\nFree OCR.", [["image_url", "Free OCR."]], id="DeepSeek-OCR"),
+        pytest.param("lightonai/LightOnOCR-3-0.8B", "", ALONE, id="the image alone"),
+        pytest.param("allenai/olmOCR-2-7B-1025", "Read.", [["Read.", "image_url"]], id="the prompt first"),
+        pytest.param("stanford-oval/churro-3B", "", ["Transcribe", ["image_url"]], id="in the system message"),
+    ],
+)
+def test_a_server_is_asked_as_the_network_was_trained(
+    base: str, prompt: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies: list[dict[str, Any]] = []
+
+    def answer(url: str, body: bytes, *_: Any, **__: Any) -> bytes:
+        bodies.append(json.loads(body))
+        return json.dumps({"choices": [{"message": {"content": "a"}}]}).encode()
+
+    monkeypatch.setattr("dsocr.inference.engines.post", answer)
+    settings = dataclasses.replace(SETTINGS, base=base, prompt=prompt)
+    list(RemoteReader(RemoteEngine("http://localhost/v1", "mine"), settings).read([("a", Image.new("L", (40, 10)))]))
+    shown = [
+        content[:10] if isinstance(content, str) else [part.get("text") or part["type"] for part in content]
+        for content in (message["content"] for message in bodies[0]["messages"])
+    ]
+    assert shown == expected
+    assert bodies[0]["chat_template_kwargs"] == {"enable_thinking": False}

@@ -41,6 +41,7 @@ from dsocr.inference.confidence import (
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.io.web import WebError, post
+from dsocr.models.checkpoints import instructions_of
 from dsocr.models.family import IMAGE
 from dsocr.models.generation import Generation, ScoredText, TokenScore, batches
 from dsocr.models.loading import is_out_of_memory
@@ -94,7 +95,11 @@ class RemoteReader:
     ) -> None:
         self._url = f"{engine.address.rstrip('/')}/chat/completions"
         self._model = engine.model
-        self._prompt = settings.prompt.replace(IMAGE, "").strip("\n")
+        instructions = instructions_of(settings.base)
+        # DeepSeek-OCR's prompts say where the image is, and are asked as they are.
+        says_where = IMAGE in settings.prompt
+        prompt = settings.prompt.replace(IMAGE, "").strip("\n") if says_where else settings.prompt
+        self._instructions = replace(instructions, prompt=prompt) if says_where else instructions.asking(prompt)
         self._generation = Generation(**settings.generation)
         self._policy = settings.text_policy
         self._calibration = calibration
@@ -141,16 +146,20 @@ class RemoteReader:
         file = io.BytesIO()
         image.save(file, "PNG")
         url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-        content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": self._prompt}]
+        messages = self._instructions.messages()
+        for part in messages[-1]["content"]:
+            if part["type"] == "image":
+                part |= {"type": "image_url", "image_url": {"url": url}}
         generation = self._generation
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": "user", "content": content}],
+            "messages": messages,
             "temperature": 0,
             "max_tokens": generation.max_new_tokens,
             "logprobs": True,
-            # vLLM's own: table tags are text, and the loop guard.
+            # vLLM's own: table tags are text, no thoughts, as in training, and the loop guard.
             "skip_special_tokens": False,
+            "chat_template_kwargs": {"enable_thinking": False},
         }
         if generation.no_repeat_ngram_size:
             guard = {"ngram_size": generation.no_repeat_ngram_size, "window_size": generation.no_repeat_ngram_window}

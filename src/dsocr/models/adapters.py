@@ -96,7 +96,7 @@ def layers_left_out(model: PreTrainedModel | PeftModel, target: str) -> list[str
     if pattern is None:
         return []
     head = network.get_output_embeddings()
-    wanted = {is_vision for is_vision, part in ((True, "vision"), (False, "decoder")) if part in target}
+    parts = {is_vision for is_vision, part in ((True, "vision"), (False, "decoder")) if part in target}
     return [
         name
         for name, module in network.named_modules()
@@ -104,7 +104,7 @@ def layers_left_out(model: PreTrainedModel | PeftModel, target: str) -> list[str
         and module is not head
         and ".lora_" not in name
         and not re.fullmatch(pattern, name.removesuffix(".base_layer"))
-        and family.is_vision(f"{name}.weight") in wanted
+        and family.is_vision(f"{name}.weight") in parts
     ]
 
 

@@ -171,8 +171,8 @@ class ChatProcessor(TokenProcessor):
         words = f"{self.prompt!r}" if self.prompt else "the image alone"
         asked = f"asked with {words}{f' and the system message {system!r}' if system else ''}"
         settings = ", ".join(f"{name} {value}" for name, value in published_settings(self.folder).items())
-        wanted = f"; its authors read with {settings}, dsocr without sampling" if settings else ""
-        return f"{asked} ({self.instructions.source}){wanted}"
+        others = f"; its authors read with {settings}, dsocr without sampling" if settings else ""
+        return f"{asked} ({self.instructions.source}){others}"
 
     @property
     def image_token_id(self) -> int:
@@ -562,6 +562,12 @@ def read_conversation(processor: Any, instructions: Instructions, folder: Path) 
     """
     question = instructions.messages()
     asked = _render(processor, question, folder, add_generation_prompt=True)
+    if instructions.system and instructions.system not in asked:  # some templates take it as a list only
+        question[0]["content"] = [{"type": "text", "text": instructions.system}]
+        asked = _render(processor, question, folder, add_generation_prompt=True)
+    if any(text and text.strip() not in asked for text in (instructions.system, instructions.prompt)):
+        message = "Chat template leaves out the prompt or the system message"
+        raise ModelError(message, code="chat-template-prompt", where=folder, hint="correct its chat_template.jinja")
     for content in ([{"type": "text", "text": _PROBE}], _PROBE):  # some templates take the answer as a list only
         answered = _render(processor, [*question, {"role": "assistant", "content": content}], folder)
         before, probe, after = answered.rpartition(_PROBE)

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
+from dsocr.io.hub import snapshot_name
 from dsocr.models.base_folder import CARD, read_config_json
-from dsocr.runs import READING, snapshot_name
+from dsocr.runs import READING
 
 DEFAULT_PROMPT = "free_ocr"
 """The name of the prompt that a checkpoint was made for."""
@@ -110,7 +111,8 @@ _BY_TYPE: Mapping[str, Instructions] = {
 
 _GENERAL = Instructions("Transcribe the text in this image. Answer with the text only.", "dsocr, for general models")
 
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
+_OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+_SAMPLING = (*_OF_SAMPLING, "repetition_penalty", "no_repeat_ngram_size")
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "top_k": 50}
 
 
@@ -128,7 +130,7 @@ def find_instructions(folder: Path) -> Instructions:
     recorded = _read_json(folder / READING)
     known = None
     for name in _names(folder, recorded):
-        known = known or next((found for part, found in _BY_NAME.items() if re.search(part, name.lower())), None)
+        known = known or next((entry for part, entry in _BY_NAME.items() if re.search(part, name.lower())), None)
     known = known or _BY_TYPE.get(network_type(read_config_json(folder)) or "", _GENERAL)
     trained = recorded.get("prompt")
     if not isinstance(trained, str) or trained in (DEFAULT_PROMPT, known.prompt):
@@ -136,17 +138,24 @@ def find_instructions(folder: Path) -> Instructions:
     return replace(known.asking(trained), source=f"{READING} of the checkpoint, which was trained with it")
 
 
+def instructions_of(base: str) -> Instructions:
+    """Return how a base is asked that need not be on this machine: a folder, or a name on the Hub."""
+    if (Path(base) / "config.json").is_file():
+        return find_instructions(Path(base))
+    return next((entry for part, entry in _BY_NAME.items() if re.search(part, base.lower())), _GENERAL)
+
+
 def published_settings(folder: Path) -> dict[str, Any]:
     """Return what the authors want for reading: of its `generation_config.json`, then what only its card says."""
     stated = _read_json(folder / "generation_config.json")
-    own = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
+    settings = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
     if stated.get("do_sample") is False:
-        own = {name: value for name, value in own.items() if name not in ("temperature", "top_p", "top_k", "min_p")}
-    return {**find_instructions(folder).settings, **own}
+        settings = {name: value for name, value in settings.items() if name not in _OF_SAMPLING}
+    return {**find_instructions(folder).settings, **settings}
 
 
 def _names(folder: Path, recorded: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of a checkpoint: of the base it was exported from, its own, and of the base that its card names."""
+    """Yield the names of a checkpoint: of the base it was exported from, its own, and of the base its card names."""
     if isinstance(recorded.get("base"), str):
         yield recorded["base"]
     cached = snapshot_name(folder)

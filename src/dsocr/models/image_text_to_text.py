@@ -1,25 +1,27 @@
 """The family of chat models that read images: whatever transformers loads as `AutoModelForImageTextToText`.
 
 Tested with small random networks of Qwen2.5-VL, Qwen3-VL, Qwen3.5 (LightOnOCR-3, Chandra 2), LightOnOCR-2,
-PaddleOCR-VL, GOT-OCR2, GLM-OCR, HunyuanOCR, InternVL, Qianfan-OCR and SmolVLM; others work if their class, processor and chat template are transformers' own. Their layers are found by the names that
-transformers gives to text models and vision towers.
+PaddleOCR-VL, GOT-OCR2, GLM-OCR, HunyuanOCR, InternVL, Qianfan-OCR and SmolVLM; others work if their class, processor
+and chat template are transformers' own. Their layers are found by the names that transformers gives to text models and
+vision towers.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
-from dsocr.models.checkpoints import network_type
 from dsocr.models.chat_inputs import ChatProcessor, load_processor, validate_resolution
+from dsocr.models.checkpoints import network_type
 from dsocr.models.family import PublishedBase
 from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 _TEXT_MODEL = r"(language_model|text_model)"
@@ -58,8 +60,8 @@ BASES = (
 )
 """Published networks; licences and sizes as their pages or papers state them."""
 
-_CACHED = ("glm_ocr", "got_ocr2", "hunyuan_vl", "internvl", "lighton_ocr", "paddleocr_vl", "qianfan_ocr")
-_CACHED += ("qwen2_5_vl", "qwen3_5", "qwen3_vl")
+_CACHED = {"glm_ocr", "got_ocr2", "hunyuan_vl", "internvl", "lighton_ocr", "paddleocr_vl", "qianfan_ocr"}
+_CACHED |= {"qwen2_5_vl", "qwen3_5", "qwen3_vl"}
 """Models whose features replace every pixel in a tested way."""
 
 
@@ -112,6 +114,8 @@ class ImageTextToText(TokenFamily):
         if options.pop("quantization", None):
             options["quantization_config"] = _four_bits(options["dtype"])
         network = load_pretrained(network_class, config, folder, unused=self.unused_tensors, **options)
+        if self.name == "hunyuan_vl":
+            network.model.get_rope_index = _positions_by_row(network.model.get_rope_index)
         # The published settings may sample or penalise repetition.
         tokens = {name: getattr(network.generation_config, name) for name in ("bos_token_id", "eos_token_id")}
         network.generation_config = GenerationConfig(**tokens)
@@ -124,6 +128,29 @@ class ImageTextToText(TokenFamily):
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
         """Return the processor for a resolution (None: the checkpoint's own) and a prompt."""
         return load_processor(self, folder, resolution, prompt)
+
+
+def _positions_by_row(find_positions: Callable[..., Any]) -> Callable[..., Any]:
+    """Return HunyuanOCR's function of positions for batches of one image a row.
+
+    That of transformers 5.23 numbers the images through the batch and not in each row, as its documentation says, so
+    that a line is read otherwise in company than alone.
+    """
+
+    def find(
+        input_ids: "Tensor", mm_token_type_ids: "Tensor", image_grid_thw: "Tensor", attention_mask: "Tensor | None"
+    ) -> tuple["Tensor", "Tensor"]:
+        import torch
+
+        rows = [slice(row, row + 1) for row in range(len(input_ids))]
+        masks = [None if attention_mask is None else attention_mask[row] for row in rows]
+        parts = [
+            find_positions(input_ids[row], mm_token_type_ids[row], image_grid_thw[row], mask)
+            for row, mask in zip(rows, masks, strict=True)
+        ]
+        return torch.cat([positions for positions, _ in parts], dim=1), torch.cat([delta for _, delta in parts])
+
+    return find
 
 
 def _four_bits(dtype: "torch.dtype") -> Any:

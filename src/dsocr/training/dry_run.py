@@ -190,8 +190,8 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
                 trained = "of the network"
             message = f"they reach every layer {trained}"
             if left_out := layers_left_out(setup.model, config.adapter.target):
-                kinds = ", ".join(sorted({name.rpartition(".")[2] for name in left_out}))
-                message += f"; the set leaves out {counted(len(left_out), 'linear layer')}: {kinds}"
+                names = ", ".join(sorted({name.rpartition(".")[2] for name in left_out}))
+                message += f"; the set leaves out {counted(len(left_out), 'linear layer')}: {names}"
             checks.append(Check("gradients", "ok", message))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
