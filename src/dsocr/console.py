@@ -22,6 +22,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dsocr.errors import ErrorText, for_command_line
+from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.io.processes import ProgressCallback
@@ -226,8 +227,9 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingPro
                 loops = f", {result.runaway} of {result.samples} lines run away" if result.runaway else ""
                 best = ", the best so far" if result.is_best else ""
                 guard = result.guard
-                kept = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
-                scores = f"validation CER {result.cer:.2%}, loss {result.loss:.3f}{kept}"
+                rates = [percentage(model.rate) for model in (guard.adapter, guard.base)] if guard else []
+                kept = ", guard CER {} (base {})".format(*rates) if rates else ""
+                scores = f"validation CER {percentage(result.cer)}, loss {result.loss:.3f}{kept}"
                 printer.message(f"step {result.step}: {scores}{loops}{best}")
                 if guard is not None and guard.exceeds_margin and not warned:
                     warned = True
@@ -235,7 +237,7 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingPro
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
-                None if progress.cer is None else f"CER {progress.cer:.1%}",
+                None if progress.cer is None else f"CER {percentage(progress.cer, 1)}",
                 f"{progress.samples_per_second:.0f} lines/s",
             ]
             update(progress.step, progress.max_steps, "  ".join(fact for fact in facts if fact))

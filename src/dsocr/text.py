@@ -1,5 +1,6 @@
 """Texts: the policy that transcriptions are stored under, the form they are compared in, and endless repetitions."""
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -346,3 +347,8 @@ def _periods(text: str) -> list[int]:
             distances[place - last[ngram]] += 1
         last[ngram] = place
     return [period for period, _ in distances.most_common(_MAX_PERIODS)]
+
+
+def percentage(rate: float, digits: int = 2) -> str:
+    """Format a rate in percent; infinity, where there is nothing to divide by, is "no text"."""
+    return f"{100 * rate:.{digits}f} %" if math.isfinite(rate) else "no text"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dsocr.console import Printer, format_duration
 from dsocr.document import describe_place
 from dsocr.errors import option, typed
+from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.cli.app import Given
@@ -419,8 +420,9 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
         printer.message(
-            f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
-            f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
+            f"estimated CER: {percentage(estimate.cer, 1)}; after checking the first "
+            f"{percentage(estimate.check, 0)} of that list, {percentage(estimate.rest, 1)} on the "
+            f"rest (new writers are read worse than estimated)"
         )
         printer.message(f"expected: {estimate.gain}")
     if report.unfamiliar and report.mean_confidence is not None:

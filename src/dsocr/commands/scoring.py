@@ -14,6 +14,7 @@ from dsocr.errors import ConfigError, option
 from dsocr.io.processes import ProgressCallback
 from dsocr.options import Count, ExportForm, Range, ScriptName, SplitName, StrPath, checked
 from dsocr.runs import History, RunFolder, read_history
+from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.commands.reading import Reader
@@ -330,7 +331,7 @@ class Run:
         if self._folder.metrics.is_file() and (history := self.history).training:
             rows["steps"] = f"{history.training[-1]['step']:.0f}"
             if history.best is not None:
-                rows["best validation CER"] = f"{history.best['cer']:.2%} at step {history.best['step']:.0f}"
+                rows["best validation CER"] = f"{percentage(history.best['cer'])} at step {history.best['step']:.0f}"
         rows["finished"] = "yes" if self._folder.adapter.is_dir() else f"no; resume with {self._folder.resume_command}"
         cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
         return f"<table>{cells}</table>" + ("" if card is None else card._repr_html_())

@@ -12,7 +12,6 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from dsocr.document import Split
-from dsocr.evaluation.metrics import percentage
 from dsocr.evaluation.statistics import Floats
 from dsocr.inference.confidence import (
     PLAIN,
@@ -34,6 +33,7 @@ from dsocr.inference.review import (
     worth_checking,
 )
 from dsocr.models.generation import ScoredText
+from dsocr.text import percentage
 
 BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""

@@ -20,7 +20,6 @@ from dsocr.evaluation.metrics import (
     describe_ratios,
     finite_or_none,
     of_hundred,
-    percentage,
     pool,
 )
 from dsocr.evaluation.rates import (
@@ -48,6 +47,7 @@ from dsocr.evaluation.statistics import (
     clusters_of,
     typical_ratio,
 )
+from dsocr.text import percentage
 
 DOMINANT_SHARE = 0.1
 """A single line with at least this share of all errors is reported: its text may not be what was written."""

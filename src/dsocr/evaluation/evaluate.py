@@ -24,7 +24,6 @@ from dsocr.evaluation.metrics import (
     character_errors,
     describe_change,
     format_change_interval,
-    percentage,
     pool,
 )
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
@@ -39,7 +38,7 @@ from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, ScoredText, batches, spread
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
-from dsocr.text import is_blank
+from dsocr.text import is_blank, percentage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

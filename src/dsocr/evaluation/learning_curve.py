@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.errors import DataError, option
-from dsocr.evaluation.metrics import ErrorRate, describe_ratios, finite_or_none, percentage, pool
+from dsocr.evaluation.metrics import ErrorRate, describe_ratios, finite_or_none, pool
 from dsocr.evaluation.statistics import INTERVAL_QUANTILES, LEVEL, Clusters, ClusterUnit, Floats, clusters_of
+from dsocr.text import percentage
 
 MIN_SIZES = 3
 """Training sizes needed to fit a curve: any number of such curves go through two points."""

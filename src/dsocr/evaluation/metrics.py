@@ -218,11 +218,6 @@ def format_difference(points: float, digits: int = 1) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def percentage(rate: float, digits: int = 2) -> str:
-    """Format a rate in percent; infinity, where there is nothing to divide by, is "no text"."""
-    return f"{100 * rate:.{digits}f} %" if math.isfinite(rate) else "no text"
-
-
 def of_hundred(rate: float, noun: str) -> str:
     """Describe a rate in round numbers, such as `9 of 100 letters`; of 1,000 or more where that is less than one."""
     whole = 100

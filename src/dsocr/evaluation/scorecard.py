@@ -19,12 +19,12 @@ from dsocr import __version__
 from dsocr.document import Split
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
-from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, percentage, profile_rates, profiles
+from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, profile_rates, profiles
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
 from dsocr.io.work import write_file
 from dsocr.runs import to_json
-from dsocr.text import Marks, comparable
+from dsocr.text import Marks, comparable, percentage
 
 FORMAT = "dsocr-scorecard"
 FORMAT_VERSION = 3

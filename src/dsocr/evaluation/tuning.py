@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from scipy import special
 
-from dsocr.evaluation.metrics import describe_ratios, percentage
+from dsocr.evaluation.metrics import describe_ratios
 from dsocr.evaluation.statistics import student_quantile
+from dsocr.text import percentage
 
 _POWER = 0.8
 _LEAST_CER = 1e-6

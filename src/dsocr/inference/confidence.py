@@ -23,7 +23,7 @@ from dsocr.errors import RunError, command
 from dsocr.io.work import rewrite_file
 from dsocr.models.generation import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json
-from dsocr.text import is_blank
+from dsocr.text import is_blank, percentage
 
 _WORD = re.compile(r"\S+")
 _DIGITS = 4
@@ -144,8 +144,8 @@ UNCALIBRATED = Calibration()
 def describe_unfamiliar(mean: float, lines: str) -> str:
     """Say that pages are unlike what a reader knows, and what to do; `lines` says which lines to transcribe."""
     return (
-        f"This script or hand is unlike anything that this reader knows (mean confidence {mean:.0%}): expect many "
-        f"errors; confidences are not calibrated for these pages. Transcribe {lines} and train on them."
+        f"This script or hand is unlike anything that this reader knows (mean confidence {percentage(mean, 0)}): "
+        f"expect many errors; confidences are not calibrated for these pages. Transcribe {lines} and train on them."
     )
 
 

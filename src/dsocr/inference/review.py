@@ -21,6 +21,7 @@ from dsocr.inference.confidence import Prediction, log_odds
 from dsocr.inference.prediction_files import LinePlace, PlacedTexts, parse_name, read_predictions
 from dsocr.io.work import writing_file
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest
+from dsocr.text import percentage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,11 @@ def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
     def held(part: str) -> str:
         point = min(curve, key=lambda point: abs(getattr(point, part) - share))
         times = point.errors_found / getattr(point, part) if getattr(point, part) else 1.0
-        return f"{point.errors_found:.0%} of the errors ({times:.1f} times chance)"
+        return f"{percentage(point.errors_found, 0)} of the errors ({times:.1f} times chance)"
 
     lines, letters = held("share"), held("letters")
-    return f"the first {share:.0%} of the lines hold {lines}, the first {share:.0%} of the letters {letters}"
+    first = f"the first {percentage(share, 0)} of the"
+    return f"{first} lines hold {lines}, {first} letters {letters}"
 
 
 _LINE_COST = 20

@@ -40,6 +40,7 @@ from dsocr.io.work import writing_folder
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.scripts import describe_script
 from dsocr.runs import RunFolder, to_json
+from dsocr.text import percentage
 
 RARE = 20
 """Characters with fewer occurrences than this in the training split are rare."""
@@ -144,7 +145,7 @@ class _Chosen:
         if not candidate.text:
             reasons.append("read as empty")
         elif candidate.confidence is not None:
-            reasons.append(f"{candidate.confidence:.0%} of its text is likely right")
+            reasons.append(f"{percentage(candidate.confidence, 0)} of its text is likely right")
         if self._is_new(candidate):
             reasons.append("a new writer")
         if rare := self._rare(candidate):

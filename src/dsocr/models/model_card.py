@@ -13,6 +13,7 @@ from dsocr import __version__
 from dsocr.models.adapters import is_whole_network, read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.family import Family, Serving, published_serving
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance
+from dsocr.text import percentage
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
@@ -178,7 +179,8 @@ def _rate(score: Mapping[str, Any] | None, name: str) -> str:
         return "-"
     interval = score.get("intervals", {}).get(name) or {}
     low, high = interval.get("low"), interval.get("high")
-    return f"{score[name]:.2%}" + ("" if low is None or high is None else f" ({low:.1%} to {high:.1%})")
+    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {percentage(high, 1)})"
+    return percentage(score[name]) + ends
 
 
 def _serving(export: Export, folder: Path) -> list[str]:

@@ -16,6 +16,7 @@ from dsocr.errors import ConfigError, RunError
 from dsocr.io.processes import rank_and_count
 from dsocr.io.work import keep_result
 from dsocr.runs import RunFolder
+from dsocr.text import percentage
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.lifecycle import begun_at, is_trained, pin_base
 from dsocr.training.samples import total_steps
@@ -84,7 +85,7 @@ def train_runs(
         if not planned.finished:
 
             def on_progress(current: TrainingProgress, note: str = note) -> None:
-                cer = "" if current.cer is None else f", validation CER {current.cer:.1%}"
+                cer = "" if current.cer is None else f", validation CER {percentage(current.cer, 1)}"
                 done.show(current.step * step_work, f"{note}, step {current.step}{cer}")
 
             train_function(planned.config, overwrite=planned.replaces, on_progress=on_progress, on_message=on_message)

@@ -28,7 +28,7 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Family, Processor, trains_all_weights
 from dsocr.models.generation import Generation, batches, spread
-from dsocr.text import comparable
+from dsocr.text import comparable, percentage
 from dsocr.training.samples import EncodedSamples, Setup
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
@@ -388,9 +388,10 @@ def check_overfit(result: OverfitResult, samples: int) -> Check:
     if not math.isfinite(result.last_loss):
         fix = "lower training.learning_rate, or set training.precision to bf16 or fp32"
         return Check("overfit", "error", f"the loss of {samples} samples became {result.last_loss} {effort}", fix)
-    message = f"{samples} samples were not memorized {effort}: CER {result.cer:.1%}, {fell}"
+    cer = percentage(result.cer, 1)
+    message = f"{samples} samples were not memorized {effort}: CER {cer}, {fell}"
     if result.timed_out and (result.last_loss < 0.7 * result.first_loss or result.steps < _TELLING_STEPS):
-        message = f"too slow to tell whether {samples} samples can be memorized: CER {result.cer:.1%} {effort}, {fell}"
+        message = f"too slow to tell whether {samples} samples can be memorized: CER {cer} {effort}, {fell}"
         return Check(
             "overfit", "warning", message, "watch the first validations, or close other programs and try again"
         )

@@ -11,6 +11,7 @@ from typing import Any
 from nicegui import events, ui
 
 from dsocr.formats.page import REGION_TYPES
+from dsocr.text import percentage
 from dsocr.workbench.dialogs import Translate
 from dsocr.workbench.interface_texts import VIEW_LABELS
 from dsocr.workbench.shape_changes import version_by_hand
@@ -143,7 +144,7 @@ def highlighted_html(
             strength = round(25 + 60 * (1 - likely / DOUBT))
             background = f"color-mix(in srgb, var(--doubt) {strength}%, transparent)"
             style = f"background:{background};border-bottom:2px solid var(--doubt-line)"
-            piece = f'<span style="{style}" title="{likely:.0%}">{piece}</span>'
+            piece = f'<span style="{style}" title="{percentage(likely, 0)}">{piece}</span>'
         pieces.append(piece)
     if len(text) in ends:
         pieces.append("</span>")

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from nicegui import background_tasks, events, run, ui
 
 from dsocr.errors import DsocrError
+from dsocr.text import percentage
 from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.background import Learner
 from dsocr.workbench.dialogs import (
@@ -229,7 +230,7 @@ class Window:
         if statistics is None:  # the workbench is shutting down
             return
         self._show_counts()
-        cer = f"{statistics.errors.rate:.1%}"
+        cer = percentage(statistics.errors.rate, 1)
         judged = statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
         self._outlook.set_text(" · ".join(self._outlook_texts(statistics.outlook)))
@@ -255,18 +256,18 @@ class Window:
         """The estimated CER of all texts, and the work until it is below the next target."""
         if outlook.cer is None:
             return
-        yield self._t("outlook", cer=f"{outlook.cer:.1%}")
+        yield self._t("outlook", cer=percentage(outlook.cer, 1))
         target = next((target for target in _TARGETS if target < outlook.cer), None)
         pace = seconds_a_line(self._store.review_times(f"{self._visitor}/"))
         if target is not None and pace is not None:
             lines = outlook.lines_until(target)
             minutes = max(1, round(lines * pace / 60))
             time = self._t("hours", hours=round(minutes / 60)) if minutes > 90 else self._t("minutes", minutes=minutes)
-            yield self._t("effort", lines=lines, time=time, target=f"{target:.1%}")
+            yield self._t("effort", lines=lines, time=time, target=percentage(target, 1))
 
     def _background_status(self) -> Iterator[str]:
         if (mean := self._session.statistics().unfamiliar) is not None:
-            yield self._t("unfamiliar", mean=f"{mean:.0%}")
+            yield self._t("unfamiliar", mean=percentage(mean, 0))
         if (count := self._session.wrong_texts()) is not None:
             low, high = count.interval
             yield self._t("wrong_texts", **asdict(count), low=low, high=high)
@@ -286,18 +287,18 @@ class Window:
         if status.error:
             yield self._t("training_failed", error=status.error)
             return
-        share = f" ({status.share:.0%})" if status.share is not None else ""
+        share = f" ({percentage(status.share, 0)})" if status.share is not None else ""
         is_running = status.is_running
         yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
         if status.cer is not None:
-            yield self._t("validation_cer", cer=f"{status.cer:.1%}")
+            yield self._t("validation_cer", cer=percentage(status.cer, 1))
 
     def _learning_status(self, learner: Learner) -> Iterator[str]:
         if learner.error:
             yield self._t("learning_failed", error=learner.error)
         if (lesson := learner.lesson) is not None:
-            rates = {"before": "-" if lesson.before is None else f"{lesson.before.rate:.1%}"}
-            rates["after"] = f"{lesson.after.rate:.1%}"
+            rates = {"before": "-" if lesson.before is None else percentage(lesson.before.rate, 1)}
+            rates["after"] = percentage(lesson.after.rate, 1)
             name = "learnt" if lesson.is_better else "learnt_worse"
             yield self._t(name, accepted=lesson.accepted, lines=lesson.lines, **rates)
         if learner.is_on:

@@ -23,7 +23,7 @@ from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS, decode_image, read_bytes
 from dsocr.io.processes import worker_processes
 from dsocr.outlines import is_off_baseline
-from dsocr.text import is_blank
+from dsocr.text import is_blank, percentage
 
 MAX_DISTORTION = 1.5
 """Letters shown this many times too tall or too wide no longer look like those a model has learned."""
@@ -127,7 +127,7 @@ def check_brightness(samples: Sequence[CheckedSample], findings: Findings) -> No
             findings.add("blank-image", "warning", "Image is blank or nearly so", item, f"contrast {contrast} of 255")
         elif contrast < _FAINT and max(stats.white, stats.black) > _CLIPPED:
             share, name = (stats.white, "white") if stats.white > stats.black else (stats.black, "black")
-            detail = f"{share:.0%} is pure {name}, and the rest has a contrast of {contrast} of 255"
+            detail = f"{percentage(share, 0)} is pure {name}, and the rest has a contrast of {contrast} of 255"
             findings.add("saturated-image", "warning", "Image is over- or underexposed", item, detail)
 
 

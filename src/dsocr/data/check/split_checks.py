@@ -21,7 +21,7 @@ from dsocr.data.dataset import METADATA_FILE, Card, Dataset, split_hash
 from dsocr.data.splits import SCRIPTS, find_crossing, page_key, script_of
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.text import comparable, letters_of
+from dsocr.text import comparable, letters_of, percentage
 
 _MIN_TEST_SAMPLES = 50
 _MIN_TEST_WRITERS = 3
@@ -418,11 +418,11 @@ def _method(report: LeakReport) -> str:
 
 
 def _size(split: Split, statistics: SplitStatistics) -> str:
-    asked = "" if statistics.asked is None else f", {statistics.asked:.1%} asked"
+    asked = "" if statistics.asked is None else f", {percentage(statistics.asked, 1)} asked"
     kind = "writer" if statistics.writers else "page"
     count = statistics.writers or statistics.pages
     units = f", {count:,} {kind}{'' if count == 1 else 's'}" if count else ""
-    return f"{statistics.samples:,} ({statistics.share:.1%}{asked}{units}) {_PURPOSES[split]}"
+    return f"{statistics.samples:,} ({percentage(statistics.share, 1)}{asked}{units}) {_PURPOSES[split]}"
 
 
 def _shared_sentence(report: LeakReport) -> str:
@@ -455,7 +455,7 @@ def _overlap_sentence(split: Split, report: LeakReport) -> str:
 
 def share(part: int, whole: int) -> str:
     """`12 (9.1%)`, or "none" of zero."""
-    return f"{part:,} ({part / whole:.1%})" if whole else "none"
+    return f"{part:,} ({percentage(part / whole, 1)})" if whole else "none"
 
 
 Rows = list[list[str]]
@@ -465,14 +465,18 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
     """Title, header and rows of each table: splits, texts, what splits share, what occurs in train."""
     splits = list(report.splits.items())
     counts: Rows = [
-        [str(split), f"{of.samples:,}", f"{of.share:.1%}", "" if of.asked is None else f"{of.asked:.1%}"]
+        [str(split), f"{of.samples:,}", percentage(of.share, 1), "" if of.asked is None else percentage(of.asked, 1)]
         + [f"{count:,}" for count in (of.writers, of.documents, of.pages, of.texts, of.characters)]
         for split, of in splits
     ]
     count_header = ["split", "samples", "share", "asked", "writers", "documents", "pages", "texts", "characters"]
     scripts = list(dict.fromkeys(name for _, of in splits for name in of.scripts))
     texts: Rows = [
-        [str(split), *map(str, of.lengths), *(f"{of.scripts.get(script, 0) / of.samples:.1%}" for script in scripts)]
+        [
+            str(split),
+            *map(str, of.lengths),
+            *(percentage(of.scripts.get(script, 0) / of.samples, 1) for script in scripts),
+        ]
         for split, of in splits
     ]
     lengths = ["shortest", "quarter", "median", "three quarters", "longest"]

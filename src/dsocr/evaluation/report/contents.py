@@ -14,12 +14,13 @@ from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
 from dsocr.evaluation.evaluate import open_scored_dataset
-from dsocr.evaluation.metrics import align, describe_change, format_change_interval, of_hundred, percentage
+from dsocr.evaluation.metrics import align, describe_change, format_change_interval, of_hundred
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import Thumbnails, counted, percent
 from dsocr.runs import History, RunFolder, read_history, read_provenance
+from dsocr.text import percentage
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _SPOKEN = {"base": "the base", "adapter": "the trained model"}
