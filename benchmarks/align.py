@@ -2,9 +2,12 @@
 
     python benchmarks/align.py data/copiste [--base small] [--pages 40]
     python benchmarks/align.py examples/copiste --from-images OUT
+    python benchmarks/align.py examples/copiste --book OUT [--pages 300]
 
 The second aligns the images of a folder of ALTO files, without these, with a text a page, and compares the lines that
-it finds with those of the files.
+it finds with those of the files. The third is the whole command on drawn pages of ten lines, with words of these files,
+of which the text has ten times as many lines; a network that misreads one letter in ten is simulated, so that the time
+is what aligning costs beside reading.
 
 Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
 (`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
@@ -21,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 import dsocr
 from dsocr.data.dataset import Dataset
@@ -36,6 +41,9 @@ from dsocr.models.scripts import script_of_texts
 from dsocr.runs import RunFolder
 from dsocr.text import comparable
 from dsocr.training.align import LINES
+from measuring import peak_resident
+
+PAGE_SCHEMA = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 
 NOTES = (
     "Publié par nos soins d'après le manuscrit conservé aux archives départementales, série E, liasse 214. "
@@ -135,6 +143,76 @@ def align_images(source: Path, out: Path, base: str) -> None:
     print(f"and {sum(sure)} of these are exactly a true line ({sum(sure) / len(sure):.2%})")
 
 
+def draw_book(source: Path, out: Path, count: int) -> list[list[str]]:
+    """Draw so many pages with PAGE files, and write a text of which they are a tenth; return the lines of the pages."""
+    rng = random.Random(1)
+    files = sorted((source / "alto").glob("*.xml"))
+    words = sorted({word for file in files for line in parse_alto(parse_xml(file)).lines for word in line.text.split()})
+    pages = [[" ".join(rng.choices(words, k=rng.randint(5, 9))) for _ in range(10)] for _ in range(10 * count)]
+    on_scans = sorted(rng.sample(range(len(pages)), count))
+    out.mkdir(parents=True)
+    (out / "text.txt").write_text("\n".join(" ".join(page) for page in pages), encoding="utf-8")
+    letters = ImageFont.load_default(28)
+    scans = out / "scans"
+    scans.mkdir()
+    for number, place in enumerate(rng.sample(on_scans, count)):
+        image = Image.new("L", (1400, 600), 245)
+        drawing, lines = ImageDraw.Draw(image), []
+        for row, text in enumerate(pages[place]):
+            drawing.text((20, 60 * row + 10), text, 30, letters)
+            box = f"20,{60 * row + 5} 1380,{60 * row + 5} 1380,{60 * row + 55} 20,{60 * row + 55}"
+            lines.append(f'<TextLine id="l{row}"><Coords points="{box}"/></TextLine>')
+        image.save(scans / f"{number:04d}.png")
+        page = f'<Page imageFilename="{number:04d}.png" imageWidth="1400" imageHeight="600"><TextRegion id="r">'
+        xml = f'<PcGts xmlns="{PAGE_SCHEMA}"><Metadata/>{page}<Coords points="0,0 1400,0 1400,600 0,600"/>'
+        (scans / f"{number:04d}.xml").write_text(f"{xml}{''.join(lines)}</TextRegion></Page></PcGts>", encoding="utf-8")
+        on_scans[number] = place
+    return [pages[place] for place in on_scans]
+
+
+def simulate_steps(text: str, characters: Sequence[str], rng: random.Random) -> NDArray[np.float32]:
+    """Return the steps of a network that misreads one letter in ten: two a letter, and a blank."""
+    steps = np.full((3 * len(text), len(characters) + 1), 1e-4, np.float32)
+    classes = {character: number for number, character in enumerate(characters, 1)}
+    for place, letter in enumerate(text):
+        right, other = classes.get(letter, 1), rng.randrange(1, len(characters) + 1)
+        sure = 0.3 if rng.random() < 0.1 else 0.9
+        steps[3 * place : 3 * place + 2, right] = sure
+        steps[3 * place : 3 * place + 2, other] += 0.95 - sure
+        steps[3 * place + 2, 0] = 0.95
+    steps /= steps.sum(1, keepdims=True)
+    return steps
+
+
+def align_book(source: Path, out: Path, count: int) -> None:
+    """Align a book, and print time, memory, and how many lines got exactly their text."""
+    lines = draw_book(source, out, count)
+    rng, pages, spent = random.Random(2), iter(lines), 0.0
+
+    def read_steps(reader: LocalReader, images: Sequence[tuple[str, object]]) -> list[tuple[str, NDArray[np.float32]]]:
+        nonlocal spent
+        began, read = time.process_time(), []
+        for text, _ in zip(next(pages), images, strict=True):
+            steps = simulate_steps(text, reader.characters, rng)
+            best = [int(step.argmax()) for step in steps[::3]]
+            read.append(("".join(reader.characters[place - 1] for place in best if place), steps))
+        spent += time.process_time() - began
+        return read
+
+    LocalReader.read_steps = read_steps  # type: ignore[method-assign, assignment]
+    began = time.process_time()
+    report = dsocr.align(out / "scans", out / "text.txt", out / "aligned")
+    seconds = time.process_time() - began - spent
+    right, sure = 0, 0
+    with (out / "aligned" / LINES).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, dialect="excel-tab"):
+            is_right = unescape_formula(row["text"]) == lines[int(row["page"])][int(row["line"].lstrip("l"))]
+            right, sure = right + is_right, sure + (is_right and row["sure"] == "yes")
+    memory = (peak_resident() or 0) / 2**20
+    print(f"{count} pages in a text of {10 * len(lines):,} pages: {seconds / count:.2f} s a page, {memory:.0f} MiB")
+    print(f"{right} of {10 * count} lines right; {report.sure} sure, {sure} of them right; {report.missing=}")
+
+
 def main() -> None:
     """Print a row for each scene."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,7 +221,11 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from-images", type=Path)
+    parser.add_argument("--book", type=Path)
     arguments = parser.parse_args()
+    if arguments.book:
+        align_book(arguments.dataset, arguments.book, min(arguments.pages, 300))
+        return
     if arguments.from_images:
         align_images(arguments.dataset, arguments.from_images, arguments.base)
         return

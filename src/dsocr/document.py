@@ -44,7 +44,8 @@ class Sample:
     `id` is unique in the dataset and does not depend on the order of samples: it is the image's path inside the
     dataset folder, with forward slashes. `writer`, `page`, `document` and `source` are None where unknown. `geometry`
     says where on the page the image was cut: any of `bbox` (left, top, right, bottom in page pixels), `polygon` and
-    `baseline` (lists of [x, y]). `fold` counts from 1 in datasets that have folds.
+    `baseline` (lists of [x, y]). `fold` counts from 1 in datasets that have folds. `aligned` is how likely a text is
+    exactly right that `align` gave the line and that no person has accepted, None for all others.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Sample:
     source: str | None = None
     fold: int | None = None
     geometry: dict[str, Any] = field(default_factory=dict)
+    aligned: float | None = None
 
     @property
     def place(self) -> str:

@@ -25,6 +25,7 @@ from dsocr.evaluation.mistakes import (
     plant_mistakes,
     texts_to_score,
 )
+from dsocr.evaluation.report.audit_page import rank_lines
 
 WORDS = [
     "le",
@@ -92,6 +93,22 @@ def test_spoiled_lines_come_first() -> None:
     first = np.argsort(-judged.scores)[:32].tolist()
     assert len(set(first) & set(wrong)) >= 14
     assert min(weight for name, weight in judged.weights.items() if name not in {"hardness", "uncertainty"}) >= 0
+
+
+def test_suspects_that_nobody_accepted_come_before_the_others(tmp_path: Path) -> None:
+    samples = [replace(sample, aligned=0.95 if place % 2 else None) for place, sample in enumerate(SAMPLES)]
+    for place in (10, 11, 20, 21):
+        samples[place] = replace(samples[place], text=SAMPLES[place + 200].text)
+    lines = rank_lines(read_all(samples, READINGS), name="set", folder=tmp_path).lines
+    assert {line.sample.id for line in lines[:2]} == {"test/11", "test/21"}
+    unaccepted = [line.sample.aligned is not None for line in lines]
+    suspects = [line.score > 0 for line in lines]
+    first = sum(both for both in map(all, zip(unaccepted, suspects, strict=True)))
+    assert all(unaccepted[:first])
+    assert {"test/10", "test/20"} <= {line.sample.id for line in lines[first : first + 4]}
+    rest = [line.score for line in lines[first:]]
+    assert rest == sorted(rest, reverse=True), "aligned texts that fit are not suspected"
+    assert any(unaccepted[first:])
 
 
 def test_the_number_of_wrong_texts_is_said_when_a_sample_was_judged() -> None:

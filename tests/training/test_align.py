@@ -1,39 +1,36 @@
 """Tests of aligning scans with texts: what is written, what is sure, and what becomes of it afterwards."""
 
 import csv
-import shutil
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
 
 import dsocr
+from dsocr.config import RunConfig
 from dsocr.document import Split
 from dsocr.formats.alto import parse_alto
 from dsocr.formats.xml import parse_xml
+from dsocr.inference.reader import LocalReader
 from dsocr.io import work
-from dsocr.text import comparable
+from dsocr.models.adapters import WEIGHTS
+from dsocr.runs import RunFolder
+from dsocr.training import align as module
+from dsocr.training import many_runs
 from dsocr.training.align import LINES
 from tests.raising import raises_code
+from tests.training.aligning import PAGES, SAMPLE, copy_pages, true_lines
 
-SAMPLE = Path("examples/copiste")
-PAGES = ("imp_wikitexte_0052", "imp_wikitexte_0093")
 NOTE = "Publié d'après le manuscrit original, tome II, page 318; voir aussi la lettre suivante."
 
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two pages of real handwriting, whose ALTO files have the lines."""
-    folder = tmp_path_factory.mktemp("scans")
-    for name in PAGES:
-        for kind, suffix in (("alto", ".xml"), ("jpg", ".jpg")):
-            (folder / kind).mkdir(exist_ok=True)
-            shutil.copy(SAMPLE / kind / f"{name}{suffix}", folder / kind)
-    return folder
-
-
-def true_lines(scans: Path, name: str) -> list[str]:
-    return [comparable(line.text) for line in parse_alto(parse_xml(scans / "alto" / f"{name}.xml")).lines]
+    return copy_pages(tmp_path_factory.mktemp("scans"))
 
 
 @pytest.fixture(scope="module")
@@ -67,32 +64,68 @@ def test_every_line_is_listed_with_its_score_those_in_doubt_first(aligned: tuple
     assert sum(row["sure"] == "yes" for row in rows) == report.sure
 
 
-def test_a_page_is_tested_on_when_its_lines_are_accepted(aligned: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, report = aligned
-    pages = Path(shutil.copytree(folder / "out" / "pages", tmp_path / "pages"))
-    for path in (pages / "page").glob("*.xml"):
-        marked = path.read_text(encoding="utf-8")
-        assert "alignment {text:" in marked
-        accepted = marked.replace("alignment {text:sure;}", "").replace("alignment {text:doubt;}", "")
-        path.write_text(accepted, encoding="utf-8")
-    dataset = dsocr.prepare(pages, tmp_path / "checked", split="0.5/0/0.5")
-    assert sum(1 for _ in dataset.samples(Split.TEST)) > 0
-    assert sum(sum(1 for _ in dataset.samples(split)) for split in Split) == report.sure + report.doubt
+@pytest.fixture(scope="module")
+def few_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two pages with the first eight lines of each."""
+    return copy_pages(tmp_path_factory.mktemp("few"), lines=8)
 
 
-def test_a_text_of_something_else_is_an_error_and_nothing_is_written(scans: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.txt").write_text(NOTE * 20, encoding="utf-8")
+ENGLISH = (
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, it "
+    "was the epoch of belief, it was the epoch of incredulity, it was the season of Light, it was the season of "
+    "Darkness, it was the spring of hope, it was the winter of despair, we had everything before us."
+)
+RUSSIAN = (
+    "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему. Все смешалось в доме "
+    "Облонских. Жена узнала, что муж был в связи с бывшею в их доме француженкою-гувернанткой, и объявила мужу, что "
+    "не может жить с ним в одном доме."
+)
+
+
+def picture_pdf() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (200, 300), 240).save(buffer, "PDF")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        pytest.param({"text.txt": b" \n\f\n"}, "texts-empty", id="empty"),
+        pytest.param({"text.pdf": picture_pdf()}, "texts-empty", id="PDF of images"),
+        pytest.param({"text.txt": RUSSIAN.encode("cp1251")}, "not-utf8", id="cp1251"),
+        pytest.param({"text.txt": RUSSIAN.encode()}, "alignment-empty", id="another script"),
+        pytest.param({"text.txt": ENGLISH.encode()}, "alignment-empty", id="another language"),
+        pytest.param({f"{name}.txt": ENGLISH.encode() for name in PAGES}, "alignment-empty", id="another text a page"),
+        pytest.param({f"other_{name}.txt": b"texte" for name in PAGES}, "alignment-empty", id="names of other pages"),
+    ],
+)
+def test_a_text_that_is_not_that_of_the_scans_is_an_error_and_nothing_is_written(
+    files: dict[str, bytes], code: str, few_lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0)
+    (tmp_path / "texts").mkdir()
+    for name, content in files.items():
+        (tmp_path / "texts" / name).write_bytes(content)
+    with raises_code(code) as caught:
+        dsocr.align(few_lines, tmp_path / "texts", tmp_path / "out")
+    assert caught.value.hint
+    assert not (tmp_path / "out").exists()
+    written = [path for pattern in ("*.xml", "metadata.jsonl", LINES) for path in tmp_path.rglob(pattern)]
+    assert written == [], "neither in the work folder, where it may be taken for a result"
+
+
+def test_the_text_of_other_pages_is_an_error(few_lines: Path, tmp_path: Path) -> None:
+    other = parse_alto(parse_xml(SAMPLE / "alto" / "imp_wikitexte_0101.xml")).lines
+    (tmp_path / "text.txt").write_text(" ".join(line.text for line in other), encoding="utf-8")
     with raises_code("alignment-empty"):
-        dsocr.align(scans, tmp_path / "other.txt", tmp_path / "out", rounds=1)
+        dsocr.align(few_lines, tmp_path / "text.txt", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_job_goes_on_without_reading_again(
     scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dsocr.inference.reader import LocalReader
-    from dsocr.training import align as module
-
     (tmp_path / "text.txt").write_text(" ".join(t for n in PAGES for t in true_lines(scans, n)), encoding="utf-8")
 
     def killed(*arguments: Any) -> None:
@@ -105,3 +138,41 @@ def test_a_killed_job_goes_on_without_reading_again(
             dsocr.align(scans, tmp_path / "text.txt", tmp_path / "out", rounds=1)
     monkeypatch.setattr(LocalReader, "read_steps", killed)
     assert dsocr.align(scans, tmp_path / "text.txt", tmp_path / "out", rounds=1).sure > 0
+
+
+@pytest.mark.slow
+def test_a_round_trains_an_adapter_further(
+    small_run: RunFolder, few_lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base that reads in tokens, and an adapter of another shape than the default; what it reads is simulated."""
+    truth = iter([true_lines(few_lines, name) for name in PAGES] * 2)
+    monkeypatch.setattr(LocalReader, "read_steps", lambda reader, images: [(text, None) for text in next(truth)])
+    monkeypatch.setattr(module, "_MIN_TO_LEARN", 8)
+    (tmp_path / "text.txt").write_text(
+        " ".join(text for name in PAGES for text in true_lines(few_lines, name)), encoding="utf-8"
+    )
+    planned: list[RunConfig] = []
+
+    def plan_briefly(config: RunConfig, *arguments: Any, **options: Any) -> many_runs.PlannedRun:
+        settings = {"epochs": None, "max_steps": 1, "learning_rate": 1e-12}
+        changes = {"training": config.training.model_copy(update=settings)}
+        planned.append(config.model_copy(update=changes))
+        return plan_run(planned[-1], *arguments, **options)
+
+    plan_run = many_runs.plan_run
+    monkeypatch.setattr(many_runs, "plan_run", plan_briefly)
+    trained: dict[str, torch.Tensor] = {}
+
+    def keep(*arguments: Any) -> Any:
+        run = learn(*arguments)
+        assert run is not None
+        trained.update(load_file(run.adapter / WEIGHTS))
+        return run
+
+    learn = module._learn
+    monkeypatch.setattr(module, "_learn", keep)
+    report = dsocr.align(few_lines, tmp_path / "text.txt", tmp_path / "out", run=small_run.path, rounds=2)
+    assert report.rounds == 1
+    before = load_file(small_run.adapter / WEIGHTS)
+    assert trained.keys() == before.keys()
+    assert all(torch.allclose(trained[name], tensor, atol=1e-6) for name, tensor in before.items())

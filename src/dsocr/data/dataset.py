@@ -8,9 +8,9 @@ from collections.abc import Collection, Container, Hashable, Iterable, Iterator,
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
 from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
@@ -249,6 +249,7 @@ class Dataset:
             source=row.source or None,
             fold=row.fold,
             geometry=geometry,
+            aligned=float(row.aligned) if row.aligned else None,
         )
 
     def __str__(self) -> str:
@@ -284,6 +285,7 @@ class _MetadataRow(BaseModel):
     polygon: str | None = None
     baseline: str | None = None
     fold: int | None = None
+    aligned: Annotated[str, Field(pattern=r"^(0\.\d+|1\.0+)?$")] | None = None
 
     def geometry(self) -> dict[str, object]:
         known: dict[str, object] = {"bbox": list(self.bbox)} if self.bbox else {}

@@ -47,7 +47,7 @@ from dsocr.io.web import FetchOptions
 from dsocr.io.work import resumable_work
 from dsocr.options import Count, StrPath
 from dsocr.outlines import outline_by_baselines
-from dsocr.text import TextChange, TextPolicy, is_blank
+from dsocr.text import TextChange, TextPolicy, is_blank, percentage
 
 DEFAULT_POLICY = TextPolicy()
 COMMIT_SECONDS = 0.5
@@ -172,6 +172,7 @@ def prepare(
         if missing:
             report.note(missing)
         is_drawn = assignment.unit != GIVEN
+        has_aligned = not all(candidate.is_checked for candidate in candidates)
         card = Card(
             dsocr_version=__version__,
             created=current_time().isoformat(timespec="seconds"),
@@ -189,7 +190,7 @@ def prepare(
             folds=folds,
             fixed=fixed_list.card if fixed_list else None,
             like=plan.earlier.name if plan.earlier and is_drawn else None,
-            splits=_write_samples(pages, work.draft, assignment, store),
+            splits=_write_samples(pages, work.draft, assignment, store, has_aligned=has_aligned),
             store=store,
             crossing=count_crossing(candidates, assignment.splits),
             text_changes=report.text_changes,
@@ -246,7 +247,8 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
     lines = []
     for line in page.lines:
         if line.alignment and not line.alignment.sure:
-            message = f"its aligned text is right with {line.alignment.score:.0%}: accept it in the workbench"
+            likely = percentage(line.alignment.score, 0)
+            message = f"its aligned text is right with {likely}: accept it in the workbench"
             report.skip(Skipped(SkipReason.IN_DOUBT, line.where, message))
             continue
         revision = policy.revise(line.text, line.struck)
@@ -343,6 +345,7 @@ def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> d
 
     All rows have the same columns and types, since the `datasets` library rejects a column that is null in all of one
     split and text in another; unknown values are empty strings. `bbox` is null only if no sample of a source has one.
+    Datasets without aligned texts do not get the column `aligned`.
     """
     return {
         "file_name": f"{IMAGES_FOLDER}/{name}",
@@ -354,10 +357,13 @@ def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> d
         "bbox": list(outline.box) if outline else None,
         "polygon": format_points(outline.polygon) if outline else "",
         "baseline": format_points(outline.baseline) if outline else "",
+        "aligned": f"{line.alignment.score:.4f}" if line.alignment else "",
     }
 
 
-def _write_samples(recorded: Path, draft: Path, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:
+def _write_samples(
+    recorded: Path, draft: Path, assignment: SplitAssignment, store: Store, *, has_aligned: bool
+) -> dict[Split, SplitCard]:
     """Write the images and metadata of all splits, and `sources.jsonl` with the crops that the next run can reuse."""
     assigned = zip(assignment.splits, assignment.folds, strict=True)
     used = [split for split in Split if split in assignment.splits]
@@ -372,6 +378,8 @@ def _write_samples(recorded: Path, draft: Path, assignment: SplitAssignment, sto
             crops = (line for line in page["source"]["cut"].get("lines", ()) if isinstance(line, list))
             for crop, (image, row) in zip(crops, page["samples"], strict=True):
                 split, fold = next(assigned)
+                if not has_aligned:
+                    del row["aligned"]
                 if split:
                     writers[split].add(row | ({"fold": fold} if fold else {}), Path(image), crop[1])
                     crop[0] = f"{split}/{row['file_name']}"

@@ -151,14 +151,15 @@ def align(
                 if trained is None:
                     break
                 reader = trained
+        if not result.count(threshold):
+            left_out = [*source.failed, *result.unread, *result.missing]
+            reason = first_few(left_out, 3) or f"none of {len(result.texts())} lines is sure to be in the texts"
+            hint = "are these the texts of these scans? If they are, transcribe 60 lines, train, and give that run"
+            raise DataError(reason, code="alignment-empty", where=texts[0].where, hint=hint)
         report = AlignReport(out, rounds=number - 1)
         report.unread = [*source.failed, *result.unread]
         work.draft.mkdir()
         _write(work, result, threshold, report)
-        if not report.sure:
-            message = f"none of {report.lines} lines is sure to be in the texts"
-            hint = "are these the texts of these scans? If they are, transcribe 60 lines, train, and give that run"
-            raise DataError(message, code="alignment-empty", where=texts[0].where, hint=hint)
         prepare(work.draft / PAGES, work.draft / DATASET, format="page", split="1/0/0")
         card = {"format": _FORMAT, "date": date, **job, **report.counts(), "files": converted_files(work.draft)}
         write_file(work.draft / CARD, to_json(card))
@@ -395,13 +396,15 @@ def _learn(
 
 
 def _base_of(run: RunFolder) -> dict[str, Any]:
-    """Return the settings of a training that goes on from a reader."""
-    from dsocr.models.adapters import is_whole_network
+    """Return the settings of a training that goes on from a reader; an adapter keeps its shape."""
+    from dsocr.models.adapters import is_whole_network, read_adapter_config, target_modules_of, variant_of
 
     if run.is_base or is_whole_network(run.adapter):
         return {"base": str(run.path)}
-    settings = ReadingSettings.load(run.adapter)
-    return {"base": settings.base, "base_revision": settings.base_revision, "adapter": {"init_from": str(run.path)}}
+    settings, saved = ReadingSettings.load(run.adapter), read_adapter_config(run.adapter)
+    shape = {"r": saved["r"], "alpha": saved["lora_alpha"], "variant": variant_of(saved)}
+    adapter = {**shape, "target_modules": target_modules_of(saved), "init_from": str(run.path)}
+    return {"base": settings.base, "base_revision": settings.base_revision, "adapter": adapter}
 
 
 def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -> None:

@@ -135,6 +135,10 @@ def cross_validate(
     Trainings, scorecard and scored lines go to `folds/` of the run folder that the configuration names; the run itself
     is not trained. See `read_folds` for `overwrite` and what is raised.
     """
+    dataset = Dataset.open(config.dataset)
+    if any(sample.aligned is not None for split in Split for sample in dataset.samples(split)):
+        message, hint = "aligned texts that nobody accepted cannot be tested on", "accept them in the workbench"
+        raise DataError(message, code="folds-conflict", where=config.dataset, hint=hint)
     folder = RunFolder(RunFolder(config.output).folds)
     models = ("base", "adapter") if with_base else ("adapter",)
     folds = read_folds(

@@ -58,7 +58,8 @@ class SuspectLine:
     @property
     def why(self) -> str:
         """The likeliest kind of mistake in words."""
-        return LABELS[self.kind] + (f", {self.other}" if self.other else "")
+        aligned = "" if self.sample.aligned is None else "; an aligned text that nobody accepted"
+        return LABELS[self.kind] + (f", {self.other}" if self.other else "") + aligned
 
     @property
     def spans(self) -> list[tuple[str, str]]:
@@ -134,11 +135,15 @@ class Audit:
 
 
 def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
-    """Judge lines and rank them; what somebody has written into the tables of the folder is taken along."""
+    """Judge lines and rank them; what somebody has written into the tables of the folder is taken along.
+
+    Of the lines whose evidence is likelier in a mistake, those with an aligned text that nobody accepted come first.
+    """
     scores = judge(read).scores
+    unaccepted = np.array([line.sample.aligned is not None for line in read]) & (scores > 0)
     near = lines_near([line.sample for line in read])
     lines = []
-    for rank, place in enumerate(np.argsort(-scores, kind="stable").tolist(), 1):
+    for rank, place in enumerate(np.lexsort((-scores, ~unaccepted)).tolist(), 1):
         line = read[place]
         kind, other = kind_of(line, [read[at] for at in near[place]])
         score = float(scores[place])
