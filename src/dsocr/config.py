@@ -398,7 +398,7 @@ class GenerationSection(Section):
     script: Literal["auto", "latin", "cyrillic", "any"] = "auto"
     """Of line recognisers: leave letters of the other script out; auto takes it from the training texts or the page."""
     language_model: Text = "auto"
-    """Of line recognisers: auto learns it from the training texts, the path of a text file adds its text; or none."""
+    """Of line recognisers: auto learns it from the training texts, a path adds that text file if it helps; or none."""
     batch_size: PositiveInt = 16
     """Samples to read at once."""
     prefetch_batches: PositiveInt = 8

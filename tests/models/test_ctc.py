@@ -254,6 +254,28 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     assert spared.language_model is None
 
 
+@pytest.mark.parametrize(
+    ("learnt", "others", "used"),
+    [
+        pytest.param(["123"], ["a bad cat sat"] * 9, 9, id="texts of the archive"),
+        pytest.param(["a bad cat sat"] * 9, ["e bed cet set"] * 30, 0, id="texts of something else"),
+        pytest.param(["a bad cat sat"] * 9, ["a bad cat sat"], 0, id="texts that bring nothing"),
+    ],
+)
+@pytest.mark.parametrize("of_base", [[], ["a rat"]])
+def test_texts_without_images_are_learnt_where_they_help(
+    learnt: list[str], others: list[str], used: int, of_base: list[str], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_base(str(base))
+    plain: Any = loaded.processor(None, "")
+    processor = replace(plain, language_model_source=LanguageModel.fit(of_base) if of_base else None)
+    texts = ["a cat", "a bad cat", "sat"] * 3
+    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
+    fitted: Any = loaded.family.fit_language_model(None, processor, learnt, texts, texts, Generation(), others)
+    assert fitted.language_model.others == used
+    assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
+
+
 def test_run_without_validation_keeps_the_language_model_of_its_base(
     base: Path, small_dataset: Path, tmp_path: Path
 ) -> None:
@@ -268,10 +290,14 @@ def test_run_without_validation_keeps_the_language_model_of_its_base(
     shutil.rmtree(dataset / "validation")
     (dataset / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
     config = configuration(known, dataset, tmp_path / "run", max_steps=1)
-    run = train(config, preflight=False).run
+    (tmp_path / "letters.txt").write_text("a letter\nand another", encoding="utf-8")
+    generation = config.generation.model_copy(update={"language_model": str(tmp_path / "letters.txt")})
+    said: list[str] = []
+    run = train(config.model_copy(update={"generation": generation}), preflight=False, on_message=said.append).run
     kept = LanguageModel.load(run.adapter)
     assert kept is not None
     assert kept.followers == model.followers
+    assert any("2 lines of" in message for message in said), "texts that nothing weighs are said to be left out"
 
 
 def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: Path) -> None:
@@ -329,6 +355,18 @@ def test_text_for_the_language_model_must_exist(base: Path, small_dataset: Path,
     section = config.generation.model_copy(update={"language_model": str(tmp_path / "none.txt")})
     with raises_code("language-model-text"):
         train(config.model_copy(update={"generation": section}))
+
+
+def test_texts_are_refused_where_nothing_would_learn_them(base: Path, small_dataset: Path, tmp_path: Path) -> None:
+    letters, output = tmp_path / "letters.txt", tmp_path / "run"
+    with raises_code("language-model-text"):
+        dsocr.train(dataset=small_dataset, texts=letters, base=str(base), output=output, preflight=False)
+    letters.write_text("a letter", encoding="utf-8")
+    with raises_code("option-invalid"):
+        dsocr.train(dataset=small_dataset, texts=letters, language_model="none", base=str(base), output=output)
+    with raises_code("language-model-unused"):
+        dsocr.train(dataset=small_dataset, texts=letters, base="nano", output=output, preflight=False)
+    assert not output.exists()
 
 
 def test_reading_gives_each_letter_its_probability(base: Path) -> None:

@@ -38,6 +38,7 @@ def train(
     config: Config = None,
     *,
     dataset: StrPath | Dataset | None = None,
+    texts: StrPath | None = None,
     changes: Changes = None,
     overwrite: bool = False,
     preflight: bool = True,
@@ -49,6 +50,7 @@ def train(
     Args:
         config: YAML file (configs/ holds recipes), or a dataset folder. In Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
+        texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
         changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
         overwrite: Replace what an earlier command wrote there.
         preflight: Try on a few samples first that it learns.
@@ -64,7 +66,7 @@ def train(
         ModelError: The base cannot be loaded.
         RunError: The run folder is in use or holds something else, or a check before training fails.
     """
-    settings = complete_config(config, dataset, changes, keys)
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts))
     rank, _ = rank_and_count()
     printer, run = current_printer(), RunFolder(settings.output)
     if rank > 0:
@@ -143,6 +145,16 @@ def complete_config(
     return load_config(config, overrides, changes=settings)
 
 
+def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
+    """Return the keys with a file of texts. Raises ConfigError for a second one."""
+    if texts is None:
+        return keys
+    if "language_model" in keys:
+        message = f"{option('texts', texts)} and language_model both name texts"
+        raise ConfigError(message, code="option-invalid", hint="give one of them")
+    return {**keys, "language_model": Path(texts).as_posix()}
+
+
 def expand_changes(changes: Changes, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
     """Return changes by their dotted keys, and those that are texts."""
     if isinstance(changes, Mapping) or changes is None:
@@ -155,6 +167,7 @@ def dry_run(
     config: Config = None,
     *,
     dataset: StrPath | Dataset | None = None,
+    texts: StrPath | None = None,
     changes: Changes = None,
     preflight: bool = True,
     progress: ProgressCallback | None = None,
@@ -163,8 +176,9 @@ def dry_run(
     """Check that a run would learn and fit into memory, and how long it would take, without starting it.
 
     Args:
-        config: As for `train`, as are `dataset`, `changes` and further keys.
+        config: As for `train`, as are `dataset`, `texts`, `changes` and further keys.
         dataset: The dataset, if the configuration does not name it.
+        texts: Text file of the archive, which a line recogniser's language model learns too.
         changes: Change a setting, as section.key=value; repeatable.
         preflight: Try on a few samples first that it learns.
         progress: Called with the steps of overfitting done and in total, instead of a progress bar.
@@ -179,7 +193,7 @@ def dry_run(
     """
     from dsocr.training.lifecycle import require_sources
 
-    settings = complete_config(config, dataset, changes, keys)
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts))
     require_sources(settings)
     from dsocr.training.dry_run import dry_run as check_and_plan
 

@@ -392,16 +392,22 @@ class LineRecognizer(Family):
         samples: Sequence[LineInput],
         references: Sequence[str],
         generation: Generation,
+        others: Sequence[str] = (),
     ) -> LineProcessor:
         """Return the processor with a language model of the texts, at the weight that reads the samples best.
 
-        The base's own model is tried with the texts added to it. Without one if none reads the samples clearly better:
-        by two standard errors, lines taken as independent.
+        Tried too are the base's own model with the texts added to it, and both with `others`, texts without images.
+        Without one if none reads the samples clearly better: by two standard errors, lines taken as independent.
         """
         from rapidfuzz.distance import Levenshtein
 
-        fitted, former, characters = LanguageModel.fit(texts), processor.language_model, processor.characters
-        models = [fitted] if former is None else [fitted, former.merge(fitted, _TIMES)]
+        former, characters, learnt = processor.language_model, processor.characters, list(texts)
+        models: list[LanguageModel] = []
+        for more in ([], others) if others else ([],):
+            fitted = LanguageModel.fit([*learnt, *more])
+            for model in [fitted] if former is None else [fitted, former.merge(fitted, _TIMES)]:
+                model.others = len(more)
+                models.append(model)
         num_beams = max(generation.num_beams, _NUM_BEAMS)
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
 

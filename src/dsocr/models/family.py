@@ -354,8 +354,12 @@ class Family(ABC):
         samples: Sequence[Any],
         references: Sequence[str],
         generation: Generation,
+        others: Sequence[str] = (),
     ) -> Processor:
-        """Return the processor with a language model of the texts, if it reads the samples better with it."""
+        """Return the processor with a language model of the texts, if it reads the samples better with it.
+
+        `others` are texts without images, which the model gets if they help.
+        """
         raise NotImplementedError
 
 

@@ -70,12 +70,13 @@ class LanguageModel:
     """Counts of which character follows which `ORDER - 1` or fewer, and the weight of the model in the search.
 
     Probabilities are interpolated by Witten and Bell's method (1991). `gain` has the CER on the validation split,
-    without and with it.
+    without and with it; `others`, which is not stored, counts the texts without images in it.
     """
 
     followers: dict[str, dict[str, int]] = field(default_factory=dict)
     weight: float = 0.0
     gain: tuple[float, float] = (0.0, 0.0)
+    others: int = 0
     _known: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
     _totals: dict[str, int] = field(default_factory=dict, repr=False)
 

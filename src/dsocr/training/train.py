@@ -193,7 +193,7 @@ def train(
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
             if dist.is_main:
-                finish_run(run, sources, setup.processor, trainer.module, validator)
+                finish_run(job, sources, setup.processor, trainer.module, validator)
         return TrainResult(
             run=run,
             steps=trainer.state.step,
@@ -371,12 +371,14 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
     would not train.
     """
     device = choose_device()
-    if config.generation.language_model not in ("auto", "none"):
-        read_texts(Path(config.generation.language_model))  # before hours of training
+    others = read_other_texts(config)  # before hours of training
     set_seed(config.seed)
     base = base or Base.find(config.base, config.base_revision)
     family = base.family
     require_script(family, config.generation.script)
+    if others and not family.reads_by_character:
+        message = f"generation.language_model: {config.base} has no language model of its own to learn texts"
+        raise ConfigError(message, code="language-model-unused", hint="leave the texts out, or train `small`")
     has_adapter = not trains_all_weights(family, config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
     start = None if resumed else find_initial_adapter(config, family)
@@ -398,6 +400,12 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
     require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
     return Setup(model, processor, encoded, device, dtype)
+
+
+def read_other_texts(config: RunConfig) -> list[str]:
+    """Return the texts without images that the language model is to learn; none if no file is named."""
+    path = config.generation.language_model
+    return [] if path in ("auto", "none") else read_texts(Path(path))
 
 
 def fresh_adapter(
@@ -608,14 +616,17 @@ def fit(trainer: Trainer, job: TrainingJob, validator: Validator | None) -> None
         validator.validate(trainer.module, trainer.state.step)
 
 
-def finish_run(run: RunFolder, sources: Sources, processor: Processor, model: Any, validator: Validator | None) -> None:
+def finish_run(
+    job: TrainingJob, sources: Sources, processor: Processor, model: Any, validator: Validator | None
+) -> None:
     """Write the best weights and the settings to read with into a folder, whose presence marks the run as finished.
 
     Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
     """
-    config, dataset = sources.config, sources.dataset
+    run, config, dataset = job.run, sources.config, sources.dataset
     files = trained_files(model)
     folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
+    others, helped = read_other_texts(config), 0
     if validator is not None and validator.state.best_cer is not None:
         best = best_path(run.checkpoints, validator.state.best_step)
         if fault := find_damage(best):
@@ -625,11 +636,17 @@ def finish_run(run: RunFolder, sources: Sources, processor: Processor, model: An
         if processor.family.trains == "all":
             restore_trained(model, best)
             texts = [sample.text for sample in training_samples(dataset, config)]
-            if config.generation.language_model not in ("auto", "none"):
-                texts += read_texts(Path(config.generation.language_model))
-            files = list((dict(files) | dict(validator.fit_language_model(model, texts))).items())
+            fitted, helped = validator.fit_language_model(model, texts, others)
+            files = list((dict(files) | dict(fitted)).items())
     elif processor.language_model:  # nothing tells if another helps
         files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
+    if others:
+        lines = f"{counted(len(others), 'line')} of {config.generation.language_model}"
+        verdict = f"the language model has the {lines}: it reads the validation lines better with them"
+        if not helped:
+            verdict = f"the {lines} were not shown to help the language model, so it does not have them"
+        job.log.info(verdict)
+        job.say(verdict)
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,

@@ -203,19 +203,24 @@ class Validator(Callback):
         if self._dist.is_main:
             self.on_result(result)
 
-    def fit_language_model(self, model: Any, texts: Iterable[str]) -> list[tuple[str, bytes]]:
+    def fit_language_model(
+        self, model: Any, texts: Iterable[str], others: Sequence[str] = ()
+    ) -> tuple[list[tuple[str, bytes]], int]:
         """Fit a language model of the texts to the model's weights, if its family has one and it helps.
 
-        Return its file and that of a calibration with it; every rank but one may leave this out.
+        Return its file and that of a calibration with it, and how many of the `others`, which have no images, it was
+        better with: all or none. Every rank but one may leave this out.
         """
         family = self._processor.family
         if not family.reads_by_character or self._generation.language_model == "none":
-            return []
+            return [], 0
         inputs = [self.encoded[index].without_text() for index in range(len(self._samples))]
         references = [sample.text for sample in self._samples]
-        processor = family.fit_language_model(model, self._processor, texts, inputs, references, self._generation)
+        processor = family.fit_language_model(
+            model, self._processor, texts, inputs, references, self._generation, others
+        )
         if processor.language_model is None:
-            return []
+            return [], 0
         read = (
             reading
             for batch in batches(inputs, self._generation.batch_size)
@@ -224,7 +229,7 @@ class Validator(Callback):
         scored = [(reference, *final_scores(reading)) for reference, reading in zip(references, read, strict=True)]
         calibration = calibrate_predictions(scored, self._text_policy)
         files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
-        return [(name, content.encode()) for name, content in files.items()]
+        return [(name, content.encode()) for name, content in files.items()], processor.language_model.others
 
     @property
     def guard_of_best(self) -> GuardResult | None:
