@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.html import counted
 
 FILE = "language_model.json"
 """Its name in a folder of trained weights."""
@@ -56,6 +57,19 @@ def read_texts(path: Path) -> list[str]:
         message = f"generation.language_model: cannot read text: {error}"
         raise ConfigError(message, code="language-model-text", where=path, hint=hint) from error
     return [text for line in content.splitlines() if (text := " ".join(line.split()))]
+
+
+def read_other_texts(setting: str) -> list[str]:
+    """Return the texts that a setting of the language model names; none for auto and none."""
+    return [] if setting in ("auto", "none") else read_texts(Path(setting))
+
+
+def describe_other_texts(count: int, setting: str, *, helped: bool) -> str:
+    """Say whether a language model has the texts that its setting names."""
+    lines = f"{counted(count, 'line')} of {setting}"
+    if helped:
+        return f"the language model has the {lines}: it reads the validation lines better with them"
+    return f"the {lines} were not shown to help the language model, so it does not have them"
 
 
 class LetterScores(NamedTuple):

@@ -45,7 +45,7 @@ from dsocr.models.family import (
 )
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
-from dsocr.models.language_model import read_texts
+from dsocr.models.language_model import describe_other_texts, read_other_texts
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
@@ -371,7 +371,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
     would not train.
     """
     device = choose_device()
-    others = read_other_texts(config)  # before hours of training
+    others = read_other_texts(config.generation.language_model)  # before hours of training
     set_seed(config.seed)
     base = base or Base.find(config.base, config.base_revision)
     family = base.family
@@ -400,12 +400,6 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
     require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
     return Setup(model, processor, encoded, device, dtype)
-
-
-def read_other_texts(config: RunConfig) -> list[str]:
-    """Return the texts without images that the language model is to learn; none if no file is named."""
-    path = config.generation.language_model
-    return [] if path in ("auto", "none") else read_texts(Path(path))
 
 
 def fresh_adapter(
@@ -626,7 +620,7 @@ def finish_run(
     run, config, dataset = job.run, sources.config, sources.dataset
     files = trained_files(model)
     folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
-    others, helped = read_other_texts(config), 0
+    others, helped = read_other_texts(config.generation.language_model), 0
     if validator is not None and validator.state.best_cer is not None:
         best = best_path(run.checkpoints, validator.state.best_step)
         if fault := find_damage(best):
@@ -641,10 +635,7 @@ def finish_run(
     elif processor.language_model:  # nothing tells if another helps
         files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
     if others:
-        lines = f"{counted(len(others), 'line')} of {config.generation.language_model}"
-        verdict = f"the language model has the {lines}: it reads the validation lines better with them"
-        if not helped:
-            verdict = f"the {lines} were not shown to help the language model, so it does not have them"
+        verdict = describe_other_texts(len(others), config.generation.language_model, helped=bool(helped))
         job.log.info(verdict)
         job.say(verdict)
     reading = ReadingSettings(
