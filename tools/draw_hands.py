@@ -7,7 +7,7 @@
     python tools/draw_hands.py lines fonts --fonts FONTS ...                  # npm packages @fontsource/<name>
     python tools/draw_hands.py lines latin --fonts FONTS ...                  # Latin hands, same paper and ink
     python tools/draw_hands.py letters DATASET... --base small --out LETTERS  # real lines cut into letters, once
-    python tools/draw_hands.py lines ink --letters LETTERS ...                # Russian set from them
+    python tools/draw_hands.py lines ink --letters LETTERS --reader small ...  # Russian set from them
     python tools/draw_hands.py lines tracks --unseen --sheets UNSEEN ...      # validation: other words and writers
     python tools/draw_hands.py picture CACHE/drawn-tracks --out sheet.png     # fifty lines to look at
 
@@ -44,7 +44,16 @@ from hands.hand_fonts import (
 from hands.paper import Sheets, finish_line, write_sheets
 from hands.pens import Style, Written, deform, draw_strokes, random_style, warp
 from hands.real_ink import CutLine, RealInk, coverage, cut_line, write_letters
-from pretrain_small import CLASSES, HELD_OUT_DOCUMENTS, STRETCH, grey_line, open_cache, start_network, write_source
+from pretrain_small import (
+    CLASSES,
+    HELD_OUT_DOCUMENTS,
+    STRETCH,
+    error_rate,
+    grey_line,
+    open_cache,
+    start_network,
+    write_source,
+)
 from small_alphabet import CHARACTERS
 from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, Words, count_words, literature_lines, load_words
 from texts import is_held_out
@@ -66,6 +75,15 @@ UNSEEN_SEED = 1_000_003
 
 WITH_NEIGHBOUR = 0.35
 
+_WIDEST = 0.26
+"""Width of a stroke in x-heights where the pen goes down, above which letters become blots."""
+
+_FLOOD = 0.28
+"""Width in x-heights, of two pixels each, of what ink may fill."""
+
+MOST_ERRORS = 0.6
+"""CER of a reader above which a line set from real letters is left out: its letters were cut at wrong places."""
+
 _MARKS = '.,:;!?…«»()"„“”'
 
 
@@ -83,6 +101,13 @@ class Settings:
     literature: Path | None
     seed: int
     unseen: bool
+
+
+def keep_legible(style: Style) -> Style:
+    """Limit a pen to what leaves letters that can be read."""
+    flood = int(_FLOOD * style.x_height)
+    limit = _WIDEST / (1 + 0.75 * style.pressure)
+    return replace(style, pen=min(style.pen, limit), flood=min(style.flood, flood - 1 + flood % 2))
 
 
 class Hands:
@@ -147,7 +172,7 @@ class Hands:
 
     def write(self, rng: np.random.Generator) -> tuple[str, Written]:
         """Write a line by a writer of its own: its text and the ink."""
-        text, style = self.text(rng), random_style(rng)
+        text, style = self.text(rng), keep_legible(random_style(rng))
         if len(text) < 14 and rng.random() < 0.4:  # single words are often written large and wide
             style = replace(style, width=style.width * float(rng.uniform(1.1, 1.8)))
         if self.ink is not None:
@@ -205,10 +230,29 @@ def draw_lines(
 ) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
     """Yield text, pixels and whether they validate, of every line."""
     numbers = range(first, first + count)
+    if processes == 1:
+        hands = Hands(settings)
+        yield from ((text, grey_line(image), settings.unseen) for text, image in map(hands.line, numbers))
+        return
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _start, (settings,)) as pool:
         for text, pixels in pool.imap(_draw, numbers, chunksize=16):
             yield text, pixels, settings.unseen
+
+
+def read_well(
+    lines: Iterator[tuple[str, NDArray[np.uint8], bool]], reader: Path
+) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
+    """Leave out the lines that a reader reads with too many errors."""
+    torch.set_num_threads(1)
+    network = start_network(reader).eval()
+    left_out = 0
+    for text, pixels, validates in lines:
+        if error_rate(network, [(text, pixels)]) > MOST_ERRORS:
+            left_out += 1
+        else:
+            yield text, pixels, validates
+    print(f"{left_out} lines left out that {reader} cannot read", flush=True)
 
 
 def picture(source: Path, out: Path, count: int, seed: int) -> None:
@@ -248,6 +292,7 @@ def main() -> None:
     drawing.add_argument("--russkopis", type=Path)
     drawing.add_argument("--letters", type=Path, help="what the command letters wrote")
     drawing.add_argument("--literature", type=Path, help="folder of Russian text files")
+    drawing.add_argument("--reader", type=Path, help="checkpoint folder that must be able to read the lines")
     drawing.add_argument("--cache", type=Path, required=True)
     drawing.add_argument("--name", help="of the source in the cache; drawn-SOURCE if not given")
     drawing.add_argument("--first", type=int, default=0, help="number of the first line, to draw more than before")
@@ -281,7 +326,8 @@ def main() -> None:
         names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "letters", "literature", "seed", "unseen")
         settings = Settings(**{name: getattr(options, name) for name in names})
         name = options.name or f"{'unseen' if options.unseen else 'drawn'}-{options.source}"
-        write_source(options.cache, name, draw_lines(settings, options.first, options.count, options.processes))
+        lines = draw_lines(settings, options.first, options.count, options.processes)
+        write_source(options.cache, name, read_well(lines, options.reader) if options.reader else lines)
 
 
 if __name__ == "__main__":
