@@ -1,6 +1,7 @@
 """Drawing of handwriting for pretraining: deterministic, complete, joined, and nothing held out among it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from draw_hands import UNSEEN_SEED
+from draw_hands import UNSEEN_SEED, keep_legible, read_well
 from dsocr import models
 from hands.archive_texts import ArchiveTexts, archive_lines, is_decent, modern
 from hands.cursive import can_write, load_alphabet, random_writer, write
@@ -18,7 +19,7 @@ from hands.own_letters import Cell, Letters, bend_picture
 from hands.paper import Sheets, clean_sheet, finish_line
 from hands.pens import Written, deform, draw_strokes, middle_line, random_style, thin, warp
 from hands.real_ink import BASELINE, HEIGHT, X_HEIGHT, RealInk, coverage, cut_line, measure_slant
-from pretrain_small import CLASSES, STRETCH, start_network
+from pretrain_small import CLASSES, STRETCH, grey_line, start_network
 from small_alphabet import CHARACTERS
 from small_texts import Words, count_words
 
@@ -140,6 +141,10 @@ def test_russian_is_set_from_latin_pieces(tmp_path: Path) -> None:
     drawn = ink.write("поил", page, random_style(rng), rng).ink
     assert ndimage.label(drawn.max(0) > 0.3)[1] >= 1
     assert drawn.shape[1] > written.shape[1]
+    style = random_style(rng)  # what stands beside real letters is as thick as they are, and not flooded
+    heavy, light = replace(style, pressure=1.8, flood=9), replace(style, pressure=0.5, flood=0)
+    beside = [ink.write("л", page, manner, np.random.default_rng(5)).ink for manner in (heavy, light)]
+    np.testing.assert_array_equal(*beside)
 
 
 @pytest.mark.parametrize("slant", [-0.2, 0.0, 0.6])
@@ -214,6 +219,25 @@ def test_strokes_are_taken_from_a_sheet() -> None:
     assert sheet.ink == pytest.approx(0.3, abs=0.1)
     assert sheet.paper.min() > 150
     assert clean_sheet(Image.fromarray(grey[:, :100]), np.random.default_rng(1)) is None
+
+
+def test_pens_leave_letters_that_can_be_read() -> None:
+    for seed in range(200):
+        style = random_style(np.random.default_rng(seed))
+        limited = keep_legible(style)
+        assert limited.pen * (1 + 0.75 * limited.pressure) < 0.261
+        assert limited.flood in (0, 3, 5, 7)
+        assert limited.flood <= 0.28 * limited.x_height
+        assert limited.flood == style.flood or style.flood > 0.28 * style.x_height - 2
+
+
+def test_lines_that_cannot_be_read_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    face = load_file("dejavu", Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    line = grey_line(Image.fromarray((235 - 200 * draw_text("moment", face)[0].ink[60:200]).astype(np.uint8)))
+    lines = [("moment", line, False), ("сапоги", line, False)]
+    small = Path(models.__file__).parent / "bases" / "small"
+    assert [text for text, _, _ in read_well(iter(lines), small)] == ["moment"]
+    assert "1 lines left out" in capsys.readouterr().out
 
 
 def test_lines_hold_no_obscenities_and_both_spellings() -> None:

@@ -430,6 +430,8 @@ def _draw(text: str, writer: Any, pen: float, style: Style, rng: np.random.Gener
         growth=0.02,
         tilt=0.0,
         pen=pen * float(rng.uniform(0.85, 1.15)),
+        pressure=min(style.pressure, 0.5),  # `pen` is how thick strokes are on the whole
+        flood=0,
         x_height=X_HEIGHT,
         smooth=min(style.smooth, 0.05),
         elastic=min(style.elastic, 0.04),
