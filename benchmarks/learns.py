@@ -3,7 +3,7 @@
     python benchmarks/learns.py data/writers data/peraire --base small_before --base small --lines 50 --lines 100 \\
         --lines 250 --work runs/learns [--set training.epochs=20]
 
-Each collection is a prepared dataset. `--base` is what `model.base` takes; the first is the one that others are
+Each collection is a prepared dataset. `--base` is what `base` takes; the first is the one that others are
 compared with. Every training is what `dsocr forecast` does: product defaults, the first so many lines of one draw, the
 test split read at the end as `dsocr evaluate` reads it; the base alone is read too. Trainings that were done are kept
 in WORK, so that more lines or another base may follow.
@@ -32,7 +32,7 @@ def read_curve(dataset: Path, base: str, counts: list[int], work: Path, settings
     """Train a base on parts of a dataset; the CER in percent by the number of lines, 0 is the base alone."""
     total = len(dsocr.Dataset.open(dataset).samples("train"))
     sizes = [min(1.0, count / total) for count in counts]
-    changes = [f"model.base={base}", *SETTINGS, *settings]
+    changes = [f"base={base}", *SETTINGS, *settings]
     output = work / f"{dataset.name}-{Path(base).name}"
     forecast = dsocr.forecast(dataset=dataset, output=output, changes=changes, sizes=sizes, split="test")
     return {point.samples: 100 * point.cer for point in forecast.points}

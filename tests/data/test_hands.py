@@ -143,8 +143,8 @@ def test_russian_is_set_from_latin_pieces(tmp_path: Path) -> None:
     assert drawn.shape[1] > written.shape[1]
     style = random_style(rng)  # what stands beside real letters is as thick as they are, and not flooded
     heavy, light = replace(style, pressure=1.8, flood=9), replace(style, pressure=0.5, flood=0)
-    beside = [ink.write("л", page, manner, np.random.default_rng(5)).ink for manner in (heavy, light)]
-    np.testing.assert_array_equal(*beside)
+    first, second = (ink.write("л", page, manner, np.random.default_rng(5)).ink for manner in (heavy, light))
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("slant", [-0.2, 0.0, 0.6])
