@@ -213,12 +213,12 @@ def large(pages: int, source: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         drawn = source or draw_pages(Path(folder) / "box", pages)
         work = Path(folder) / "work"
-        with serving(drawn, work) as (_, _, first_start):
+        with serving(drawn, work, "--run", "none") as (_, _, first_start):
             pass
         with closing(sqlite3.connect(work / "corrections.sqlite")) as connection, connection:
             # as if a model had read everything
             connection.execute("UPDATE line SET machine = text, confidence = 0.8 + 0.2 * (number % 97) / 97.0")
-        with serving(drawn, work) as (address, _, start):
+        with serving(drawn, work, "--run", "none") as (address, _, start):
             page = open_chromium(playwright).new_page(viewport={"width": 1400, "height": 900})
             opened = []
             for _ in range(3):
@@ -257,7 +257,7 @@ def kill(rounds: int, seed: int) -> dict[str, Any]:
             victim = draw.choice(("server", "browser"))
             killed[victim] = killed.get(victim, 0) + 1
             browser = open_chromium(playwright)
-            with serving(source, work) as (address, server, _):
+            with serving(source, work, "--run", "none") as (address, server, _):
                 page = browser.new_page()
                 page.set_default_timeout(20_000)
                 page.goto(address)

@@ -56,6 +56,7 @@ def serving(folder: Path) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--port", str(port), "--no-show", "--quiet"]
+    command += ["--run", "none"]
     with (folder / "output.txt").open("w", encoding="utf-8") as output:
         # otherwise NiceGUI believes that it is being tested
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}

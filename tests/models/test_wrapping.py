@@ -1,4 +1,4 @@
-"""Folding a line image onto a square canvas."""
+"""Folding a line image onto a square canvas, and cutting it to its writing."""
 
 import tracemalloc
 from itertools import pairwise
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.models.canvas import PAD_COLOUR, plan_wrapping, wrap
+from dsocr.models.canvas import PAD_COLOUR, cut_to_writing, plan_wrapping, wrap
 
 
 def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:
@@ -65,3 +65,57 @@ def test_wrapping_a_large_image_takes_little_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * large.nbytes, "a copy in float64 takes eight times as much"
+
+
+def line_of_writing(
+    height: int, top: int, *, flourish: bool = False, around: int = 230, ruled: bool = False
+) -> Image.Image:
+    """Strokes 24 pixels high from `top` on, in paper that ends 15 pixels above and below them; `around` is the rest."""
+    grey = np.full((height, 900), around, dtype=np.uint8)
+    grey[max(top - 15, 0) : top + 39] = 230
+    columns = np.arange(900)
+    grey[top : top + 24, columns % 12 < 4] = 40
+    if flourish:
+        grey[4:top, :60] = 230
+        grey[4:top, 20:24] = grey[4:top, 40:44] = 40
+    if ruled:
+        grey[max(top - 15, 0) : top + 39, 300:303] = 60
+        grey[top + 30 : top + 32] = 60
+    return Image.fromarray(grey)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(line_of_writing(60, 18), (60, 18), id="a line as high as its writing stays"),
+        pytest.param(line_of_writing(200, 150, flourish=True), None, id="a flourish is cut off"),
+        pytest.param(line_of_writing(200, 150, flourish=True, around=170), None, id="dark paper around the outline"),
+        pytest.param(line_of_writing(200, 150, flourish=True, ruled=True), None, id="ruled lines are no writing"),
+        pytest.param(line_of_writing(7, 1), (7, 1), id="too low to say"),
+        pytest.param(Image.new("L", (600, 50), 220), (50, None), id="an empty line"),
+        pytest.param(Image.new("RGB", (8, 50), 220), (50, None), id="hardly wider than a stroke"),
+    ],
+)
+def test_a_line_is_cut_to_its_writing(line: Image.Image, expected: tuple[int, int | None] | None) -> None:
+    cut = cut_to_writing(line)
+    assert cut.width == line.width
+    assert cut_to_writing(cut).height >= 0.9 * cut.height, "cutting again hardly changes it"
+    if expected is not None:
+        assert cut.size == line.size
+        return
+    assert 45 <= cut.height <= 90
+    ink = (np.asarray(cut)[:, 96::12] < 100).all(axis=1)
+    assert 24 <= ink.sum() <= 26, "the writing is whole, with a ruled line of two rows at most"
+
+
+@given(
+    width=st.integers(1, 3000), height=st.integers(1, 400), seed=st.integers(0, 5), mode=st.sampled_from(["L", "RGB"])
+)
+def test_whatever_is_cut_stays_an_image(width: int, height: int, seed: int, mode: str) -> None:
+    drawn = np.random.default_rng(seed)
+    grey = drawn.integers(0, 256, (height, 1), dtype=np.uint8).repeat(width, axis=1)
+    grey[:: drawn.integers(1, 50), :: drawn.integers(1, 9)] = 0
+    cut = cut_to_writing(Image.fromarray(grey).convert(mode))
+    assert cut.width == width
+    assert height / 8 - 1 <= cut.height <= height
+    assert cut.width / cut.height <= max(width / height, 130)

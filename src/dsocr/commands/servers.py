@@ -114,7 +114,7 @@ def listen(host: str, port: int) -> socket.socket:
 def open_workbench(
     source: StrPath,
     *,
-    run: StrPath | None = None,
+    run: StrPath = "small",
     config: StrPath | None = None,
     only: StrPath | None = None,
     work: StrPath | None = None,
@@ -133,7 +133,7 @@ def open_workbench(
 
     Args:
         source: Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.
-        run: Run, or the base small, that transcribes lines without text.
+        run: Run, or a base, that transcribes lines without text; none for no reader.
         config: Configuration for training on corrections; the run's if not given.
         only: Table of the lines to review first, such as the audit.csv of dsocr audit.
         work: Folder for corrections; NAME.workbench beside the source if not given.
@@ -168,10 +168,11 @@ def open_workbench(
     pages = Path(source)
     if not (pages.exists() or is_manifest(pages)):
         raise DataError("no such file or folder", where=source, code="input-missing")
-    reads = None if run is None else RunFolder.to_read_with(Path(run))
+    reads_with = None if str(run) == "none" else Path(run)
+    reads = None if reads_with is None else RunFolder.to_read_with(reads_with)
     if reads is not None:
         require_readable_adapter(reads.adapter)
-    training_config = find_training_config(None if run is None else Path(run), None if config is None else Path(config))
+    training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:

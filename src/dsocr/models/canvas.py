@@ -1,4 +1,4 @@
-"""How an image fills a canvas of fixed size: padded, squashed, in tiles, or as a line that is wrapped into rows.
+"""How an image fills a canvas of fixed size: padded, squashed, in tiles, wrapped into rows, or cut to its writing.
 
 Pillow and NumPy only. A line of handwriting is ten to twenty times as wide as high; wrapped, it is cut where there is
 least ink into rows that fill a square canvas.
@@ -222,6 +222,56 @@ took 4.4 ms instead of 11.0; with twice the shown size 8.5 ms.
 """
 
 _WORTH_SHRINKING = 0.75
+
+
+_PROFILE_HEIGHT = 64
+"""Pixels; the height at which strokes are looked for."""
+_STROKE = (2, 4)
+"""Pixels at that height: a stroke is darker than what is so far to its left and to its right."""
+_FAINTEST = 6
+"""Grey levels by which it is darker."""
+_WRITING = 0.8
+"""Share of the strokes that is the writing; ascenders and flourishes are among the rest."""
+_SHARE = 0.315
+"""Share of the height of a line image that the rows of the writing take in at least."""
+_LEAST = 0.25
+"""Share of an image that stays at least: what looks like a thin line of writing may be a rule."""
+_LONGEST = 60
+"""Width by height to which cutting may bring an image."""
+_SMALLEST = 8
+"""Pixels; a lower image is not cut."""
+_MOST_UNCUT = 0.97
+"""Share of an image from which on cutting is not worth it."""
+
+
+def cut_to_writing(image: Image.Image) -> Image.Image:
+    """Cut off rows above and below a line's writing where one tall letter or flourish made its image high.
+
+    Depends on nothing but the image, so that a line is read alone as it is read in company. Paper, the colour around an
+    outline, ruled lines and the edges of outlines are no strokes.
+    """
+    width = min(max(round(image.width * _PROFILE_HEIGHT / image.height), 1), 50 * _PROFILE_HEIGHT)
+    reach = max(_STROKE)
+    if width <= 2 * reach or image.height < _SMALLEST:
+        return image
+    grey = np.asarray(image.convert("L").resize((width, _PROFILE_HEIGHT), Image.Resampling.BOX), dtype=np.int16)
+    sides = [
+        np.minimum(grey[:, reach - k : width - reach - k], grey[:, reach + k : width - reach + k]) for k in _STROKE
+    ]
+    darker = np.max(sides, axis=0) - grey[:, reach:-reach]
+    strokes = darker > max(np.percentile(darker, 99) / 2, _FAINTEST)
+    strokes[:, strokes.mean(axis=0) > 0.5] = False  # ruled lines down the page
+    found = strokes.sum(axis=1).cumsum()
+    if not found[-1]:
+        return image
+    tail = (1 - _WRITING) / 2
+    top, bottom = np.interp((tail, 1 - tail), found / found[-1], np.arange(1, _PROFILE_HEIGHT + 1)) / _PROFILE_HEIGHT
+    share = max((bottom - top) / _SHARE, _LEAST, image.width / image.height / _LONGEST)
+    if share >= _MOST_UNCUT:
+        return image
+    middle = (top + bottom) / 2
+    first, last = (round((middle + side * share / 2) * image.height) for side in (-1, 1))
+    return image.crop((0, max(first, 0), image.width, min(last, image.height)))
 
 
 def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:

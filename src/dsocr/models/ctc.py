@@ -1,8 +1,9 @@
 """The family of line recognisers with a CTC head: PP-OCRv6 small, and what was trained from it.
 
-A line is drawn 48 pixels high and `stretch` times as wide as it is, because joined letters need more steps than the
-eight pixels of printed ones. The network gives each step a probability for every character and for the blank. All
-weights are trained; a head of thousands of characters is first cut to those of the dataset.
+A line is cut to the rows of its writing, so that a flourish does not make the letters smaller, and drawn 48 pixels high
+and `stretch` times as wide as it is, because joined letters need more steps than the eight pixels of printed ones. The
+network gives each step a probability for every character and for the blank. All weights are trained; a head of
+thousands of characters is first cut to those of the dataset.
 """
 
 import json
@@ -22,6 +23,7 @@ from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
+from dsocr.models.canvas import cut_to_writing
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Decoded, Generation, TokenScore, batches
 from dsocr.models.language_model import LanguageModel, score_letters, search
@@ -64,7 +66,8 @@ _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
 def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
-    """Scale a line image to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
+    """Scale a line's writing to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
+    image = cut_to_writing(image)
     width = max(PIXELS_PER_STEP, round(image.width * HEIGHT / image.height * stretch))
     resized = image.convert("RGB").resize((width, HEIGHT), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
@@ -169,8 +172,8 @@ class LineProcessor(Processor):
         return InputLength(steps, len(text), max(steps, 1))
 
     def shrink(self, image: Image.Image) -> Image.Image:
-        """Reduce a line to twice the height at which it will be seen."""
-        height = 2 * HEIGHT
+        """Cut a line to its writing and reduce it to twice the height at which it will be seen."""
+        image, height = cut_to_writing(image), 2 * HEIGHT
         if image.height <= height * 1.3:
             return image
         return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)

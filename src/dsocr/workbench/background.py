@@ -330,6 +330,11 @@ class Learner:
     def is_on(self, value: bool) -> None:
         self._store.set_setting("learn", "yes" if value else "no")
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether a run is being trained or judged."""
+        return self._pending is not None
+
     def start(self) -> None:
         """Start to watch the accepted lines."""
         self._thread.start()

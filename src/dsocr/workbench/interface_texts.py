@@ -195,10 +195,24 @@ _WORDS: dict[str, tuple[str, str]] = {
     "checked_by": ("checked by {name}", "проверил(а) {name}"),
     "unfamiliar": (
         "This hand is unlike anything the reader knows (mean confidence {mean}): expect many errors. "
-        "Transcribe 60 lines, then let it learn; dsocr suggest names them",
-        "Такой почерк программе незнаком (средняя уверенность {mean}): ошибок будет много. "
-        "Расшифруйте 60 строк и включите обучение; какие, подскажет dsocr suggest",
+        "Transcribe {left} more lines, then let it learn; “Most doubtful first” and dsocr suggest choose them",
+        "Такой почерк программе незнаком (средняя уверенность {mean}): ошибок будет много. Расшифруйте ещё строк: "
+        "{left}, затем включите обучение; выбрать строки помогут «Сначала сомнительные» и dsocr suggest",
     ),
+    "first_lines": (
+        "Correct what was read and press Enter: after {left} more lines you will know how well this hand is read",
+        "Исправляйте прочитанное и нажимайте Enter; строк до оценки, как читается этот почерк: {left}",
+    ),
+    "hand_read_waits": (
+        "{wrong} of 100 letters were read wrong in the {lines} lines that you accepted; "
+        "after {left} more lines it can learn this hand",
+        "В принятых строках ({lines}) неверно прочитаны {wrong} букв из 100; строк до обучения: {left}",
+    ),
+    "hand_read": (
+        "{wrong} of 100 letters were read wrong in the {lines} lines that you accepted",
+        "В принятых строках ({lines}) неверно прочитаны {wrong} букв из 100",
+    ),
+    "learn_now": ("Learn from them while you go on", "Обучить на них, не прерывая работы"),
     "wrong_texts": (
         "wrong: {first_wrong} of the first {first}, {drawn_wrong} of {drawn} at random: "
         "{low} to {high} of {lines} texts",

@@ -34,6 +34,8 @@ _NEW_WORDS_AFTER = 20
 _MAX_CANDIDATES = 64
 _MIN_JUDGED = 20
 """Accepted lines from which on the model's confidences are corrected by what was found in them."""
+_TO_TRANSCRIBE = 60
+"""Lines of an unfamiliar hand to transcribe before it is worth reading."""
 _MAX_PAUSE = 300
 """Seconds between two lines that are not work but a pause."""
 _MIN_INTERVALS = 5
@@ -76,6 +78,18 @@ class Statistics:
     judged: int
     outlook: Outlook
     unfamiliar: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """How this hand is read and what to do next: a text of the interface by name, and what it is filled with.
+
+    `can_learn` if learning from the accepted lines can begin now.
+    """
+
+    name: str
+    values: Mapping[str, object]
+    can_learn: bool = False
 
 
 class Presence:
@@ -221,6 +235,35 @@ class Session:
                 statistics = Statistics(pool(self._errors.values()), len(judged), outlook, unfamiliar)
                 self._statistics = (stamp, statistics)
             return self._statistics[1]
+
+    def advice(self) -> Advice | None:
+        """What somebody who begins with scans should know now; None without a model that reads.
+
+        How the hand is read is measured on accepted lines as the model had read them before anybody accepted them; what
+        learning changed, on lines that it did not learn.
+        """
+        if self.reader is None:
+            return None
+        statistics, learner = self.statistics(), self.learner
+        if not (self.reader.total or statistics.judged):  # all texts came with the source
+            return None
+        accepted, lesson = self.store.counts()[State.ACCEPTED], learner and learner.lesson
+        is_waiting = learner is not None and accepted >= learner.wanted()
+        can_learn = learner is not None and is_waiting and not (learner.is_on or learner.is_learning)
+        if lesson is not None:
+            before = "-" if lesson.before is None else percentage(lesson.before.rate, 1)
+            values = {"before": before, "after": percentage(lesson.after.rate, 1)}
+            name = "learnt" if lesson.is_better else "learnt_worse"
+            return Advice(name, {**values, "accepted": lesson.accepted, "lines": lesson.lines}, can_learn)
+        if statistics.unfamiliar is not None:
+            left = max(0, _TO_TRANSCRIBE - accepted)
+            return Advice("unfamiliar", {"mean": percentage(statistics.unfamiliar, 0), "left": left}, can_learn)
+        if statistics.judged < _MIN_JUDGED:
+            return Advice("first_lines", {"left": _MIN_JUDGED - statistics.judged})
+        values = {"wrong": round(100 * statistics.errors.rate), "lines": statistics.judged}
+        if learner is None or can_learn or is_waiting:
+            return Advice("hand_read", values, can_learn)
+        return Advice("hand_read_waits", {**values, "left": learner.wanted() - accepted})
 
     def most_doubtful(self, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
         """The most doubtful line that is not reviewed, or the first of `only`; None if there is no other.

@@ -119,6 +119,9 @@ class Window:
             self._cer = ui.label()
             self._outlook = ui.label()
             self._build_learning_switch()
+            self._advice = ui.label().classes("font-semibold").props('role="status"')
+            self._learn_now = ui.button(self._t("learn_now"), icon="school", on_click=self._start_learning)
+            self._learn_now.props("outline dense no-caps").set_visibility(False)
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
 
     def _build_menu(self) -> None:
@@ -130,8 +133,12 @@ class Window:
     def _build_learning_switch(self) -> None:
         learner = self._session.learner
         if learner is not None:
-            switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
-            switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
+            self._learning_switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
+            self._learning_switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
+
+    def _start_learning(self) -> None:
+        self._learning_switch.set_value(True)
+        self._learn_now.set_visibility(False)
 
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
@@ -234,6 +241,9 @@ class Window:
         judged = statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
         self._outlook.set_text(" · ".join(self._outlook_texts(statistics.outlook)))
+        if (advice := self._session.advice()) is not None:
+            self._advice.set_text(self._t(advice.name, **advice.values))
+            self._learn_now.set_visibility(advice.can_learn)
         self._activity.set_text(" · ".join(self._background_status()))
 
     def _show_people(self, line: StoredLine) -> None:
@@ -266,8 +276,6 @@ class Window:
             yield self._t("effort", lines=lines, time=time, target=percentage(target, 1))
 
     def _background_status(self) -> Iterator[str]:
-        if (mean := self._session.statistics().unfamiliar) is not None:
-            yield self._t("unfamiliar", mean=percentage(mean, 0))
         if (count := self._session.wrong_texts()) is not None:
             low, high = count.interval
             yield self._t("wrong_texts", **asdict(count), low=low, high=high)
@@ -296,11 +304,6 @@ class Window:
     def _learning_status(self, learner: Learner) -> Iterator[str]:
         if learner.error:
             yield self._t("learning_failed", error=learner.error)
-        if (lesson := learner.lesson) is not None:
-            rates = {"before": "-" if lesson.before is None else percentage(lesson.before.rate, 1)}
-            rates["after"] = percentage(lesson.after.rate, 1)
-            name = "learnt" if lesson.is_better else "learnt_worse"
-            yield self._t(name, accepted=lesson.accepted, lines=lesson.lines, **rates)
         if learner.is_on:
             yield self._t("learn_waits", wanted=learner.wanted())
 
