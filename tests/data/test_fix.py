@@ -17,7 +17,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset, fix_text
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.images import read_bytes
+from dsocr.images import open_image, read_bytes
 from tests.data.making import file_of
 from tests.data.test_checks import CLEAN
 from tests.raising import raises_code
@@ -256,3 +256,20 @@ def test_tables_without_corrections_are_refused(content: str, code: str, small_d
     (tmp_path / "t.csv").write_text(content, encoding="utf-8")
     with raises_code(code):
         fix_dataset(Dataset.open(small_dataset), tmp_path / "out", corrections=tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(("split", "number"), [("train", 2), ("test", 2)])
+def test_another_scan_of_a_line_is_dropped_from_train_alone(
+    folder: Path, tmp_path: Path, split: str, number: int
+) -> None:
+    copy_sample(folder, (split, number), ("train", 9))
+    line = Dataset.open(folder).samples(Split.TRAIN)[9]
+    image = open_image(file_of(line))
+    image.crop((2, 1, image.width, image.height)).save(file_of(line))
+    assert {"near-duplicate-image", "near-image-crosses"} & codes(folder)
+    report = fix_dataset(Dataset.open(folder), tmp_path / "new")
+    kept = Dataset.open(folder).samples(Split(split))[number]
+    fixes = [fix for fix in report.fixes if fix.code == "near-duplicate-image"]
+    assert [(fix.id, fix.after, fix.same_as) for fix in fixes] == [(line.id, None, kept.id)]
+    assert not {"near-duplicate-image", "near-image-crosses"} & codes(tmp_path / "new")
+    assert len(Dataset.open(tmp_path / "new").samples(Split.TEST)) == len(Dataset.open(folder).samples(Split.TEST))

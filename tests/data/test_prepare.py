@@ -191,6 +191,7 @@ def test_strict_stops_at_a_fault_but_not_at_untranscribed_lines(
         pytest.param({"writer": "("}, "bad-pattern", id="pattern"),
         pytest.param({"writer": "xyz"}, "pattern-matches-nothing", id="pattern that matches nothing"),
         pytest.param({"writer": "^(.)[^_]+$"}, "pattern-matches-nothing", id="pattern that matches no name"),
+        pytest.param({"document": "([^/]+)/[^/]+$"}, "pattern-matches-no-folder", id="images in no folder"),
         pytest.param({"split_by": "given"}, "unit-unknown", id="no given split"),
         pytest.param({"split_by": "writer"}, "unit-unknown", id="no writer"),
         pytest.param({"writer": "[a-zа]", "split_by": "line"}, "unit-unknown", id="never by line"),

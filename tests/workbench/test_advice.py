@@ -56,15 +56,15 @@ class Watching:
         ),
         pytest.param(50, 50, None, None, ("hand_read", {"wrong": 8, "lines": 50}, False), id="nothing to train with"),
         pytest.param(
-            0, 0, 0.61, Watching(), ("unfamiliar", {"mean": "61%", "left": 60}, False), id="unlike anything known"
+            0, 0, 0.61, Watching(), ("unfamiliar", {"mean": "61 %", "left": 60}, False), id="unlike anything known"
         ),
-        pytest.param(70, 70, 0.61, Watching(), ("unfamiliar", {"mean": "61%", "left": 0}, True), id="enough of it"),
+        pytest.param(70, 70, 0.61, Watching(), ("unfamiliar", {"mean": "61 %", "left": 0}, True), id="enough of it"),
         pytest.param(
             60,
             60,
             0.61,
             Watching(is_on=True, lesson=BETTER),
-            ("learnt", {"before": "10.0%", "after": "6.0%", "accepted": 50, "lines": 40}, False),
+            ("learnt", {"before": "10.0 %", "after": "6.0 %", "accepted": 50, "lines": 40}, False),
             id="what learning changed",
         ),
         pytest.param(
@@ -72,7 +72,7 @@ class Watching:
             60,
             None,
             Watching(lesson=WORSE),
-            ("learnt_worse", {"before": "6.0%", "after": "10.0%", "accepted": 50, "lines": 40}, True),
+            ("learnt_worse", {"before": "6.0 %", "after": "10.0 %", "accepted": 50, "lines": 40}, True),
             id="what learning did not change",
         ),
     ],

@@ -1,15 +1,15 @@
-"""Copy a dataset and repair what can be repaired without looking at the images; the original stays as it is.
+"""Copy a dataset and repair what can be repaired without a person; the original stays as it is.
 
-Texts are repaired in every split. Samples of train whose image and text are in the dataset twice are dropped. Nothing
-is dropped from validation or test unless a correction says so, because scores must not change silently: their
-duplicates are only counted.
+Texts are repaired in every split. Samples of train whose image and text are in the dataset twice, as the same file or
+as another scan, crop or JPEG of the same line, are dropped. Nothing is dropped from validation or test unless a
+correction says so, because scores must not change silently: their duplicates are only counted.
 """
 
 import hashlib
 import json
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,6 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr import __version__
+from dsocr.data.check.findings import CheckedSample
+from dsocr.data.check.image_checks import measure_image
+from dsocr.data.check.split_checks import similar_with_same_text
 from dsocr.data.check.text_checks import (
     CYRILLIC,
     LATIN,
@@ -36,12 +39,12 @@ from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import read_rows, unescape_formula
-from dsocr.images import read_bytes
+from dsocr.images import open_image, read_bytes
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import writing_folder
-from dsocr.text import TextChange, comparable, is_blank
+from dsocr.text import TextChange, comparable, is_blank, letters_of
 
 _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
 
@@ -242,6 +245,8 @@ def fix_dataset(
     evaluated = [*splits[Split.VALIDATION], *splits[Split.TEST]]
     splits[Split.TRAIN], dropped = _drop_duplicates(splits[Split.TRAIN], evaluated)
     fixes += dropped
+    splits[Split.TRAIN], dropped = _drop_near_duplicates(splits[Split.TRAIN], evaluated)
+    fixes += dropped
     duplicates_left = len(evaluated) - len({row.key for row in evaluated})
     if not fixes:
         return FixReport(None, [], duplicates_left)
@@ -297,6 +302,30 @@ def _drop_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tu
         else:
             dropped.append(Fix(row.sample.id, "duplicate-image", row.text, None, same_as))
     return kept, dropped
+
+
+def _drop_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tuple[list[_StoredRow], list[Fix]]:
+    """Train without samples that are nearly the same as one in another split or as one that stays before it."""
+    by_letters: dict[str, list[_StoredRow]] = defaultdict(list)
+    for row in chain(evaluated, train):
+        by_letters[letters_of(row.text)].append(row)
+    trained = {row.sample.id for row in train}
+    same_as: dict[str, str] = {}
+    for letters, rows in by_letters.items():
+        if not letters or len(rows) < 2 or trained.isdisjoint(row.sample.id for row in rows):
+            continue
+        measured = [
+            CheckedSample("", row.sample, row.digest, stats=measure_image(open_image(row.sample.image))) for row in rows
+        ]
+        for item, others in similar_with_same_text(
+            [item for item in measured if item.stats and not item.stats.is_blank]
+        ):
+            stays = next((other.sample.id for other in others if other.sample.id not in same_as), None)
+            if stays is not None and item.sample.id in trained:
+                same_as[item.sample.id] = stays
+    dropped = [row for row in train if row.sample.id in same_as]
+    fixes = [Fix(row.sample.id, "near-duplicate-image", row.text, None, same_as[row.sample.id]) for row in dropped]
+    return [row for row in train if row.sample.id not in same_as], fixes
 
 
 def _write_samples(

@@ -253,8 +253,12 @@ class NamePatterns:
                 hint += f", and the columns are: {', '.join(image.columns)}"
             if pattern[:1] == pattern[-1:] == "'":
                 hint = "the quotes are part of the pattern, as in Windows' cmd: use double quotes there"
-            message = f"the {kind} pattern {pattern} matches no file name"
-            raise DataError(message, code="pattern-matches-nothing", hint=hint)
+            message, code = f"the {kind} pattern {pattern} matches no file name", "pattern-matches-nothing"
+            if "/" in pattern and "/" not in image.name:
+                message = f"the {kind} pattern {pattern} matches no folder: the images are in none below the source"
+                code = "pattern-matches-no-folder"
+                hint = f"give the folder above the source, so that {image.name!r} has its folder before it"
+            raise DataError(message, code=code, hint=hint)
 
 
 def match_name(pattern: str, name: str) -> str | None:

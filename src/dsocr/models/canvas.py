@@ -234,6 +234,8 @@ _WRITING = 0.8
 """Share of the strokes that is the writing; ascenders and flourishes are among the rest."""
 _SHARE = 0.315
 """Share of the height of a line image that the rows of the writing take in at least."""
+_TALL = 0.1
+"""Share of the columns with strokes that may be cut: a flourish is in few of them, ascenders are in many."""
 _LEAST = 0.25
 """Share of an image that stays at least: what looks like a thin line of writing may be a rule."""
 _LONGEST = 60
@@ -261,17 +263,21 @@ def cut_to_writing(image: Image.Image) -> Image.Image:
     darker = np.max(sides, axis=0) - grey[:, reach:-reach]
     strokes = darker > max(np.percentile(darker, 99) / 2, _FAINTEST)
     strokes[:, strokes.mean(axis=0) > 0.5] = False  # ruled lines down the page
-    found = strokes.sum(axis=1).cumsum()
-    if not found[-1]:
+    so_far = strokes.sum(axis=1).cumsum()
+    if not so_far[-1]:
         return image
     tail = (1 - _WRITING) / 2
-    top, bottom = np.interp((tail, 1 - tail), found / found[-1], np.arange(1, _PROFILE_HEIGHT + 1)) / _PROFILE_HEIGHT
-    share = max((bottom - top) / _SHARE, _LEAST, image.width / image.height / _LONGEST)
-    if share >= _MOST_UNCUT:
-        return image
+    top, bottom = np.interp((tail, 1 - tail), so_far / so_far[-1], np.arange(1, _PROFILE_HEIGHT + 1)) / _PROFILE_HEIGHT
     middle = (top + bottom) / 2
-    first, last = (round((middle + side * share / 2) * image.height) for side in (-1, 1))
-    return image.crop((0, max(first, 0), image.width, min(last, image.height)))
+    least = max((bottom - top) / _SHARE, _LEAST, image.width / image.height / _LONGEST)
+    for share in np.arange(least, _MOST_UNCUT, 0.05):
+        edges = [min(max(middle + side * share / 2, 0), 1) for side in (-1, 1)]
+        first, last = (round(edge * _PROFILE_HEIGHT) for edge in edges)
+        beyond = strokes[:first].any(axis=0) | strokes[last:].any(axis=0)
+        if beyond.sum() <= _TALL * strokes.any(axis=0).sum():
+            first, last = (round(edge * image.height) for edge in edges)
+            return image.crop((0, first, image.width, last))
+    return image
 
 
 def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:

@@ -17,7 +17,7 @@ from dsocr.images import CropFailure
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader
 from dsocr.inference.review import worth_checking
-from dsocr.text import comparable
+from dsocr.text import comparable, percentage
 from dsocr.workbench.archive import Archive, ListedText, Pictures, find_lines
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
@@ -247,7 +247,7 @@ class Session:
         statistics, learner = self.statistics(), self.learner
         if not (self.reader.total or statistics.judged):  # all texts came with the source
             return None
-        accepted, lesson = self.store.counts()[State.ACCEPTED], learner and learner.lesson
+        accepted, lesson = self.store.counts()[State.ACCEPTED], None if learner is None else learner.lesson
         is_waiting = learner is not None and accepted >= learner.wanted()
         can_learn = learner is not None and is_waiting and not (learner.is_on or learner.is_learning)
         if lesson is not None:
@@ -260,10 +260,10 @@ class Session:
             return Advice("unfamiliar", {"mean": percentage(statistics.unfamiliar, 0), "left": left}, can_learn)
         if statistics.judged < _MIN_JUDGED:
             return Advice("first_lines", {"left": _MIN_JUDGED - statistics.judged})
-        values = {"wrong": round(100 * statistics.errors.rate), "lines": statistics.judged}
+        measured = {"wrong": round(100 * statistics.errors.rate), "lines": statistics.judged}
         if learner is None or can_learn or is_waiting:
-            return Advice("hand_read", values, can_learn)
-        return Advice("hand_read_waits", {**values, "left": learner.wanted() - accepted})
+            return Advice("hand_read", measured, can_learn)
+        return Advice("hand_read_waits", {**measured, "left": learner.wanted() - accepted})
 
     def most_doubtful(self, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
         """The most doubtful line that is not reviewed, or the first of `only`; None if there is no other.

@@ -59,8 +59,8 @@ REMEDIES = {
     "unusual-aspect": "Look at the image: split it into its lines, or cut the whole line.",
     "outline-off-baseline": "Prepare again: lines are then cropped by their baselines. Or correct the outlines first.",
     "turned-image": "Rotate it in the source, or drop it, and prepare again.",
-    "near-duplicate-image": "Keep the better of the two in the source, and prepare again.",
-    "near-image-crosses": "Keep one of the two, or give both one --page or --writer, and prepare again.",
+    "near-duplicate-image": "Keep the better of the two; `dsocr check --fix -o NEW` drops the later one in train.",
+    "near-image-crosses": "Keep one of the two: `dsocr check --fix -o NEW` drops it from train. Or give both one page.",
     "hash-differs": "Prepare again if the change was an accident; the counts in the card are outdated.",
 }
 """Code of a finding -> what to do about it."""
