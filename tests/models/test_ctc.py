@@ -63,8 +63,11 @@ def configuration(base: Path, dataset: Path, output: Path, **training: Any) -> R
 
 @pytest.fixture(scope="module")
 def run(base: Path, small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    config = configuration(base, small_dataset, tmp_path_factory.mktemp("run") / "run")
-    return train(config, preflight=False).run
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "letters.txt").write_text("a letter\nand another", encoding="utf-8")
+    config = configuration(base, small_dataset, folder / "run")
+    generation = config.generation.model_copy(update={"language_model": str(folder / "letters.txt")})
+    return train(config.model_copy(update={"generation": generation}), preflight=False).run
 
 
 def encoded(processor: Any, texts: list[str]) -> list[Any]:
@@ -141,6 +144,7 @@ def test_unknown_stretch(base: Path, name: str) -> None:
 
 def test_a_run_holds_a_whole_network_that_reads(run: RunFolder, small_dataset: Path) -> None:
     assert run.adapter.name == "model"
+    assert re.search("2 lines of .*letters.txt", run.log.read_text(encoding="utf-8")), "it says what texts are worth"
     assert {"config.json", "model.safetensors", "vocab.json", "reading.json"} <= {p.name for p in run.adapter.iterdir()}
     sample = Dataset.open(small_dataset).samples(Split.TEST)[0]
     reader = dsocr.load(run.path)
