@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_jobs import Job, content, jobs, sets
+from fault_jobs import Process, Strike, content, jobs, sets
 from fault_jobs import invoke as invoke_command
 
 _WRONG: tuple[Any, ...] = (None, 3, "x", [], {"a": 3}, [3], True, -1.5, "")
@@ -40,9 +40,9 @@ class Kept:
     name: str
     folder: Path
     use: Callable[[Path, Path], None]
-    files: str = "*"
-    is_exact: bool = True
-    is_timed: bool = True
+    files: str
+    is_exact: bool
+    is_timed: bool
 
 
 def flip(path: Path, rng: random.Random) -> None:
@@ -91,50 +91,41 @@ def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _spots(value[key])
 
 
-def damage_all(folder: Path, rng: random.Random, fault: Callable[[str, str], None], chosen: str = "") -> int:
-    """Damage everything that is kept; return the number of files that were damaged and used."""
-    total = 0
-    for kept in _make_kept(folder):
-        if chosen and kept.name not in chosen.split(","):
-            continue
-        outcomes = Counter[str]()
-        out, log = folder / "used", folder / "log.txt"
-        intact = folder / "intact"
-        shutil.rmtree(intact, ignore_errors=True)
-        shutil.copytree(kept.folder, intact, symlinks=True)
-        code, printed = _use(kept, kept.folder, out, log)
-        if code:
-            fault(kept.name, f"intact: {printed[-800:]}")
-            continue
-        whole = content(out, is_timed=kept.is_timed)
-        for path, name, damage in _cases(kept, intact, rng):
-            copied = kept.folder  # some files name their own place
-            shutil.rmtree(copied)
-            shutil.copytree(intact, copied, symlinks=True)
-            with contextlib.suppress(IndexError, ValueError):  # an empty file has no bit to flip
-                damage(copied / path, rng)
-            code, printed = _use(kept, copied, out, log)
-            total += 1
-            where = f"{kept.name}, {path} {name}"
-            if code not in {0, 2} or "Traceback" in printed:
-                fault(where, f"{code}: {printed[-1500:]}")
-                outcomes["tracebacks"] += 1
-            elif code == 2:
-                names = {path.name, path.parent.name, copied.name}
-                if (printed.startswith(_CODE) or "error: " in printed) and any(
-                    name in printed for name in names if name
-                ):
-                    outcomes["errors"] += 1
-                else:
-                    fault(where, f"error without a code or a name: {printed[-800:]}")
-            elif kept.is_exact and name != "edited" and content(out, is_timed=kept.is_timed) != whole:
-                now = content(out, is_timed=kept.is_timed)
-                different = [file for file in {**whole, **now} if whole.get(file) != now.get(file)]
-                fault(where, f"no error, and another result: {different[:3]}")
+def damage(kept: Kept, folder: Path, rng: random.Random, fault: Callable[[str, str], None]) -> int:
+    """Damage a folder that is kept; return the number of files that were damaged and used."""
+    outcomes = Counter[str]()
+    out, log, intact = folder / "used", folder / "log.txt", folder / "intact"
+    shutil.rmtree(intact, ignore_errors=True)
+    shutil.copytree(kept.folder, intact, symlinks=True)
+    code, printed = _use(kept, out, log)
+    if code:
+        fault(kept.name, f"intact: {printed[-800:]}")
+        return 0
+    whole = content(out, is_timed=kept.is_timed)
+    for path, name, change in _cases(kept, intact, rng):
+        shutil.rmtree(kept.folder)  # some files name their own place
+        shutil.copytree(intact, kept.folder, symlinks=True)
+        with contextlib.suppress(IndexError, ValueError):  # an empty file has no bit to flip
+            change(kept.folder / path, rng)
+        code, printed = _use(kept, out, log)
+        where = f"{kept.name}, {path} {name}"
+        if code not in {0, 2} or "Traceback" in printed:
+            fault(where, f"{code}: {printed[-1500:]}")
+            outcomes["tracebacks"] += 1
+        elif code == 2:
+            names = {path.name, path.parent.name, kept.folder.name}
+            if (printed.startswith(_CODE) or "error: " in printed) and any(name in printed for name in names if name):
+                outcomes["errors"] += 1
             else:
-                outcomes["the same" if kept.is_exact else "no traceback"] += 1
-        print(f"{kept.name}: {dict(outcomes)}", flush=True)
-    return total
+                fault(where, f"error without a code or a name: {printed[-800:]}")
+        elif kept.is_exact and name != "edited" and content(out, is_timed=kept.is_timed) != whole:
+            now = content(out, is_timed=kept.is_timed)
+            different = [file for file in {**whole, **now} if whole.get(file) != now.get(file)]
+            fault(where, f"no error, and another result: {different[:3]}")
+        else:
+            outcomes["the same" if kept.is_exact else "no traceback"] += 1
+    print(f"{kept.name}: {dict(outcomes)}", flush=True)
+    return outcomes.total()
 
 
 def _cases(kept: Kept, intact: Path, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
@@ -142,15 +133,15 @@ def _cases(kept: Kept, intact: Path, rng: random.Random) -> Iterator[tuple[Path,
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
     chosen = sorted(rng.sample(files, min(_MOST, len(files))))
     for path in chosen:
-        for damage, name in ((flip, "flipped"), (cut, "cut"), (empty, "emptied"), (delete, "deleted")):
-            yield path, name, damage
+        for change, name in ((flip, "flipped"), (cut, "cut"), (empty, "emptied"), (delete, "deleted")):
+            yield path, name, change
         if path.suffix in _JSON:
             for _ in range(6):
                 yield path, "edited", edit
 
 
-def _use(kept: Kept, folder: Path, out: Path, log: Path) -> tuple[int, str]:
-    """Use a folder in a forked process: its exit code, 2 for an error of ours, and what it printed."""
+def _use(kept: Kept, out: Path, log: Path) -> tuple[int, str]:
+    """Use what is kept in a forked process: its exit code, 2 for an error of ours, and what it printed."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     pid = os.fork()
@@ -162,10 +153,10 @@ def _use(kept: Kept, folder: Path, out: Path, log: Path) -> tuple[int, str]:
             os.dup2(stream.fileno(), 2)
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        os.environ["DSOCR_CACHE"] = str(folder.parent / "cache")
+        os.environ["DSOCR_CACHE"] = str(out.parent / "cache")
         code = 1
         try:
-            kept.use(folder, out)
+            kept.use(kept.folder, out)
             code = 0
         except DsocrError as error:
             log.write_text(f"{_CODE}{error.code} {error.where}: {error}\n", encoding="utf-8")
@@ -193,33 +184,41 @@ def invoke(*arguments: object) -> None:
             raise
 
 
-def _make_kept(folder: Path) -> list[Kept]:
-    """Make what is damaged, in a folder of its own, with the sources of the jobs."""
+KEPT = {
+    "dataset": "*",
+    "weights of a run": "model/*",
+    "scores of a run": "*.json*",
+    "origin of a run": "*.json*",
+    "checkpoints": "*",
+    "prepare": "*",
+    "transcribe": "*",
+    "align": "*",
+    "audit": "*.json*",
+    "tune": "*.json*",
+    "workbench": "*.sqlite*",
+}
+"""What is kept, with the files that are damaged; the last ones are the outputs of jobs, which are run again."""
+_INTERRUPTED = {"prepare", "transcribe", "align"}
+"""Jobs that were killed near their end, and resume."""
+_NEAR_END = 0.8
+"""Of the changes of files that a job makes."""
+
+
+def make_kept(name: str, folder: Path) -> Kept:
+    """Make what is damaged anew, of the sources of the jobs, in the same place for all."""
     place, every = folder / "kept", {job.name: job for job in jobs(folder)}
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     os.environ["DSOCR_CACHE"] = str(place / "cache")
-    pages, run = folder / "pages", place / "run"
-    shutil.copytree(folder / "reader", run)
-    invoke_command("evaluate", run, "-q")
-    shutil.copytree(folder / "lines", place / "lines")
-    interrupted, steps = place / "interrupted", ("--no-preflight", "-q", "--set", "base=small")
-    short = {"training.batch_size": 4, "training.micro_batch_size": 4, "checkpoints.every_steps": 1}
-    short |= {"validation.every_steps": 1, "validation.max_samples": 2, "training.max_steps": 3}
-    invoke_command("train", folder / "lines", *steps, *sets({**short, "output": interrupted}))
-    shutil.rmtree(interrupted / "model")  # as if it had been killed before its end
-    kept_jobs = {}
-    for name in ("audit", "tune", "workbench", "prepare"):
-        kept_jobs[name] = place / name / "out"
-        kept_jobs[name].parent.mkdir()
-        _run_job(every[name], kept_jobs[name])
+    pages, made = folder / "pages", place / "made"
+    short: dict[str, Any] = {"training.batch_size": 4, "training.micro_batch_size": 4, "training.max_steps": 3}
+    short |= {"validation.every_steps": 1, "validation.max_samples": 2, "checkpoints.every_steps": 1}
+    steps = ("--no-preflight", "-q", "--set", "base=small")
 
-    def again(name: str) -> Callable[[Path, Path], None]:
-        def use(kept: Path, out: Path) -> None:
-            _run_job(every[name], kept)
-            shutil.copytree(kept, out, dirs_exist_ok=True)
-
-        return use
+    def again(kept: Path, out: Path) -> None:
+        target = kept / "out" if name in _INTERRUPTED else kept
+        every[name].run(target)
+        shutil.copytree(target, out, dirs_exist_ok=True)
 
     def resume(kept: Path, out: Path) -> None:
         import dsocr
@@ -230,8 +229,8 @@ def _make_kept(folder: Path) -> list[Kept]:
     def read(kept: Path, out: Path) -> None:
         invoke("transcribe", kept, pages, "-o", out / "texts", "--replace", "--format", "text", "-q")
 
-    def read_dataset(kept: Path, out: Path) -> None:
-        invoke("train", kept, "--no-preflight", "-q", *sets({**short, "training.max_steps": 1, "output": out / "run"}))
+    def train(kept: Path, out: Path) -> None:
+        invoke("train", kept, *steps, *sets({**short, "training.max_steps": 1, "output": out / "run"}))
         shutil.copytree(out / "run" / "model", out / "model")
         shutil.rmtree(out / "run")
 
@@ -243,17 +242,21 @@ def _make_kept(folder: Path) -> list[Kept]:
     def share(kept: Path, out: Path) -> None:
         invoke("export", kept, "-o", out / "export", "-q")
 
-    return [
-        Kept("dataset", place / "lines", read_dataset),
-        Kept("weights of a run", run, read, "model/*", is_timed=False),
-        Kept("scores of a run", run, judge, "*.json*", is_exact=False),
-        Kept("origin of a run", run, share, "*.json*", is_exact=False),
-        Kept("checkpoints", interrupted, resume),
-        Kept("audit", kept_jobs["audit"], again("audit"), "*.json*"),
-        Kept("tune", kept_jobs["tune"], again("tune"), "*.json*"),
-        Kept("store of the workbench", kept_jobs["workbench"], again("workbench"), "*.sqlite*"),
-    ]
-
-
-def _run_job(job: Job, out: Path) -> None:
-    job.run(out)
+    uses = {"dataset": train, "weights of a run": read, "scores of a run": judge, "origin of a run": share}
+    if name == "dataset":
+        shutil.copytree(folder / "lines", made)
+    elif name in uses:
+        shutil.copytree(folder / "reader", made)
+        invoke_command("evaluate", made, "-q")
+    elif name == "checkpoints":
+        invoke_command("train", folder / "lines", *steps, *sets({**short, "output": made}))
+        shutil.rmtree(made / "model")  # as if it had been killed before its end
+    elif name in _INTERRUPTED:
+        Process(every[name], place / "whole" / "out", folder).wait()
+        changes = int((folder / "changes.txt").read_text(encoding="utf-8"))
+        Process(every[name], made / "out", folder, Strike(int(_NEAR_END * changes))).wait()
+    else:
+        every[name].run(made)
+    use = uses.get(name, resume if name == "checkpoints" else again)
+    is_exact = name not in {"scores of a run", "origin of a run"}
+    return Kept(name, made, use, KEPT[name], is_exact=is_exact, is_timed=name != "weights of a run")

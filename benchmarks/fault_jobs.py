@@ -19,15 +19,19 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.config import load_config
 from dsocr.errors import DsocrError
 
 SETTLED = {"SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOMP_SPINCOUNT": "2000"}
 """The environment of all processes: the same times and sums."""
+FORKS = hasattr(os, "fork")
+"""Whether processes are forked from this one."""
 MARK = "DSOCR_FAULTS"
 """In the environment of every process of ours."""
 _TIMES = {"samples_per_second", "seconds", "elapsed_seconds", "tokens_per_second", "memory_bytes", "made_of", "config"}
@@ -60,6 +64,7 @@ def draw_sources(folder: Path) -> None:
     """Draw what the jobs read, once."""
     draw_pages(folder / "pages", 6, 4)
     draw_pages(folder / "sheets", 8, 3)
+    draw_letters(folder / "letters", 10, 4)
     invoke("prepare", folder / "sheets", "-o", folder / "lines", "--split", "0.5/0.25/0.25", "-q")
     settings = sets(
         {"base": "small", "training.max_steps": 2, "training.batch_size": 4, "training.micro_batch_size": 4}
@@ -70,7 +75,8 @@ def draw_sources(folder: Path) -> None:
 def jobs(folder: Path) -> list[Job]:
     """The jobs, on sources that are drawn already."""
     pages, lines = folder / "pages", folder / "lines"
-    small = {"base": "small", "training.batch_size": 4, "training.micro_batch_size": 2, "validation.max_samples": 1}
+    batches = {"training.batch_size": 4, "training.micro_batch_size": 2, "validation.max_samples": 1}
+    small = {"base": "small", **batches}
     saved = {"checkpoints.every_steps": 2, "validation.every_steps": 3}
     nano = {"base": "nano", "guard.lines": 0, "generation.max_new_tokens": 2}
     nano |= {"adapter.r": 4, "adapter.alpha": 8, "adapter.dropout": 0.1}
@@ -90,6 +96,12 @@ def jobs(folder: Path) -> list[Job]:
     def transcribe(out: Path) -> None:
         invoke("transcribe", folder / "reader", pages, "-o", out, "--replace", "--format", "alto", "-q")
 
+    def align(out: Path) -> None:
+        module: Any = importlib.import_module("dsocr.training.align")
+        chosen = {"training.max_steps": 4, "checkpoints.every_steps": 2, **batches}
+        module.load_config = partial(load_config, changes=chosen)
+        invoke("align", folder / "letters", folder / "edition.txt", "-o", out, "--rounds", "2", "-q")
+
     def fetch(out: Path) -> None:
         url = (folder / "url.txt").read_text(encoding="utf-8")
         quick = ("--fetch", "private=true", "--fetch", "delay=0", "--images", "line", "--script", "any")
@@ -106,6 +118,7 @@ def jobs(folder: Path) -> list[Job]:
         Job("convert", lambda out: invoke("convert", pages, "-o", out, "--to", "parquet", "-q")),
         Job("workbench", lambda out: correct(pages, out), "dsocr.workbench.store:CorrectionStore.review", 1, True),
         Job("transcribe", transcribe, "dsocr.inference.inputs:PagePreparer.prepare", 6),
+        Job("align", align, "dsocr.training.align:_Reading._read_page", 8, True),
         Job("fetch", fetch, again=1),
         Job("train", train(5, **nano, **{"training.augmentation": "1.0"}), _STEP, 3, True, 1),
         Job("train-cached", train(4, **cached), _STEP, 3, True, 1),
@@ -193,23 +206,43 @@ def draw_line(text: str) -> bytes:
     return buffer.getvalue()
 
 
+_WORDS = """morning evening garden winter summer harbour letter station market village river bridge forest meadow
+orchard kitchen window candle brother sister father mother teacher doctor sailor farmer miller baker tailor soldier
+journey weather thunder silver copper paper ribbon basket blanket lantern hammer barrel saddle carriage"""
+
+
 def draw_pages(folder: Path, pages: int, lines: int) -> None:
     """Pages of short printed lines with an ALTO file each."""
+    draw_texts(folder, [[f"letter {page} of {1900 + line}" for line in range(lines)] for page in range(pages)])
+
+
+def draw_letters(folder: Path, pages: int, lines: int) -> None:
+    """Pages of words with an ALTO file each, which has no texts, and their text without lines."""
+    rng = random.Random(5)
+    texts = [[" ".join(rng.sample(_WORDS.split(), 3)) for _ in range(lines)] for _ in range(pages)]
+    draw_texts(folder, texts, is_transcribed=False)
+    folder.with_name("edition.txt").write_text("\f".join(" ".join(page) for page in texts), encoding="utf-8")
+
+
+def draw_texts(folder: Path, texts: Sequence[Sequence[str]], *, is_transcribed: bool = True) -> None:
+    """Pages of printed lines with an ALTO file each."""
     folder.mkdir()
-    for number in range(pages):
-        page = Image.effect_noise((500, 60 * lines + 40), 20)
+    for number, page_texts in enumerate(texts):
+        height = 60 * len(page_texts) + 40
+        page = Image.effect_noise((500, height), 20)
         rows = []
-        for line in range(lines):
-            text, top = f"letter {number} of {1900 + line}", 20 + 60 * line
+        for line, text in enumerate(page_texts):
+            top = 20 + 60 * line
             ImageDraw.Draw(page).text((30, top + 8), text, fill=20, font=ImageFont.load_default(30))
             box = f'HPOS="20" VPOS="{top}" WIDTH="460" HEIGHT="56"'
-            rows.append(f'<TextLine ID="l{line}" {box}><String CONTENT="{text}"/></TextLine>')
+            written = f'<String CONTENT="{text}"/>' if is_transcribed else ""
+            rows.append(f'<TextLine ID="l{line}" {box}>{written}</TextLine>')
         page.save(folder / f"p{number:03d}.png")
-        text = f"""<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>
+        alto = f"""<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>
 <MeasurementUnit>pixel</MeasurementUnit><sourceImageInformation><fileName>p{number:03d}.png</fileName>
-</sourceImageInformation></Description><Layout><Page ID="p" PHYSICAL_IMG_NR="1" WIDTH="500" HEIGHT="{60 * lines + 40}">
+</sourceImageInformation></Description><Layout><Page ID="p" PHYSICAL_IMG_NR="1" WIDTH="500" HEIGHT="{height}">
 <PrintSpace><TextBlock ID="b">{"".join(rows)}</TextBlock></PrintSpace></Page></Layout></alto>"""
-        (folder / f"p{number:03d}.xml").write_text(text, encoding="utf-8")
+        (folder / f"p{number:03d}.xml").write_text(alto, encoding="utf-8")
 
 
 # What a job made
@@ -358,7 +391,7 @@ class Process:
     def __init__(self, job: Job, out: Path, folder: Path, strike: Strike = Strike()) -> None:
         self._log = folder / "log.txt"
         environment = {"DSOCR_CACHE": str(out.parent / "cache"), MARK: "1", **SETTLED}
-        if hasattr(os, "fork"):
+        if FORKS:
             self._pid = os.fork()
             if not self._pid:
                 self._fork(job, out, folder, strike, environment)

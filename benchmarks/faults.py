@@ -1,6 +1,7 @@
 """Kills commands with SIGKILL, fills their disks and damages what they keep, and compares what they make in the end.
 
-    python benchmarks/faults.py [--kills 126] [--jobs prepare,train,...] [--parts kills,disks,damage] [--seed 17]
+    python benchmarks/faults.py [--kills 135] [--jobs prepare,train,...] [--parts kills,disks,damage] [--seed 17]
+                                [--record FILE [--minutes 25]] [--spawn]
 
 Each job is run once undisturbed. Then it is killed at a change of a file that is drawn, or at any moment, run again,
 killed, ... until it ends: what it made must be the same but for times, nothing may be left beside it, and no more work
@@ -8,11 +9,16 @@ may be done again than a kill may cost. A kill counts if it struck a process at 
 all. A full disk (Linux, as root: a tmpfs) must be named, and the job must end the same when there is space again. Of
 what is kept, each file is flipped, cut, emptied, deleted or edited (`fault_damage.py`).
 
-Processes are forked from one that has imported what takes long; where there is no fork each is a new Python.
+With a record, what is in it is not done again: run it again until nothing is left. A job with a fault is done again.
+
+Processes are forked from one that has imported what takes long; where there is no fork, or with `--spawn`, each is a
+new Python.
 """
 
 import argparse
 import contextlib
+import json
+import math
 import os
 import random
 import shutil
@@ -22,30 +28,55 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-from fault_damage import damage_all
+import fault_jobs
+from fault_damage import KEPT, damage, make_kept
 from fault_jobs import MARK, SETTLED, Job, Process, content, draw_sources, draw_strike, jobs, serving, was_killed
+from measuring import table_line
 
 _SIZES = (0.2, 0.5, 0.85)
 """Sizes of disks, as parts of what a job needs."""
 _LEFT = {"out", "cache"}
 """What may be beside the output of a job."""
+_PARTS = {"kills": "kills", "disks": "full disks", "damage": "damaged files"}
+_WIDTHS = (24, 8, 14, 8, 8, 8, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job in one part of the suite: kills, full disks or damaged files, and pieces done again."""
+
+    part: str
+    job: str
+    count: int
+    again: int
+    units: int
+    faults: Sequence[str]
+    minutes: float = 0.0
 
 
 class Suite:
-    """The jobs with what they make undisturbed, and the faults that were found."""
+    """A folder with the sources, and the faults that were found."""
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
-        self.folder, self.rng = folder, rng
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rng = folder, random.Random()
         self.faults: list[str] = []
 
     def fault(self, where: str, what: str) -> None:
         """Print and count a fault."""
         print(f"FAULT {where}: {what}", flush=True)
-        self.faults.append(where)
+        self.faults.append(f"{where}: {what}")
+
+    def outcome(self, part: str, job: str, count: int, again: int = 0, units: int = 0) -> Outcome:
+        """What was counted, with the faults since this was asked."""
+        faults, self.faults = self.faults, []
+        return Outcome(part, job, count, again, units, faults)
 
     def place(self, job: Job) -> Path:
         """An empty place for the output of a job."""
@@ -61,13 +92,13 @@ class Suite:
         record.unlink(missing_ok=True)
         return done
 
-    def kill(self, job: Job, kills: int) -> int:
-        """Kill a job until so many kills have struck; return their number."""
+    def kill(self, job: Job, kills: int) -> Outcome:
+        """Kill a job until so many kills have struck."""
         out = self.place(job)
         began, process = time.monotonic(), Process(job, out, self.folder)
         if process.wait():
             self.fault(job.name, f"undisturbed: {process.output[-800:]}")
-            return 0
+            return self.outcome("kills", job.name, 0)
         took, whole = time.monotonic() - began, content(out, is_timed=job.is_timed)
         changes, work = int((self.folder / "changes.txt").read_text(encoding="utf-8")), self.units()
         struck, missed, again = 0, Counter[str](), 0
@@ -107,10 +138,10 @@ class Suite:
         redone = f", {again / struck:.1f} of {len(work)} pieces of work again a kill" if work and struck else ""
         of = f"a job of {took:.1f} s and {changes} changes"
         print(f"{job.name}: {struck} kills of {of}{redone}; not counted: {dict(missed)}", flush=True)
-        return struck
+        return self.outcome("kills", job.name, struck, again, len(work))
 
-    def fill_disks(self, job: Job) -> int:
-        """Run a job on disks that get full, then with space; return the number of disks that got full."""
+    def fill_disks(self, job: Job) -> Outcome:
+        """Run a job on disks that get full, then with space."""
         disk = self.folder / "disk"
         disk.mkdir(exist_ok=True)
         full, need, out = 0, 0, disk / "work" / "out"
@@ -119,7 +150,8 @@ class Suite:
             if subprocess.run(
                 ["mount", "-t", "tmpfs", "-o", f"size={limit}", "tmpfs", str(disk)], check=False
             ).returncode:
-                return 0
+                self.fault(job.name, "no disk could be mounted")
+                break
             try:
                 with contextlib.suppress(OSError):
                     out.parent.mkdir()
@@ -143,7 +175,11 @@ class Suite:
                 subprocess.run(["umount", str(disk)], check=False)
         self.units()
         print(f"{job.name}: {full} full disks of a job that needs {need >> 10} kB", flush=True)
-        return full
+        return self.outcome("disks", job.name, full)
+
+    def damage(self, name: str) -> Outcome:
+        """Damage the files of a kept folder."""
+        return self.outcome("damage", name, damage(make_kept(name, self.folder), self.folder, self.rng, self.fault))
 
     def _measure(self, job: Job, out: Path) -> tuple[int, dict[str, object]]:
         """The most bytes that a job holds on its disk, and what it makes."""
@@ -176,39 +212,83 @@ class Suite:
             self.fault("processes", f"{len(left)} are left: {left[:3]}")
 
 
+def planned(suite: Suite, options: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Outcome]]]:
+    """Each part of the suite for each job: what it is called, and what does it."""
+    parts, names = options.parts.split(","), options.jobs.split(",") if options.jobs else None
+    chosen = [job for job in jobs(suite.folder) if names is None or job.name in names]
+    shares = sum(job.share for job in chosen)
+    for job in chosen:
+        if "kills" in parts:
+            yield "kills", job.name, partial(suite.kill, job, -(-options.kills * job.share // shares))
+        if "disks" in parts and sys.platform == "linux" and os.geteuid() == 0:
+            yield "disks", job.name, partial(suite.fill_disks, job)
+    for name in KEPT if "damage" in parts and hasattr(os, "fork") else ():
+        if names is None or name in names:
+            yield "damage", name, partial(suite.damage, name)
+
+
+def read_record(record: Path | None) -> dict[tuple[str, str], Outcome]:
+    """What was done before without a fault."""
+    if record is None or not record.exists():
+        return {}
+    outcomes = [Outcome(**json.loads(row)) for row in record.read_text(encoding="utf-8").splitlines()]
+    return {(outcome.part, outcome.job): outcome for outcome in outcomes if not outcome.faults}
+
+
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """A row for each job: kills with the work they cost, full disks, damaged files, faults."""
+    print(table_line(("job", "kills", "again a kill", "disks", "damaged", "faults", "min"), _WIDTHS))
+    for name in dict.fromkeys(outcome.job for outcome in outcomes):
+        parts = {outcome.part: outcome for outcome in outcomes if outcome.job == name}
+        counts = [str(parts[part].count) if part in parts else "" for part in ("kills", "disks", "damage")]
+        kills = parts.get("kills")
+        again = f"{kills.again / kills.count:.1f} of {kills.units}" if kills and kills.count and kills.units else ""
+        faults = sum(len(part.faults) for part in parts.values())
+        minutes = sum(part.minutes for part in parts.values())
+        print(table_line((name, counts[0], again, *counts[1:], str(faults), f"{minutes:.1f}"), _WIDTHS))
+
+
 def main() -> None:
-    """Run the suite; the exit code is 1 if there was a fault."""
+    """Run the suite; the exit code is 1 if there was a fault, 3 if something is left to be done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=126, help="of all jobs together")
+    parser.add_argument("--kills", type=int, default=135, help="of all jobs together")
     parser.add_argument("--jobs", default="")
     parser.add_argument("--parts", default="kills,disks,damage")
     parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--record", type=Path, help="what was done, a JSON object a line")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which nothing is begun")
+    parser.add_argument("--spawn", action="store_true", help="a new Python for each process, as on Windows")
     options = parser.parse_args()
     os.environ.update(SETTLED)
+    fault_jobs.FORKS = fault_jobs.FORKS and not options.spawn
     # What takes long, before processes are forked.
     import dsocr.training.tune  # noqa: F401
 
-    parts, began = options.parts.split(","), time.monotonic()
+    began, outcomes, left = time.monotonic(), read_record(options.record), 0
     with tempfile.TemporaryDirectory() as name:
-        suite = Suite(Path(name), random.Random(options.seed))
+        suite = Suite(Path(name))
         os.environ["DSOCR_CACHE"] = str(suite.folder / "cache")
         draw_sources(suite.folder)
-        chosen = [job for job in jobs(suite.folder) if not options.jobs or job.name in options.jobs.split(",")]
-        struck = full = damaged = 0
         with serving(suite.folder):
-            for job in chosen:
-                if "kills" in parts:
-                    struck += suite.kill(job, -(-options.kills * job.share // sum(job.share for job in chosen)))
-                if "disks" in parts and sys.platform == "linux" and os.geteuid() == 0:
-                    full += suite.fill_disks(job)
-            if "damage" in parts:
-                damaged = damage_all(suite.folder, suite.rng, suite.fault)
+            for part, job, run in planned(suite, options):
+                started = time.monotonic()
+                if (part, job) in outcomes or started - began > 60 * options.minutes:
+                    left += (part, job) not in outcomes
+                    continue
+                suite.rng = random.Random(f"{options.seed} {part} {job}")
+                outcome = outcomes[part, job] = replace(run(), minutes=(time.monotonic() - started) / 60)
+                if options.record:
+                    with options.record.open("a", encoding="utf-8", newline="\n") as file:
+                        file.write(json.dumps(asdict(outcome)) + "\n")
         suite.others_left()
-    minutes = (time.monotonic() - began) / 60
-    print(
-        f"{struck} kills, {full} full disks, {damaged} damaged files in {minutes:.1f} min; {len(suite.faults)} faults"
-    )
-    sys.exit(1 if suite.faults else 0)
+    print_table(list(outcomes.values()))
+    totals = {part: sum(outcome.count for outcome in outcomes.values() if outcome.part == part) for part in _PARTS}
+    faults = [*suite.faults, *(fault for outcome in outcomes.values() for fault in outcome.faults)]
+    counted = ", ".join(f"{totals[part]} {title}" for part, title in _PARTS.items())
+    print(f"{counted} in {sum(outcome.minutes for outcome in outcomes.values()):.0f} min; {len(faults)} faults")
+    if left:
+        print(f"{left} parts are left: run the same command again")
+    sys.exit(1 if faults else 3 if left else 0)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_the_text_of_other_pages_is_an_error(few_lines: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_a_killed_job_goes_on_without_reading_again(
+def test_a_killed_job_reads_only_damaged_pages_again(
     scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text(" ".join(t for n in PAGES for t in true_lines(scans, n)), encoding="utf-8")
@@ -136,8 +136,17 @@ def test_a_killed_job_goes_on_without_reading_again(
         patch.setattr(work, "MIN_SECONDS_KEPT", 0)
         with pytest.raises(KeyboardInterrupt):
             dsocr.align(scans, tmp_path / "text.txt", tmp_path / "out", rounds=1)
-    monkeypatch.setattr(LocalReader, "read_steps", killed)
+    damaged, _ = sorted((tmp_path / ".out.work").rglob("*.npz"))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    read_steps, calls = LocalReader.read_steps, list[int]()
+
+    def counted(self: LocalReader, images: Any) -> Any:
+        calls.append(len(images))
+        return read_steps(self, images)
+
+    monkeypatch.setattr(LocalReader, "read_steps", counted)
     assert dsocr.align(scans, tmp_path / "text.txt", tmp_path / "out", rounds=1).sure > 0
+    assert len(calls) == 1, "only the page whose file was damaged"
 
 
 @pytest.mark.slow

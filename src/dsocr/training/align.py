@@ -34,7 +34,7 @@ from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, read_into, read_pages
 from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import Journal, Work, listed_files, require_free_output, resumable_work, write_file
+from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
 
@@ -189,6 +189,9 @@ class _Reading:
         self.folder.mkdir(parents=True, exist_ok=True)
         with closing(Journal(self.folder / "journal.sqlite", commit_seconds=1.0)) as journal:
             read_into(journal, pages, self._read, progress=progress)
+            damaged = [page for page in pages if not self._is_kept(page, journal)]
+            for rows in self._read([[page] for page in damaged]):
+                journal.add(rows)
             for page in read_pages(journal, pages, unread):
                 yield self._load(page)
 
@@ -228,8 +231,13 @@ class _Reading:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_file(self._path(page), buffer.getvalue())
-        rows = [asdict(line) for line in lines]
-        return {"page": {"size": prepared.size, "lines": rows, "failed": prepared.failed, "unmatched": 0}}
+        row = {"size": prepared.size, "lines": [asdict(line) for line in lines], "failed": prepared.failed}
+        return {"page": {**row, "unmatched": 0}, "hash": hash_file(self._path(page))}
+
+    def _is_kept(self, page: InputPage, journal: Journal) -> bool:
+        """Return whether the file of probabilities is as it was written, or the page has none."""
+        row, path = journal.get(page_key(page)), self._path(page)
+        return "failed" in row or (path.is_file() and hash_file(path) == row["hash"])
 
     def _path(self, page: InputPage) -> Path:
         return self.folder / f"{hashlib.sha256(page_key(page).encode()).hexdigest()[:24]}.npz"
