@@ -328,10 +328,28 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             lambda path: dsocr.prepare(path, path / "new", writer=cast("Any", 3)), "option-invalid", id="a pattern"
         ),
         pytest.param(lambda path: dsocr.prepare(cast("Any", 3), path / "new"), "option-invalid", id="a source"),
+        pytest.param(
+            lambda path: dsocr.align(path, path, path / "new", sure=cast("Any", "x")), "option-invalid", id="a share"
+        ),
+        pytest.param(
+            lambda path: dsocr.align(path, path, path / "new", rounds=cast("Any", 1.5)), "option-invalid", id="a count"
+        ),
+        pytest.param(
+            lambda path: dsocr.align(path, path, path / "new", columns=cast("Any", 3)), "option-invalid", id="columns"
+        ),
+        pytest.param(
+            lambda path: dsocr.transcribe("small", cast("Any", 3), path / "new"), "option-invalid", id="inputs"
+        ),
+        pytest.param(
+            lambda path: dsocr.transcribe("small", cast("Any", [path, 3]), path / "new"),
+            "option-invalid",
+            id="one of the inputs",
+        ),
+        pytest.param(lambda path: dsocr.load(cast("Any", 3)), "option-invalid", id="a reader"),
         pytest.param(lambda path: dsocr.cer(cast("Any", [None]), ["a"]), "not-a-text", id="no reference"),
         pytest.param(lambda path: dsocr.wer(["a"], cast("Any", [3])), "not-a-text", id="a number for a prediction"),
     ],
 )
-def test_what_is_no_text_is_an_error_of_ours(call: Any, code: str, tmp_path: Path) -> None:
+def test_an_argument_of_another_type_is_an_error_of_ours(call: Any, code: str, tmp_path: Path) -> None:
     with raises_code(code):
         call(tmp_path)

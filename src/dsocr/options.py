@@ -6,10 +6,11 @@ holds both equal.
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
+from numbers import Integral, Real
 from os import PathLike
 from types import UnionType
 from typing import Annotated, Literal, TypedDict, TypeVar, Union, get_args, get_origin
@@ -162,18 +163,31 @@ class RunConfigKeys(RecipeKeys, total=False):
 F = TypeVar("F", bound=Callable[..., object])
 
 
+_KINDS: dict[object, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "text"),
+    PathLike: ((PathLike,), "text"),
+    bool: ((bool,), "true or false"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    Sequence: ((Iterable,), "a list"),
+    Mapping: ((Mapping,), "a mapping"),
+    Callable: ((Callable,), "a function"),  # type: ignore[dict-item]
+    type(None): ((type(None),), ""),
+}
+"""The classes of what may be given for an annotation, and what they are called."""
+
+
 def checked(function: F) -> F:
-    """Let a function raise ConfigError for an option that is no text, out of its range or not among its choices."""
+    """Let a function raise ConfigError for an option of another type, out of its range or not among its choices."""
     annotations = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
     rules = {name: rule for name, kind in annotations.items() if (rule := rule_of(kind)) is not None}
-    texts = {name: kinds for name, kind in annotations.items() if (kinds := _text_kinds(kind))}
+    kinds = {name: kind for name, kind in annotations.items() if kinds_of(kind)}
 
     @wraps(function)
     def called(*arguments: object, **options: object) -> object:
         for name, value in [*zip(annotations, arguments, strict=False), *options.items()]:
-            if not isinstance(value, texts.get(name, object)):
-                message = f"{option(name, ...)} must be text, not {type(value).__name__} {value!r:.40}"
-                raise ConfigError(message, code="option-invalid")
+            if name in kinds:
+                _require_kind(name, value, kinds[name])
         for name, value in options.items():
             if name in rules:
                 for part in value if isinstance(value, list | tuple) else [value]:
@@ -183,12 +197,31 @@ def checked(function: F) -> F:
     return called  # type: ignore[return-value]
 
 
-def _text_kinds(annotation: object) -> tuple[type, ...]:
-    """Return the classes of a parameter that is a text or a path or None; none for any other parameter."""
+def kinds_of(annotation: object) -> list[object]:
+    """Return the kinds, of `_KINDS`, that a parameter may have; none if it may have another one too."""
+    if get_origin(annotation) is Annotated:
+        return kinds_of(get_args(annotation)[0])
     is_union = get_origin(annotation) in {Union, UnionType}
-    kinds = [get_origin(part) or part for part in (get_args(annotation) if is_union else (annotation,))]
-    is_text = str in kinds and set(kinds) <= {str, PathLike, type(None)}
-    return tuple(kind for kind in kinds if isinstance(kind, type)) if is_text else ()
+    parts = [kinds_of(part) for part in get_args(annotation)] if is_union else []
+    if is_union:
+        return [kind for part in parts for kind in part] if all(parts) else []
+    kind = get_origin(annotation) or annotation
+    return [kind] if kind in _KINDS else []
+
+
+def _require_kind(name: str, value: object, annotation: object) -> None:
+    kinds = kinds_of(annotation)
+    if not isinstance(value, tuple(part for kind in kinds for part in _KINDS[kind][0])):
+        titles = list(dict.fromkeys(_KINDS[kind][1] for kind in kinds if _KINDS[kind][1]))
+        message = f"{option(name, ...)} must be {' or '.join(titles)}, not {type(value).__name__} {value!r:.40}"
+        raise ConfigError(message, code="option-invalid")
+    items = next((get_args(part)[0] for part in _parts(annotation) if get_origin(part) is Sequence), None)
+    for item in value if items is not None and isinstance(value, list | tuple) else ():
+        _require_kind(name, item, items)
+
+
+def _parts(annotation: object) -> tuple[object, ...]:
+    return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
 
 
 def rule_of(annotation: object) -> Range | tuple[object, ...] | None:

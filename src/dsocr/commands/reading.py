@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dsocr.models.family import Processor
 
 
+@checked
 def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     """Load a reader: a run, an adapter folder such as an export's, a base by name or folder, or either by its Hub id.
 
