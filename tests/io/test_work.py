@@ -12,12 +12,14 @@ import pytest
 from dsocr.io.work import (
     MANIFEST,
     Journal,
+    explain_disk_errors,
     find_damage,
     remove_folder,
     require_free_output,
     resumable_work,
     rewrite_file,
     work_path,
+    write_file,
     write_folder,
     writing_folder,
 )
@@ -165,6 +167,15 @@ def test_a_failed_write_leaves_the_old_folder_and_nothing_else(
         write_folder(folder, [("a.json", b"new"), ("b.safetensors", b"new")])
     assert error.value.hint
     assert_unchanged(folder)
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    with raises_code("path-too-long") as error, explain_disk_errors(tmp_path):
+        write_file(tmp_path / ("x" * 300), "content")
+    assert error.value.hint
+    with raises_code("path-too-long") as error:
+        write_folder(tmp_path / ("x" * 300), [("a.json", b"new")])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_rename_puts_the_old_folder_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
