@@ -1,7 +1,11 @@
 """Tests of reading the texts that people have beside their scans."""
 
 import csv
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from docx.enum.text import WD_BREAK
@@ -9,6 +13,7 @@ from docx.enum.text import WD_BREAK
 from dsocr.data.page_texts import read_page_texts
 from dsocr.errors import DataError
 
+Make = Callable[[Path], Path]
 TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><title>Letters</title></teiHeader><text><body>
 <pb facs="scans/p1.jpg"/><p>Dear <hi>brother</hi>,<lb/>we are <note>sic</note>well</p>
 <pb facs="scans/p2.jpg"/><p>and hope the re<lb break="no"/>turn<!-- soon --> is near</p></body></text></TEI>"""
@@ -99,3 +104,84 @@ def test_a_word_file_is_parted_at_its_page_breaks_and_its_tables_are_read(tmp_pa
     document.save(str(tmp_path / "text.docx"))
     texts = read_page_texts(tmp_path / "text.docx")
     assert [text.text.split() for text in texts] == [["first", "page"], ["second", "page", "left", "right"]]
+
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+EMPTY_CELL = "<w:tc><w:p/></w:tc>"
+WIDE_CELL = '<w:tc><w:tcPr><w:gridSpan w:val="100000000"/></w:tcPr><w:p/></w:tc>'
+
+
+def write_word(path: Path, body: str) -> Path:
+    """A Word file with this body."""
+    from docx import Document
+
+    Document().save(str(path.with_suffix(".empty")))
+    with ZipFile(path.with_suffix(".empty")) as source, ZipFile(path, "w", ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            text = f"<w:document {WORD}><w:body>{body}</w:body></w:document>".encode()
+            target.writestr(name, text if name == "word/document.xml" else source.read(name))
+    path.with_suffix(".empty").unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param("<w:p><w:hyperlink><w:r><w:t>linked</w:t></w:r></w:hyperlink></w:p>", "linked", id="a link"),
+        pytest.param("<w:p><w:ins><w:r><w:t>added</w:t></w:r></w:ins></w:p>", "added", id="a tracked insertion"),
+        pytest.param(
+            "<w:p><w:del><w:r><w:t>x</w:t></w:r></w:del></w:p><w:p><w:r><w:t>y</w:t></w:r></w:p>", "y", id="a deletion"
+        ),
+        pytest.param("<w:p><w:smartTag><w:r><w:t>Minsk</w:t></w:r></w:smartTag></w:p>", "Minsk", id="a smart tag"),
+        pytest.param(
+            "<w:sdt><w:sdtContent><w:p><w:r><w:t>held</w:t></w:r></w:p></w:sdtContent></w:sdt>", "held", id="a control"
+        ),
+        pytest.param(
+            "<w:tbl><w:tr><w:tc><w:tbl><w:tr><w:tc><w:p><w:r><w:t>inner</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+            "<w:p><w:r><w:t>outer</w:t></w:r></w:p></w:tc></w:tr></w:tbl>",
+            "inner outer",
+            id="a table in a table",
+        ),
+        pytest.param(
+            "<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t></w:r></w:p>",
+            "a b",
+            id="tabs",
+        ),
+    ],
+)
+def test_all_that_a_word_file_shows_is_read(body: str, words: str, tmp_path: Path) -> None:
+    (text,) = read_page_texts(write_word(tmp_path / "a.docx", body))
+    assert " ".join(text.text.split()) == words
+
+
+def word_of(body: str, count: int) -> Make:
+    return lambda path: write_word(path.with_suffix(".docx"), body.replace("...", f"<w:p/>{EMPTY_CELL}" * count))
+
+
+def text_of(suffix: str, content: str) -> Make:
+    def make(path: Path) -> Path:
+        path.with_suffix(suffix).write_text(content, encoding="utf-8")
+        return path.with_suffix(suffix)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(word_of(f"<w:tbl><w:tr>{WIDE_CELL}</w:tr></w:tbl>", 0), id="a cell over 100,000,000 columns"),
+        pytest.param(word_of("<w:p>...</w:p>", 300_000), id="600,000 paragraphs and cells"),
+        pytest.param(text_of(".md", " *a" * 100_000), id="Markdown of stars without an end"),
+        pytest.param(text_of(".md", "[" * 300_000), id="Markdown of brackets"),
+        pytest.param(text_of(".md", "[](" * 100_000), id="Markdown of links"),
+        pytest.param(text_of(".md", "![" * 150_000), id="Markdown of images"),
+        pytest.param(text_of(".md", "-\n" * 300_000), id="Markdown of rules"),
+        pytest.param(text_of(".md", "__a_" * 100_000), id="Markdown of underscores"),
+        pytest.param(text_of(".txt", "a\f" * 300_000), id="300,000 pages"),
+    ],
+)
+def test_a_hostile_text_takes_no_time(make: Make, tmp_path: Path) -> None:
+    path, began = make(tmp_path / "a"), time.process_time()
+    with suppress(DataError):
+        read_page_texts(path)
+    assert time.process_time() - began < 2

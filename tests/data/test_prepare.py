@@ -189,6 +189,7 @@ def test_strict_stops_at_a_fault_but_not_at_untranscribed_lines(
     [
         pytest.param({"split": "0.8/0.1"}, "bad-fractions", id="split"),
         pytest.param({"writer": "("}, "bad-pattern", id="pattern"),
+        pytest.param({"document": "((a|aa)+)+[bc]$"}, "pattern-too-slow", id="pattern that takes for ever"),
         pytest.param({"writer": "xyz"}, "pattern-matches-nothing", id="pattern that matches nothing"),
         pytest.param({"writer": "^(.)[^_]+$"}, "pattern-matches-nothing", id="pattern that matches no name"),
         pytest.param({"document": "([^/]+)/[^/]+$"}, "pattern-matches-no-folder", id="images in no folder"),
@@ -200,8 +201,12 @@ def test_strict_stops_at_a_fault_but_not_at_untranscribed_lines(
     ],
 )
 def test_unusable_settings_are_errors_and_leave_nothing(
-    pages: Path, tmp_path: Path, options: dict[str, Any], code: str
+    pages: Path, tmp_path: Path, options: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if code == "pattern-too-slow":
+        monkeypatch.setattr("dsocr.data.sources._PATTERN_SECONDS", 0.2)
+        for path in pages.iterdir():
+            path.rename(path.with_name("a" * 40 + path.name))
     with raises_code(code):
         prepare(pages, tmp_path / "out", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

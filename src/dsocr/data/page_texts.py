@@ -2,6 +2,7 @@
 
 import io
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from dsocr.formats.page import parse_page
 from dsocr.formats.pdf import PDF_SUFFIXES, page_texts
 from dsocr.formats.sheets import SHEET_SUFFIXES
 from dsocr.formats.tables import open_table
-from dsocr.formats.xml import parse_xml, source_line
+from dsocr.formats.xml import MAX_XML_BYTES, parse_xml, parse_xml_bytes, source_line
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
 from dsocr.io.files import list_files, relative
@@ -28,13 +29,19 @@ _DOCX = frozenset({".docx"})
 SUFFIXES = _PLAIN | _TABLES | PDF_SUFFIXES | _DOCX | {".xml"}
 """Files that texts are read from."""
 
+_EMPHASIS = re.compile(r"\*(?=\S)([^*\n]+)(?<=\S)\*")
 _MARKDOWN = (
     (re.compile(r"^\s{0,3}(?:#{1,6}|>|[-*+]|\d+\.)\s+", re.MULTILINE), ""),
-    (re.compile(r"!\[[^\]]*\]\([^)]*\)"), ""),
-    (re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"),
-    (re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
-    (re.compile(r"^\s{0,3}(?:[-*_]\s*){3,}$", re.MULTILINE), ""),
+    (re.compile(r"!\[[^\[\]\n]*\]\((?:[^()\n]|\([^()\n]*\))*\)"), ""),
+    (re.compile(r"\[([^\[\]\n]*)\]\((?:[^()\n]|\([^()\n]*\))*\)"), r"\1"),
+    *[(_EMPHASIS, r"\1")] * 3,  # italic, bold, both
+    (re.compile(r"__(?=\S)((?:[^_\n]|_(?!_))+)(?<=\S)__"), r"\1"),
+    (re.compile(r"`([^`\n]+)`"), r"\1"),
+    (re.compile(r"^[ \t]{0,3}(?:[-*_][ \t]*){3,}$", re.MULTILINE), ""),
 )
+"""Signs of Markdown, in patterns that never look at a place twice, and what stands in their place."""
+_MAX_PAGES = 100_000
+"""Pages of a source of texts."""
 _NOT_WRITTEN = frozenset({"note", "teiHeader", "fw", "facsimile", "sourceDoc", "figDesc"})
 """Elements of TEI whose text is not on the page, or stands there apart."""
 _BREAKS = frozenset({"p", "lb", "ab", "l", "lg", "head", "div", "cell", "row", "item", "opener", "closer", "salute"})
@@ -60,9 +67,12 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
     files = [source] if source.is_file() else list_files(source, SUFFIXES)
     root = source.parent if source.is_file() else source
     texts: list[PageText] = []
+    budget = Budget(elements=_MAX_PAGES)
     for path in files:
-        where = relative(path, root)
-        pages = list(_read_file(path, where, columns or {}))
+        where, pages = relative(path, root), list[PageText]()
+        for page in _read_file(path, where, columns or {}):
+            budget.take("texts", path, elements=1)
+            pages.append(page)
         if len(pages) == 1 and not pages[0].name and len(files) > 1:
             pages = [PageText(pages[0].text, where, path.stem)]
         texts += [page for page in pages if not is_blank(page.text)]
@@ -89,6 +99,7 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
         yield from _numbered(_docx_pages(path), where)
     elif suffix in SUFFIXES:
         text = read_text(path)
+        Budget(elements=_MAX_PAGES).take("texts", path, elements=text.count("\f"))
         for pattern, replacement in _MARKDOWN if suffix == ".md" else ():
             text = pattern.sub(replacement, text)
         yield from _numbered(text.split("\f"), where)
@@ -156,29 +167,46 @@ def _walk_tei(element: etree._Element) -> Iterator[str | etree._Element]:
         yield child.tail or ""
 
 
-def _docx_pages(path: Path) -> list[str]:
-    """Return the texts between the page breaks of a Word file: its paragraphs, and the cells of its tables."""
-    from docx import Document
-    from docx.opc.exceptions import PackageNotFoundError
-    from docx.table import Table
+_NOT_SHOWN = frozenset({"del", "moveFrom", "Fallback"})
+"""Elements of Word files whose text was deleted or moved away, or stands there a second time for older programs."""
 
-    content = io.BytesIO(Budget(size=MAX_TEXT_BYTES).read(path, "docx"))
+
+def _docx_pages(path: Path) -> list[str]:
+    """Return the texts between the page breaks of a Word file, those in tables, links and text boxes included."""
+    content = Budget(size=MAX_TEXT_BYTES).read(path, "docx")
     try:
-        with ZipFile(content) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        Budget(size=MAX_TEXT_BYTES).unpack("docx", path, packed=content.getbuffer().nbytes, unpacked=unpacked)
-        document = Document(content)
-    except (PackageNotFoundError, BadZipFile, KeyError, ValueError, etree.XMLSyntaxError) as error:
+        with ZipFile(io.BytesIO(content)) as archive:
+            links = parse_xml_bytes(_unpack(archive, "_rels/.rels", path), where=path)
+            targets = [link.get("Target", "") for link in links if link.get("Type", "").endswith("/officeDocument")]
+            root = parse_xml_bytes(_unpack(archive, targets[0].lstrip("/"), path), where=path)
+    except (BadZipFile, LookupError, NotImplementedError, OSError, RuntimeError, zlib.error) as error:
         message, hint = f"the Word file cannot be read: {error}", "open it in Word and save it as .docx again"
         raise DataError(message, code="docx-damaged", where=path, hint=hint) from error
-    pages = [""]
-    for block in document.iter_inner_content():
-        if isinstance(block, Table):
-            pages[-1] += "".join(f"{cell.text}\n" for row in block.rows for cell in dict.fromkeys(row.cells))
-            continue
-        for run in block.runs:
-            pages[-1] += run.text
-            if run.element.xpath(".//w:br[@w:type='page']"):
-                pages.append("")
-        pages[-1] += "\n"
-    return pages
+    return "".join(_walk_docx(root)).split("\f")
+
+
+def _unpack(archive: ZipFile, name: str, path: Path) -> bytes:
+    """Return a part of a Word file, whose size is known before."""
+    entry = archive.getinfo(name)
+    Budget(size=MAX_XML_BYTES).unpack("docx", path, packed=entry.compress_size, unpacked=entry.file_size)
+    return archive.read(entry)
+
+
+def _walk_docx(root: etree._Element) -> Iterator[str]:
+    """Yield the text that Word shows; lines end with line breaks, pages with form feeds."""
+    walk = etree.iterwalk(root, events=("start", "end"))
+    for event, element in walk:
+        tag = etree.QName(element).localname if isinstance(element.tag, str) else ""
+        if event == "end":
+            if tag == "p":
+                yield "\n"
+        elif tag in _NOT_SHOWN:
+            walk.skip_subtree()
+        elif tag == "t":
+            yield element.text or ""
+        elif tag == "noBreakHyphen":
+            yield "-"
+        elif tag == "tab" and etree.QName(element.getparent()).localname == "r":  # else it says where tabs stop
+            yield "\t"
+        elif tag in {"br", "cr"}:
+            yield "\f" if "page" in element.values() else "\n"

@@ -4,7 +4,6 @@ A source is a file, a folder, a zip archive, `hf:owner/name`, or a IIIF manifest
 Everything that is skipped, changed or ambiguous on the way is collected in a SourceReport.
 """
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
+
+import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
@@ -230,7 +231,7 @@ class NamePatterns:
         else:
             try:
                 name = match_name(pattern, image.name)
-            except re.error as error:
+            except regex.error as error:
                 message = f"the {kind} pattern {pattern} is not a regular expression: {error}"
                 hint = "signs that mean themselves need a backslash, such as \\( and \\+"
                 raise DataError(message, code="bad-pattern", hint=hint) from error
@@ -261,9 +262,17 @@ class NamePatterns:
             raise DataError(message, code=code, hint=hint)
 
 
+_PATTERN_SECONDS = 2.0
+"""For one name; a repetition in a repetition, such as (\\w+)+, can take years."""
+
+
 def match_name(pattern: str, name: str) -> str | None:
     """The first group, or else the whole match, of a pattern in an image's name."""
-    match = re.search(pattern, name if "/" in pattern else name.rpartition("/")[2])
+    try:
+        match = regex.search(pattern, name if "/" in pattern else name.rpartition("/")[2], timeout=_PATTERN_SECONDS)
+    except TimeoutError as error:
+        message, hint = f"the pattern {pattern} takes for ever on {name!r}", "write a repetition in a repetition as one"
+        raise DataError(message, code="pattern-too-slow", hint=hint) from error
     return (match[1] if match.re.groups else match[0]) or None if match else None
 
 

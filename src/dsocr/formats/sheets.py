@@ -7,15 +7,21 @@ import io
 import warnings
 import zipfile
 from datetime import date, datetime, time
+from functools import partial
 from pathlib import Path
 
 from dsocr.errors import DataError
-from dsocr.io.budget import Budget
+from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import MAX_TEXT_BYTES
 
 SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
 OLDER_SHEETS = frozenset({".xls", ".ods", ".numbers"})
 WRITTEN_TEXTS = frozenset({".docx", ".doc", ".odt", ".rtf"})
+
+_MAX_ROWS = 1_048_576
+"""Rows of a sheet, as in Excel."""
+_MAX_SIGNS = 20_000_000
+"""Signs `<` in all parts; a cell has four, and the text of a cell too."""
 
 _ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
 OFFICE_HINTS = {
@@ -43,9 +49,13 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
     content = Budget(size=MAX_TEXT_BYTES).read(path, "table")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts = [part for part in archive.infolist() if part.filename.endswith((".xml", ".rels"))]
-            unpacked = sum(part.file_size for part in parts)
-            Budget(size=4 * MAX_TEXT_BYTES).unpack("table", path, packed=len(content), unpacked=unpacked)
+            budget = Budget(size=4 * MAX_TEXT_BYTES, elements=_MAX_SIGNS)
+            unpacked = sum(part.file_size for part in archive.infolist())
+            budget.unpack("table", path, packed=len(content), unpacked=unpacked)
+            for part in archive.infolist():
+                with archive.open(part) as file:
+                    for chunk in iter(partial(file.read, MB), b""):
+                        budget.take("table", path, elements=chunk.count(b"<"))
         budget = Budget()
         with warnings.catch_warnings():  # about styles and validations that it does not know
             warnings.simplefilter("ignore")
@@ -53,6 +63,10 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
             for sheet in workbook.worksheets:
                 rows = []
                 for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+                    if number > _MAX_ROWS:
+                        raise ValueError(f"it has more than {_MAX_ROWS} rows")
+                    if not values:
+                        continue
                     budget.take("table", path, elements=len(values) + 1)
                     cells = list(map(_cell_text, values))
                     if any(cell.strip() for cell in cells):
