@@ -1,0 +1,66 @@
+"""The page of an audit in a real browser: one key judges a line, and what was judged is counted as Python counts it."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dsocr.document import Sample, Split
+from dsocr.evaluation.mistakes import DRAWN, FIRST, ReadSample, texts_to_score
+from dsocr.evaluation.report.audit_page import JUDGED, PAGE, Audit, rank_lines, write_audit
+from tests.browser.conftest import Open
+from tests.conftest import draw_line
+
+LINES = 200
+
+
+def rank(folder: Path) -> Audit:
+    """Rank lines that were all read right but for one letter."""
+    read = []
+    for number in range(LINES):
+        text = f"line {number}"
+        sample = Sample(f"test/{number}.png", folder / "line.png", text, Split.TEST)
+        likelihoods = dict.fromkeys(texts_to_score(f"lime {number}", text, [text]), -1.0)
+        read.append(ReadSample(sample, f"lime {number}", text, [], likelihoods, {}))
+    return rank_lines(read, name="letters", folder=folder)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audit")
+    draw_line(folder / "line.png", "line")
+    write_audit(rank(folder), FIRST)
+    return folder
+
+
+def current(page: Page) -> str:
+    return page.locator("figure.current").get_attribute("data-id") or ""
+
+
+def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: Open) -> None:
+    page = open_page(audited / PAGE).page
+    places = page.locator("figure[data-id]")
+    assert places.count() == FIRST + DRAWN
+    first, second = (places.nth(number).get_attribute("data-id") for number in (0, 1))
+    page.keyboard.press("w")
+    assert current(page) == second
+    page.keyboard.press("u")
+    assert current(page) == first
+    expect(page.locator("#judging output")).to_have_text(f"0 of {FIRST + DRAWN} judged.")
+    page.keyboard.press("Control+w")
+    assert current(page) == first, "keys of the browser judge nothing"
+
+    answers = ["w" if number % 7 == 0 else "r" for number in range(FIRST + DRAWN)]
+    for answer in answers[:-1]:
+        page.keyboard.press(answer)
+    page.reload()
+    assert current(page) == places.last.get_attribute("data-id"), "what was judged is kept"
+    page.keyboard.press(answers[-1])
+    with page.expect_download() as saved:
+        page.get_by_role("button").click()
+    saved.value.save_as(audited / JUDGED)
+
+    counted = rank(audited)
+    assert counted.count is not None
+    assert [counted.count.first_wrong, counted.count.drawn_wrong] == [3, 5]
+    expect(page.locator("#count")).to_have_text(str(counted.count))
