@@ -422,8 +422,8 @@ def _grams(points: Indices) -> Indices:
 
 
 _BY_STEPS = (1.129, 0.495, -0.157, -0.399, 0.774, -1.563, -0.290)
-_BY_READING = (2.821, 0.291, 0.641, -1.847, -0.487, -0.130, 0.138)
-"""Logistic regressions on lines of four, and of one, collections whose true text is known (docs/lab/experiments.md)."""
+_BY_READING = (0.952, 0.652, 0.0, -0.507, 0.0, -2.797, 0.045)
+"""Logistic regressions on lines of four collections each whose true text is known (docs/lab/experiments.md)."""
 
 
 def judge(lines: Sequence[AlignedLine], *, by_steps: bool = True) -> list[float]:
