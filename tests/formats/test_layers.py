@@ -1,11 +1,13 @@
 """One file for each scan: normalised copies, layers of a program, and equal pictures."""
 
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import dsocr
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, Skipped, SkipReason
@@ -126,3 +128,25 @@ def test_equal_pictures_under_two_names_are_in_one_split(tmp_path: Path) -> None
         splits = {sample.page: sample.split for sample in dataset}
         assert [splits[str(number)] for number in range(3)] == [splits[f"copy of {number}"] for number in range(3)]
         assert any("0 = copy of 0" in note or "copy of 0 = 0" in note for note in dataset.card.notes)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda box, out: dsocr.transcribe("small", box, out, layer="nothing"), id="transcribe"),
+        pytest.param(lambda box, out: dsocr.suggest("small", box, out, layer="nothing"), id="suggest"),
+        pytest.param(
+            lambda box, out: dsocr.open_workbench(box, work=out, run="none", layer="nothing", port=free_port()),
+            id="workbench",
+        ),
+    ],
+)
+def test_whatever_reads_scans_asks_for_the_layer(read: Callable[[Path, Path], object], tmp_path: Path) -> None:
+    normalised_copy(tmp_path / "box")
+    with raises_code("layer-unknown"):
+        read(tmp_path / "box", tmp_path / "out")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])

@@ -60,6 +60,7 @@ def transcribe(
     shard: str = "1/1",
     second: StrPath | Sequence[StrPath] = (),
     review: StrPath | None = None,
+    layer: str | None = None,
     fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -83,6 +84,8 @@ def transcribe(
         shard: Transcribe one share of the pages, as 2/5: the second of five.
         second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
         review: Also write all lines to this file, least certain first.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         strict: Stop at the first fault instead of counting and listing it.
         overwrite: Replace what an earlier command wrote there.
@@ -97,9 +100,10 @@ def transcribe(
     share = _parse_shard(shard)
     reader = run if isinstance(run, Reader) else None
     folder = RunFolder.to_read_with(Path(run)) if not isinstance(run, Reader) else run._run
+    from dsocr.formats.layers import preferred_layer
     from dsocr.inference.transcribe import transcribe as transcribe_pages
 
-    with progress_bar(progress, "transcribing", "pages") as done:
+    with preferred_layer(layer), progress_bar(progress, "transcribing", "pages") as done:
         return transcribe_pages(
             folder,
             [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(path) for path in inputs],
@@ -159,6 +163,7 @@ def suggest(
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
+    layer: str | None = None,
     fetch: FetchOptions | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -176,6 +181,8 @@ def suggest(
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         strict: Stop at the first fault instead of counting and listing it.
         overwrite: Replace what an earlier command wrote there.
@@ -186,9 +193,10 @@ def suggest(
         RunError: The run is missing, unfinished or damaged.
     """
     folder = RunFolder.to_read_with(Path(run))
+    from dsocr.formats.layers import preferred_layer
     from dsocr.inference.suggest import suggest as choose_lines
 
-    with progress_bar(progress, "reading", "lines") as done:
+    with preferred_layer(layer), progress_bar(progress, "reading", "lines") as done:
         return choose_lines(
             folder,
             Path(source),

@@ -122,6 +122,7 @@ def open_workbench(
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
+    layer: str | None = None,
     fetch: FetchOptions | None = None,
     port: Annotated[int, Range(1, 65535)] = 8080,
     share: bool = False,
@@ -141,6 +142,8 @@ def open_workbench(
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
         port: Port.
         share: Let other machines in, with the token in the printed address.
@@ -178,6 +181,7 @@ def open_workbench(
     except ModuleNotFoundError as error:
         raise _not_installed("the workbench", error, "workbench") from error
     from dsocr.data.source_report import SourceReport
+    from dsocr.formats.layers import preferred_layer
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
     from dsocr.workbench.serving import ANY, HOST
     from dsocr.workbench.serving import serve as serve_session
@@ -190,6 +194,7 @@ def open_workbench(
     folder = Path(work) if work else beside.resolve().with_name(f"{beside.resolve().stem}.workbench")
     report = SourceReport(strict=False)
     with ExitStack() as stack:
+        stack.enter_context(preferred_layer(layer))
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
