@@ -34,7 +34,7 @@ _MODULES = {
     "dsocr.data.dataset": ("Dataset",),
     "dsocr.data.synthesize": ("SynthesisReport",),
     "dsocr.doctor": ("Fact", "examine"),
-    "dsocr.document": ("Sample", "Split", "Unit"),
+    "dsocr.document": ("Sample", "SampleUnit", "Split", "Unit"),
     "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
     "dsocr.evaluation.compare": ("Comparison",),
     "dsocr.evaluation.learning_curve": ("Forecast",),

@@ -95,6 +95,9 @@ from dsocr.document import (
     Sample as Sample,
 )
 from dsocr.document import (
+    SampleUnit as SampleUnit,
+)
+from dsocr.document import (
     Split as Split,
 )
 from dsocr.document import (

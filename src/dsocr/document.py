@@ -11,7 +11,9 @@ from dsocr.errors import DataError
 from dsocr.text import is_right_to_left
 
 Unit = Literal["line", "region", "page"]
-"""What a sample shows."""
+"""What is read at once."""
+SampleUnit = Literal["line", "region", "page", "layout"]
+"""What a sample shows; a page's layout are its lines and regions, whether or not they are transcribed."""
 
 Point = tuple[int, int]
 Box = tuple[int, int, int, int]
@@ -45,7 +47,8 @@ class Sample:
     dataset folder, with forward slashes. `writer`, `page`, `document` and `source` are None where unknown. `geometry`
     says where on the page the image was cut: any of `bbox` (left, top, right, bottom in page pixels), `polygon` and
     `baseline` (lists of [x, y]). `fold` counts from 1 in datasets that have folds. `aligned` is how likely a text is
-    exactly right that `align` gave the line and that no person has accepted, None for all others.
+    exactly right that `align` gave the line and that no person has accepted, None for all others. `page_xml` describes
+    the lines and regions of a whole page as PAGE XML.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Sample:
     document: str | None = None
     source: str | None = None
     fold: int | None = None
+    page_xml: str = ""
     geometry: dict[str, Any] = field(default_factory=dict)
     aligned: float | None = None
 
@@ -92,6 +96,7 @@ class SkipReason(StrEnum):
     IN_DOUBT = "aligned text in doubt"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
+    TWICE = "line drawn twice"
     UNWRITABLE = "no place in the target format"
     ARCHIVE = "archive inside an archive"
     NOT_FETCHED = "not fetched"
@@ -249,6 +254,7 @@ class Page:
     not a file of its own but part of the file `image`; `number` counts the pages of a PDF file from 1. `skipped` are
     lines that cannot be used, so that the others are not taken for the whole page. `xml` is the ALTO or PAGE file that
     describes the page. `unit` is "line" for the image of a single line. `tables` say which regions are cells.
+    `layout` are the lines of a page that is a single sample.
     """
 
     image: Path
@@ -267,6 +273,7 @@ class Page:
     xml: Path | None = None
     unit: Literal["line", "page"] = "page"
     tables: tuple[Table, ...] = ()
+    layout: tuple[Line, ...] = ()
 
     @property
     def transcribed_lines(self) -> tuple[Line, ...]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dsocr.config import RunConfig, problems_in
 from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
 from dsocr.data.splits import page_key, split_of_fold
-from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
+from dsocr.document import PackedImage, Sample, SampleUnit, Split, parse_points
 from dsocr.errors import DataError, option
 from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, link_or_copy
@@ -78,7 +78,7 @@ class Card(BaseModel):
     created: str
     source: str
     source_format: str
-    unit: Unit = "line"
+    unit: SampleUnit = "line"
     writer: str | None
     page: str | None
     document: str | None = None
@@ -248,6 +248,7 @@ class Dataset:
             document=row.document or None,
             source=row.source or None,
             fold=row.fold,
+            page_xml=row.page_xml,
             geometry=geometry,
             aligned=float(row.aligned) if row.aligned else None,
         )
@@ -286,6 +287,7 @@ class _MetadataRow(BaseModel):
     baseline: str | None = None
     fold: int | None = None
     aligned: Annotated[str, Field(pattern=r"^(0\.\d+|1\.0+)?$")] | None = None
+    page_xml: str = ""
 
     def geometry(self) -> dict[str, object]:
         known: dict[str, object] = {"bbox": list(self.bbox)} if self.bbox else {}

@@ -23,6 +23,7 @@ from dsocr.data.dataset import (
     read_card,
     require_free_dataset,
 )
+from dsocr.data.layouts import layout_xml, take_layout
 from dsocr.data.source_report import SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
@@ -34,7 +35,7 @@ from dsocr.data.split_plan import (
     read_fixed_list,
 )
 from dsocr.data.splits import GIVEN, SplitCandidate, count_crossing, parse_fractions
-from dsocr.document import Line, Outline, Page, Skipped, SkipReason, Split, Unit, format_points
+from dsocr.document import Line, Outline, Page, SampleUnit, Skipped, SkipReason, Split, format_points
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
@@ -66,7 +67,7 @@ def prepare(
     document: str | None = None,
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
-    unit: Unit | None = None,
+    unit: SampleUnit | None = None,
     seed: int = 17,
     stratify: bool = True,
     folds: int | None = None,
@@ -101,7 +102,7 @@ def prepare(
         split: Fractions of train/validation/test.
         split_by: What splits never share: writer, document, page, text, writer+text, or given for the source's own;
             chosen if not given.
-        unit: What a sample is; as transcribed if not given.
+        unit: What a sample is; as transcribed if not given. A layout is a page with its lines, transcribed or not.
         seed: Seed of the split.
         stratify: Make splits alike in lengths and scripts.
         folds: Number of folds for cross-validation; a configuration names the one to test.
@@ -153,7 +154,7 @@ def prepare(
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
-        with worker_processes(workers) as pool, closing(_Recorder(pages, report, opened)) as recorder:
+        with worker_processes(workers) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
             for result in Cropper(work, output, pool).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:
@@ -222,6 +223,10 @@ class _PageReader:
             if not counting:
                 page, repaired = outline_by_baselines(page)
                 report.outlined_by_baselines += [line.where for line in repaired]
+            if self.grouper.unit == "layout":
+                if layout := take_layout(page, report):
+                    yield layout
+                continue
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
             page = self.grouper.apply(page, report)
             page = normalise_texts(page, report, self.text_policy)
@@ -297,8 +302,9 @@ def _visible(character: str) -> str:
 class _Recorder:
     """Names the samples of cropped pages and lists them in a file, and records failures in the report."""
 
-    def __init__(self, path: Path, report: SourceReport, source: OpenedSource) -> None:
+    def __init__(self, path: Path, report: SourceReport, source: OpenedSource, unit: SampleUnit) -> None:
         self._file = path.open("w", encoding="utf-8")
+        self._keeps_layout = unit in ("page", "layout")
         self._columns = MANIFEST_COLUMNS if source.index else ()
         self._report = report
         self._stems = UniqueStems()
@@ -315,7 +321,11 @@ class _Recorder:
                 self._report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
             stem = self._stems.take(page.name)
+            layout = _layout(page, crops.size)
             for place, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True)):
+                if isinstance(layout, CropFailure):
+                    crop = layout
+                    cut["lines"][place] = crops_to_json(crop)
                 if isinstance(crop, CropFailure):
                     self._report.skip(Skipped(crop.reason, line.where, crop.message))
                     continue
@@ -325,6 +335,8 @@ class _Recorder:
                 cut["lines"][place][0] = name
                 row = _sample_row(name, line, cropped_outline(line, page, crops.size), page)
                 row |= {column: page.columns.get(column, "") for column in self._columns}
+                if self._keeps_layout:
+                    row["page_xml"] = layout
                 samples.append((str(result.folder / crop.file), row))
                 given = (page.writer or None, page.document or None, page.page or None, page.split)
                 checked = line.alignment is None
@@ -338,6 +350,13 @@ class _Recorder:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+
+
+def _layout(page: Page, size: tuple[int, int]) -> str | CropFailure:
+    try:
+        return layout_xml(page, size)
+    except DataError as error:
+        return CropFailure(SkipReason.OTHER_SIZE, error.message)
 
 
 def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, Unit, bounds
+from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
@@ -305,7 +305,7 @@ leave text without image.
 """
 
 
-def choose_unit(asked_for: Unit | None, format_: Format) -> Unit:
+def choose_unit(asked_for: SampleUnit | None, format_: Format) -> SampleUnit:
     """The unit asked for, else that of the format. Raises DataError if the format's own unit would have to be split."""
     if asked_for not in (None, format_.unit) and format_.unit != "line":
         message = (
@@ -318,8 +318,8 @@ def choose_unit(asked_for: Unit | None, format_: Format) -> Unit:
 class UnitGrouper:
     """Combines the lines of each page into samples of one unit, and remembers whether regions were found."""
 
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
+    def __init__(self, unit: SampleUnit) -> None:
+        self.unit = unit
         self._has_outlines = self._has_regions = False
 
     def apply(self, page: Page, report: SourceReport) -> Page:
@@ -332,23 +332,25 @@ class UnitGrouper:
         self._has_outlines |= has_outlines
         self._has_regions |= has_regions
         is_whole_image = len(page.lines) == 1 and not (page.skipped or has_outlines or has_regions)
-        if self._unit == "line" or is_whole_image:
+        if self.unit == "line" or is_whole_image:
             return page
-        groups = [(page.where, [*page.lines, *page.skipped])] if self._unit == "page" else group_by_region(page)
+        groups = [(page.where, [*page.lines, *page.skipped])] if self.unit == "page" else group_by_region(page)
         joined = [self._join(where, lines, page.skipped) for where, lines in groups]
         for item in joined:
             if isinstance(item, Skipped):
                 report.skip(item)
-        return replace(page, lines=tuple(item for item in joined if isinstance(item, Line)), skipped=())
+        known = tuple(line for line in page.lines if line.outline) if self.unit == "page" else ()
+        samples = tuple(item for item in joined if isinstance(item, Line))
+        return replace(page, lines=samples, skipped=(), layout=known)
 
     def require_regions(self) -> None:
         """Raise DataError if regions were asked for and no line was in one; call it after all pages."""
-        if self._unit == "region" and self._has_outlines and not self._has_regions:
+        if self.unit == "region" and self._has_outlines and not self._has_regions:
             message, hint = "the source has no regions", "make samples of whole pages or of lines"
             raise DataError(message, code="no-regions", hint=hint)
 
     def _join(self, where: str, lines: Sequence[Line], lost: Sequence[Line]) -> Line | Skipped:
-        unit = self._unit
+        unit = self.unit
         if all(is_blank(line.text) for line in lines):
             return Skipped(SkipReason.NO_TEXT, where, f"nothing on the {unit} is transcribed")
         for line in lines:

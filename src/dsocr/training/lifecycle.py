@@ -24,7 +24,7 @@ from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, image_hash, training_images
 from dsocr.document import Split
-from dsocr.errors import ConfigError, DsocrError, RunError, command, option, setting
+from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
 from dsocr.io.files import rename
 from dsocr.io.work import hash_file, remove_path, require_free_output, write_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
@@ -103,6 +103,10 @@ class RunLock:
 def require_sources(config: RunConfig) -> Dataset:
     """Open the dataset of a configuration; raise if it, base, resolution, prompt, guard set or a tracker is missing."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
+    if dataset.card.unit == "layout":
+        hint = f"prepare it with {option('unit', 'line')}, region or page"
+        message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
+        raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
     folder = find_base_metadata(config.base, config.base_revision)
     require_trackers(config.training.report_to)
     # Slow imports, which the refusals above need not wait for.

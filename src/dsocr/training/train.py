@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, set_seed
 from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.document import Sample, Split
+from dsocr.document import Sample, Split, Unit
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, setting, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
 from dsocr.html import counted
@@ -645,6 +645,6 @@ def finish_run(
         resolution=processor.resolution_name,
         text_policy=dataset.card.policy(),
         generation=decided_generation(config, processor, training_samples(dataset, config)),
-        unit=dataset.card.unit,
+        unit=cast("Unit", dataset.card.unit),  # a reader learns from no layouts
     )
     write_folder(folder, [*files, (READING, reading.to_json().encode())])

@@ -58,7 +58,8 @@ def check_dataset(
             findings.add("unreadable-image", "error", "Image cannot be read", item, f"{item.sample.id}: {item.error}")
         if progress:
             progress(len(samples), max(total, len(samples)))
-    text_checks.check_empty(samples, findings)
+    if dataset.card.unit != "layout":
+        text_checks.check_empty(samples, findings)
     if processor:
         text_checks.check_tokens(samples, findings, lambda text: len(processor.text_ids(text)), max_text_tokens)
         image_checks.check_distortion(samples, findings, processor.distortion)

@@ -1,0 +1,98 @@
+"""Pages as samples: where their lines and regions are, of which type and in which order, whether or not transcribed.
+
+A sample keeps its page as PAGE XML in pixels of its image, so that every program that reads PAGE can read it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dsocr.data.source_report import SourceReport
+from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
+from dsocr.errors import DataError, option
+from dsocr.formats.page import page_document, parse_page
+from dsocr.formats.xml import parse_xml_bytes, serialize
+from dsocr.images import scale_line, scale_table
+
+_SAME = 0.9
+"""Share of two boxes that is common from which two lines are the same line, drawn twice."""
+_INSIDE = 0.5
+"""Share of a line's box that is in its region, below which it is drawn elsewhere."""
+
+
+def take_layout(page: Page, report: SourceReport) -> Page | None:
+    """Return a page as one sample that holds its lines; None if no line has a place.
+
+    Lines without a place, outside the image and drawn twice are skipped; lines outside their region are noted.
+    """
+    lines: list[Line] = []
+    for line in page.lines:
+        if fault := _fault(line, page, lines):
+            report.skip(fault)
+        else:
+            lines.append(line)
+    astray = [line.where for line in lines if _is_astray(line)]
+    if astray:
+        report.note(f"{page.where}: {len(astray)} lines are outside their region: {', '.join(astray[:3])}")
+    if not lines:
+        report.skip(Skipped(SkipReason.NO_OUTLINE, page.where, "no line of the page has an outline"))
+        return None
+    text = "\n".join(line.text for line in lines if line.text)
+    return replace(page, lines=(Line(text, page.where),), skipped=(), layout=tuple(lines))
+
+
+def _fault(line: Line, page: Page, others: list[Line]) -> Skipped | None:
+    if line.outline is None:
+        return Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
+    box = line.outline.box
+    if page.size and _area(page.visible_box(line)) == 0:
+        return Skipped(SkipReason.OUTSIDE, line.where, f"the line's box {box} is outside the image")
+    if min(box[2] - box[0], box[3] - box[1]) < 2:
+        return Skipped(SkipReason.TOO_SMALL, line.where, f"the line's box {box} has no area")
+    same = next((other for other in others if other.outline and _overlap(box, other.outline.box) >= _SAME), None)
+    if same is None:
+        return None
+    return Skipped(SkipReason.TWICE, line.where, f"the line is at the same place as {same.where}")
+
+
+def _is_astray(line: Line) -> bool:
+    if line.outline is None or line.region is None or line.region.outline is None:
+        return False
+    return _area(_common(line.outline.box, line.region.outline.box)) < _INSIDE * _area(line.outline.box)
+
+
+def _common(first: Box, second: Box) -> Box:
+    return max(first[0], second[0]), max(first[1], second[1]), min(first[2], second[2]), min(first[3], second[3])
+
+
+def _area(box: Box) -> int:
+    return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
+
+
+def _overlap(first: Box, second: Box) -> float:
+    common = _area(_common(first, second))
+    return common / max(_area(first) + _area(second) - common, 1)
+
+
+def layout_xml(page: Page, size: tuple[int, int]) -> str:
+    """Return the layout of a page as PAGE XML in pixels of its image, of this size; empty for a page without one.
+
+    Raises DataError if the outlines are for an image of another shape.
+    """
+    if not page.layout:
+        return ""
+    lines = tuple(scale_line(replace(line, alignment=None), page, size) for line in page.layout)
+    tables = tuple(scale_table(table, page, size) for table in page.tables)
+    root, _ = page_document(replace(page, lines=lines, tables=tables, size=size))
+    return serialize(root).decode("utf-8")
+
+
+def read_layout(sample: Sample) -> Page:
+    """Return the page of a sample with its lines. Raises DataError if the sample has none."""
+    if not sample.page_xml:
+        message = "the sample has no layout: its lines and regions are not known"
+        hint = f"prepare the dataset from ALTO or PAGE with {option('unit', 'layout')}"
+        raise DataError(message, code="layout-missing", where=sample.id, hint=hint)
+    described = parse_page(parse_xml_bytes(sample.page_xml.encode("utf-8")), sample.id)
+    image = sample.image if isinstance(sample.image, Path) else sample.image.file
+    lines, tables = tuple(described.lines), tuple(described.tables)
+    return Page(image, sample.id, sample.place, lines, described.size, page=sample.page, tables=tables)
