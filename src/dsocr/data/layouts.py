@@ -6,6 +6,9 @@ A sample keeps its page as PAGE XML in pixels of its image, so that every progra
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
 from dsocr.errors import DataError, option
@@ -25,10 +28,12 @@ def take_layout(page: Page, report: SourceReport) -> Page | None:
     Lines without a place, outside the image and drawn twice are skipped; lines outside their region are noted.
     """
     lines: list[Line] = []
+    boxes = np.zeros((len(page.lines), 4), dtype=np.int64)
     for line in page.lines:
-        if fault := _fault(line, page, lines):
+        if fault := _fault(line, page, lines, boxes):
             report.skip(fault)
-        else:
+        elif line.outline:
+            boxes[len(lines)] = line.outline.box
             lines.append(line)
     astray = [line.where for line in lines if _is_astray(line)]
     if astray:
@@ -40,7 +45,8 @@ def take_layout(page: Page, report: SourceReport) -> Page | None:
     return replace(page, lines=(Line(text, page.where),), skipped=(), layout=tuple(lines))
 
 
-def _fault(line: Line, page: Page, others: list[Line]) -> Skipped | None:
+def _fault(line: Line, page: Page, others: list[Line], boxes: NDArray[np.int64]) -> Skipped | None:
+    """What is wrong with a line beside others, whose boxes come first in `boxes`."""
     if line.outline is None:
         return Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
     box = line.outline.box
@@ -48,9 +54,10 @@ def _fault(line: Line, page: Page, others: list[Line]) -> Skipped | None:
         return Skipped(SkipReason.OUTSIDE, line.where, f"the line's box {box} is outside the image")
     if min(box[2] - box[0], box[3] - box[1]) < 2:
         return Skipped(SkipReason.TOO_SMALL, line.where, f"the line's box {box} has no area")
-    same = next((other for other in others if other.outline and _overlap(box, other.outline.box) >= _SAME), None)
-    if same is None:
+    at_same_place = np.flatnonzero(_overlaps(box, boxes[: len(others)]) >= _SAME)
+    if not len(at_same_place):
         return None
+    same = others[int(at_same_place[0])]
     return Skipped(SkipReason.TWICE, line.where, f"the line is at the same place as {same.where}")
 
 
@@ -68,9 +75,13 @@ def _area(box: Box) -> int:
     return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
 
 
-def _overlap(first: Box, second: Box) -> float:
-    common = _area(_common(first, second))
-    return common / max(_area(first) + _area(second) - common, 1)
+def _overlaps(box: Box, others: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The intersection of a box with each of others over their union."""
+    lower, upper = np.maximum(others[:, :2], box[:2]), np.minimum(others[:, 2:], box[2:])
+    common = np.clip(upper - lower, 0, None).prod(axis=1)
+    union = _area(box) + np.clip(others[:, 2:] - others[:, :2], 0, None).prod(axis=1) - common
+    overlaps: NDArray[np.float64] = common / np.maximum(union, 1)
+    return overlaps
 
 
 def layout_xml(page: Page, size: tuple[int, int]) -> str:
