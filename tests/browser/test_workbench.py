@@ -1,7 +1,7 @@
 """Correcting, splitting, joining and exporting lines in a real browser."""
 
 import http.client
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,7 +10,7 @@ from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, Served, texts
+from tests.browser.workbench import FIELD, OpenWindow, Served, texts
 from tests.workbench.fakes import TEXTS
 
 
@@ -27,6 +27,20 @@ def test_accept_and_undo(window: Page, store: CorrectionStore) -> None:
     expect(field).to_have_value(TEXTS[0][0])
     expect(window.get_by_text("0 of 6 lines reviewed")).to_be_visible()
     assert texts(store)[0] == TEXTS[0][0]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        pytest.param("page/scan-2.xml:3", TEXTS[1][2], id="a line"),
+        pytest.param("page/scan-1.xml:2", TEXTS[0][1], id="of another page"),
+        pytest.param("nowhere.xml:3", TEXTS[0][0], id="unknown: the first line"),
+    ],
+)
+def test_a_link_of_a_finding_opens_its_line(new_window: OpenWindow, place: str, text: str) -> None:
+    window = new_window()
+    window.goto(f"/?at={quote(place)}")
+    expect(window.get_by_label(FIELD)).to_have_value(text)
 
 
 def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) -> None:

@@ -26,11 +26,12 @@ def make_pages(folder: Path) -> Path:
             content = f"<TextEquiv><Unicode>{text}</Unicode></TextEquiv>" if text else ""
             lines.append(f'<TextLine id="l{place}"><Coords points="{points}"/>{content}</TextLine>')
         page.save(folder / f"scan-{number}.png")
+        separator = "\n"  # so that each line has a place of its own in the file
         markup = (
             '<?xml version="1.0" encoding="UTF-8"?>'
             '<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">'
             f'<Page imageFilename="scan-{number}.png" imageWidth="700" imageHeight="400">'
-            f'<TextRegion id="r"><Coords points="30,30 660,30 660,380 30,380"/>{"".join(lines)}</TextRegion>'
+            f'<TextRegion id="r"><Coords points="30,30 660,30 660,380 30,380"/>{separator.join(lines)}</TextRegion>'
             "</Page></PcGts>"
         )
         (folder / "page" / f"scan-{number}.xml").write_text(markup, encoding="utf-8")
