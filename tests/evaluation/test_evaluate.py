@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -129,7 +130,13 @@ def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) 
 def test_another_split_a_limit_and_another_dataset_are_noted(
     run: RunFolder, small_dataset: Path, tmp_path: Path
 ) -> None:
+    old, new = (run.path / f".scorecard.json.0000000{number}.tmp" for number in range(2))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
+    assert (old.exists(), new.exists()) == (False, True), "a killed evaluation's, and perhaps that of another process"
+    new.unlink()
     assert (card.split, card.base, card.guard) == ("validation", None, None)
     assert card.settings["dataset"] == small_dataset.as_posix()
     assert card.settings["limit"] == card.settings["lines"] == 2

@@ -32,7 +32,7 @@ from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, dif
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.files import shipped_path
-from dsocr.io.work import hash_file, require_free_output, write_file
+from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, ScoredText, batches, spread
@@ -288,6 +288,7 @@ def evaluate(
         notes=tuple(notes),
         guard=guard and guard.to_dict(),
     )
+    remove_drafts(results.path, is_locked=False)
     write_lines(results.lines, lines)
     card.save(results.scorecard)
     if any(prediction.scores for prediction in predictions):

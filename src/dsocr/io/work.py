@@ -28,6 +28,7 @@ MIN_SECONDS_KEPT = 5.0
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_DRAFT_SECONDS = 3600.0
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
@@ -155,10 +156,13 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
             raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
 
 
-def remove_drafts(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder that no other process writes into."""
+def remove_drafts(folder: Path, *, is_locked: bool = True) -> None:
+    """Remove what killed processes left half written in a folder.
+
+    If it is not locked, another process may be writing there, and drafts of the last hour stay.
+    """
     for path in folder.glob(".*.tmp"):
-        if _DRAFT.fullmatch(path.name):
+        if _DRAFT.fullmatch(path.name) and (is_locked or time.time() - path.stat().st_mtime > _DRAFT_SECONDS):
             remove_path(path)
 
 

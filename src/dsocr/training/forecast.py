@@ -23,7 +23,7 @@ from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.result_pages import write_forecast
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
-from dsocr.io.work import write_file
+from dsocr.io.work import remove_drafts, write_file
 from dsocr.runs import RunFolder, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
@@ -100,6 +100,7 @@ def forecast(
         score(run, count, planned.steps)
     score(run, 0, 0)  # the base of any run: it is the same
     result = Forecast.compute(split, points, more=more, targets=targets)
+    remove_drafts(folder, is_locked=False)
     write_file(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
     return result
