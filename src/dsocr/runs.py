@@ -200,7 +200,7 @@ class ReadingSettings:
     """The settings to read with, kept beside an adapter's weights in `reading.json`.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    `resolution` None is the base's own, and `unit` what training images showed.
+    `resolution` None is the base's own, and `unit` what training images showed, of regions at most `lines_per_region`.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -212,6 +212,7 @@ class ReadingSettings:
     text_policy: TextPolicy
     generation: dict[str, Any]
     unit: Literal["line", "region", "page"] = "line"
+    lines_per_region: int | None = None
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

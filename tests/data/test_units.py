@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
@@ -100,6 +102,78 @@ def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
     assert [one.text for one in found] == texts
     assert [(item.reason, item.where) for item in skipped] == [(reason, where)]
     assert reason is not SkipReason.GAP or skipped[0].message.endswith(": p.xml:2")
+
+
+BLANK = " "
+
+
+def at(place: int, text: str | None = None) -> Line:
+    """A line of a region with lines of 20 pixels below each other."""
+    return line(f"t{place}" if text is None else text, place, Outline((10, 20 * place, 60, 20 * place + 20)))
+
+
+def parts_of(lines: list[Line], most: int, single: float = 0.0) -> tuple[list[Line], list[Skipped]]:
+    report = SourceReport(strict=False)
+    page = Page(Path("p.png"), "p", "p.xml", tuple(lines))
+    return list(UnitGrouper("region", most, single).apply(page, report).lines), report.skipped
+
+
+@pytest.mark.parametrize(
+    ("lines", "most", "expected"),
+    [
+        pytest.param([at(1), at(2)], 5, [("t1\nt2", (10, 20, 60, 60))], id="a box around its lines, not the region"),
+        pytest.param(
+            [at(place) for place in range(1, 6)],
+            4,
+            [("t1\nt2", (10, 20, 60, 60)), ("t3\nt4\nt5", (10, 60, 60, 120))],
+            id="divided evenly",
+        ),
+        pytest.param(
+            [at(1), at(2, BLANK), at(3), at(4)],
+            5,
+            [("t1", (10, 20, 60, 40)), ("t3\nt4", (10, 60, 60, 100))],
+            id="at a line without a text, which is skipped alone",
+        ),
+        pytest.param([at(1), at(2)], 1, [("t1", (10, 20, 60, 40)), ("t2", (10, 40, 60, 60))], id="lines again"),
+    ],
+)
+def test_a_region_is_divided_into_neighbours(
+    lines: list[Line], most: int, expected: list[tuple[str, tuple[int, int, int, int]]]
+) -> None:
+    parts, skipped = parts_of(lines, most)
+    assert [(part.text, part.outline and part.outline.box) for part in parts] == expected
+    assert [item.where for item in skipped] == [line.where for line in lines if line.text == BLANK]
+
+
+@given(
+    blanks=st.lists(st.booleans(), min_size=1, max_size=40),
+    most=st.integers(1, 15),
+    single=st.floats(0, 1),
+)
+def test_no_line_is_lost_in_parts(blanks: list[bool], most: int, single: float) -> None:
+    lines = [at(place, BLANK if blank else None) for place, blank in enumerate(blanks, start=1)]
+    parts, skipped = parts_of(lines, most, single)
+    assert [text for part in parts for text in part.text.split("\n")] == [
+        line.text for line in lines if line.text != BLANK
+    ]
+    assert {item.where for item in skipped} == {line.where for line in lines if line.text == BLANK}
+    assert len({part.where for part in parts}) == len(parts)
+    assert max((part.text.count("\n") + 1 for part in parts), default=0) <= most
+    assert single < 1 or all("\n" not in part.text for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("unit", "most", "single", "code"),
+    [
+        ("line", 5, 0.0, "option-without-regions"),
+        ("page", None, 0.5, "option-without-regions"),
+        ("region", 0, 0.0, "option-invalid"),
+        ("region", 5, 1.5, "option-invalid"),
+    ],
+)
+def test_parts_that_cannot_be(unit: Unit, most: int | None, single: float, code: str) -> None:
+    with raises_code(code):
+        UnitGrouper(unit, most, single)
 
 
 def test_unknown_regions_are_an_error() -> None:

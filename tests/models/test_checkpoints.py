@@ -92,6 +92,7 @@ def test_a_checkpoint_is_asked_as_its_authors_ask(
 def test_the_image_alone_and_an_own_prompt(types: dict[str, Path], tmp_path: Path) -> None:
     alone: Any = load_processor(str(types["qwen3_vl"]), None, "")
     assert alone.conversation.prompt == QWEN.format(VISION)
+    assert "the image alone (input.prompt)" in alone.asked
     folder = downloaded(tmp_path, "stanford-oval/churro-3B", types["qwen2_5_vl"])
     own: Any = load_processor(str(folder), None, "Read.")  # also replaces what the system message asks
     assert own.conversation.prompt == "<|im_start|>system\n<|im_end|>\n" + QWEN.format(VISION + "Read.")

@@ -61,13 +61,14 @@ class FixedListCard(BaseModel):
 class Card(BaseModel):
     """Provenance and counts of a dataset, stored in `dataset.json`.
 
-    `unit` is what a sample is an image of, `split_by` the unit or units that no two splits share ("given": the splits
-    are the source's own). `stratified` splits have similar lengths and scripts. With `folds`, the folders are split by
-    fold 1. `like` is the earlier dataset whose splits were kept. `crossing` counts the writers, documents, pages and
-    texts in more than one split. `text_changes` counts the texts that each rule of the text policy changed, `skipped`
-    what of the source is not in the dataset, and `unmatched` the names that a pattern did not match; their samples have
-    no writer, page or document. `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`. `manifests` are
-    those of a IIIF or METS source: `id`, `label`, `rights` and `attribution`.
+    `unit` is what a sample is an image of, of a region at most `lines_per_region` lines. `split_by` is the unit or
+    units that no two splits share ("given": the splits are the source's own). `stratified` splits have similar
+    lengths and scripts. With `folds`, the folders are split by fold 1. `like` is the earlier dataset whose splits
+    were kept. `crossing` counts the writers, documents, pages and texts in more than one split. `text_changes`
+    counts the texts that each rule of the text policy changed, `skipped` what of the source is not in the dataset,
+    and `unmatched` the names that a pattern did not match; their samples have no writer, page or document.
+    `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`. `manifests` are those of a IIIF or METS
+    source: `id`, `label`, `rights` and `attribution`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,6 +80,7 @@ class Card(BaseModel):
     source: str
     source_format: str
     unit: SampleUnit = "line"
+    lines_per_region: int | None = None
     writer: str | None
     page: str | None
     document: str | None = None

@@ -68,6 +68,8 @@ def prepare(
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
     unit: SampleUnit | None = None,
+    lines_per_region: int | None = None,
+    single_lines: float = 0.0,
     seed: int = 17,
     stratify: bool = True,
     folds: int | None = None,
@@ -103,6 +105,9 @@ def prepare(
         split_by: What splits never share: writer, document, page, text, writer+text, or given for the source's own;
             chosen if not given.
         unit: What a sample is; as transcribed if not given. A layout is a page with its lines, transcribed or not.
+        lines_per_region: Of regions: the most neighbouring lines together, 5 to 15 for readers of pages; they are read
+            and scored line by line.
+        single_lines: Of regions: the share of parts that are left as single lines, from 0 to 1.
         seed: Seed of the split.
         stratify: Make splits alike in lengths and scripts.
         folds: Number of folds for cross-validation; a configuration names the one to test.
@@ -148,9 +153,10 @@ def prepare(
     ):
         chosen = detect_format(opened.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
+        grouper = UnitGrouper(sample_unit, lines_per_region, single_lines)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
-        reader = _PageReader(opened, chosen, columns or {}, NamePatterns(patterns), UnitGrouper(sample_unit), policy)
+        reader = _PageReader(opened, chosen, columns or {}, NamePatterns(patterns), grouper, policy)
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
@@ -180,6 +186,7 @@ def prepare(
             source=opened.name,
             source_format=chosen.name,
             unit=sample_unit,
+            lines_per_region=lines_per_region,
             writer=writer,
             page=page,
             document=document,

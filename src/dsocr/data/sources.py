@@ -5,10 +5,12 @@ Everything that is skipped, changed or ambiguous on the way is collected in a So
 """
 
 import shutil
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,7 +19,7 @@ import regex
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds
-from dsocr.errors import DataError
+from dsocr.errors import ConfigError, DataError, option
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
 from dsocr.formats.layers import image_stem
@@ -316,10 +318,21 @@ def choose_unit(asked_for: SampleUnit | None, format_: Format) -> SampleUnit:
 
 
 class UnitGrouper:
-    """Combines the lines of each page into samples of one unit, and remembers whether regions were found."""
+    """Combines the lines of each page into samples of one unit, and remembers whether regions were found.
 
-    def __init__(self, unit: SampleUnit) -> None:
-        self.unit = unit
+    With `most` a region is divided into neighbouring lines, at most so many together, also where a line has no text.
+    Of these parts a share is left as `single` lines, drawn by the places of the parts.
+    """
+
+    def __init__(self, unit: SampleUnit, most: int | None = None, single: float = 0.0) -> None:
+        if unit != "region" and (most is not None or single):
+            message = f"{option('lines_per_region', ...)} and {option('single_lines', ...)} are for regions"
+            hint = f"add {option('unit', 'region')}, or leave them out"
+            raise ConfigError(message, code="option-without-regions", hint=hint)
+        if (most is not None and most < 1) or not 0 <= single <= 1:
+            limits = f"{option('lines_per_region', ...)} is at least 1, {option('single_lines', ...)} from 0 to 1"
+            raise ConfigError(limits, code="option-invalid")
+        self.unit, self._most, self._single = unit, most, single
         self._has_outlines = self._has_regions = False
 
     def apply(self, page: Page, report: SourceReport) -> Page:
@@ -334,14 +347,34 @@ class UnitGrouper:
         is_whole_image = len(page.lines) == 1 and not (page.skipped or has_outlines or has_regions)
         if self.unit == "line" or is_whole_image:
             return page
-        groups = [(page.where, [*page.lines, *page.skipped])] if self.unit == "page" else group_by_region(page)
-        joined = [self._join(where, lines, page.skipped) for where, lines in groups]
+        groups = [(page.where, [*page.lines, *page.skipped])] if self.unit == "page" else self._regions(page)
+        joined = [
+            lines[0] if self._is_line(lines) else self._join(where, lines, page.skipped) for where, lines in groups
+        ]
         for item in joined:
             if isinstance(item, Skipped):
                 report.skip(item)
         known = tuple(line for line in page.lines if line.outline) if self.unit == "page" else ()
         samples = tuple(item for item in joined if isinstance(item, Line))
         return replace(page, lines=samples, skipped=(), layout=known)
+
+    def _regions(self, page: Page) -> list[tuple[str, list[Line]]]:
+        missing = set(page.skipped) | {line for line in page.lines if is_blank(line.text)}
+        groups = group_by_region(page, self._most, missing if self._most else ())
+        if not self._single:
+            return groups
+        return [
+            part
+            for where, lines in groups
+            for part in ([(line.where, [line]) for line in lines] if self._is_single(where) else [(where, lines)])
+        ]
+
+    def _is_line(self, lines: Sequence[Line]) -> bool:
+        """Whether a part is one line that can stay as it is."""
+        return self._most is not None and len(lines) == 1 and not (lines[0].outline is None or is_blank(lines[0].text))
+
+    def _is_single(self, where: str) -> bool:
+        return zlib.crc32(where.encode()) < self._single * 2**32
 
     def require_regions(self) -> None:
         """Raise DataError if regions were asked for and no line was in one; call it after all pages."""
@@ -357,7 +390,7 @@ class UnitGrouper:
             if is_blank(line.text) or line in lost:
                 why = "could not be read" if line in lost else "is not transcribed"
                 return Skipped(SkipReason.GAP, where, f"a line of the {unit} {why}: {line.where}")
-        outline = None if unit == "page" else enclosing_outline(lines)
+        outline = None if unit == "page" else enclosing_outline(lines, is_part=bool(self._most))
         if unit == "region" and outline is None:
             return Skipped(SkipReason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
         text, struck = "", []
@@ -368,18 +401,42 @@ class UnitGrouper:
         return Line(text, where, outline, lines[0].region, struck=tuple(struck))
 
 
-def group_by_region(page: Page) -> list[tuple[str, list[Line]]]:
-    """The place and the lines of each region, in the order of their first lines."""
+def group_by_region(
+    page: Page, most: int | None = None, missing: Collection[Line] = ()
+) -> list[tuple[str, list[Line]]]:
+    """The place and the lines of each region, in the order of their first lines.
+
+    With `most` a region is divided evenly into parts of at most so many neighbouring lines, and at `missing` lines,
+    which are parts by themselves.
+    """
     groups: dict[str, list[Line]] = {}
     for line in [*page.lines, *page.skipped]:
         groups.setdefault(f"{page.where}#{line.region.id}" if line.region else line.where, []).append(line)
-    return list(groups.items())
+    if most is None:
+        return list(groups.items())
+    return [part for where, lines in groups.items() for part in _divide(where, lines, most, missing)]
 
 
-def enclosing_outline(lines: Sequence[Line]) -> Outline | None:
-    """The outline of the lines' region if it contains them, else a box around all of them."""
+def _divide(
+    where: str, lines: Sequence[Line], most: int, missing: Collection[Line]
+) -> Iterator[tuple[str, list[Line]]]:
+    """Yield the parts of a region, each with a place of its own; those of one line have the line's."""
+    parts: list[list[Line]] = []
+    for is_missing, together in groupby(lines, key=lambda line: line in missing):
+        run = list(together)
+        count = len(run) if is_missing else -(-len(run) // most)
+        parts += [run[len(run) * part // count : len(run) * (part + 1) // count] for part in range(count)]
+    for number, part in enumerate(parts, start=1):
+        place = where if len(parts) == 1 else f"{where}-part{number}"
+        yield (part[0].where if len(part) == 1 else place), part
+
+
+def enclosing_outline(lines: Sequence[Line], *, is_part: bool = False) -> Outline | None:
+    """The outline of the lines' region if it contains them, else a box around all of them; of one line its own."""
     boxes = [line.outline.box for line in lines if line.outline]
-    region = lines[0].region
+    if is_part and len(lines) == 1:
+        return lines[0].outline
+    region = None if is_part else lines[0].region
     if region and region.outline:
         if all(_is_within(box, region.outline.box) for box in boxes):
             return region.outline

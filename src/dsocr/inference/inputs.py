@@ -306,11 +306,15 @@ class PreparedPage:
 
 @dataclass(frozen=True, slots=True)
 class PagePreparer:
-    """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`."""
+    """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
+
+    With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
+    """
 
     unit: Unit
     find_lines: FindLines
     replace_texts: bool = False
+    most: int | None = None
 
     def prepare(self, page: InputPage) -> PreparedPage:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
@@ -364,8 +368,10 @@ class PagePreparer:
         if page.shows == "line" or self.unit == "page":
             return [(Line("", page.id), document.lines)]
         if self.unit == "region":
-            regions = group_by_region(document)
-            return [(Line("", where, enclosing_outline(lines)), tuple(lines)) for where, lines in regions]
+            return [
+                (Line("", where, enclosing_outline(lines, is_part=self.most is not None)), tuple(lines))
+                for where, lines in group_by_region(document, self.most)
+            ]
         return [(Line("", line.where, line.outline), (line,)) for line in document.lines]
 
 

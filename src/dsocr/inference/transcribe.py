@@ -266,7 +266,8 @@ def transcribe(
             raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
-    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
+    most = settings.lines_per_region if unit in (None, settings.unit) else None
+    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts, most)
     seconds = open_seconds(run, second)
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
@@ -288,6 +289,7 @@ def transcribe(
             "adapter": adapter_digest(run.adapter),
             "base": settings.base,
             "unit": preparer.unit,
+            "lines_per_region": preparer.most,
             "shows": shows,
             "segmenter": segmenter,
             "replace": replace_texts,

@@ -51,7 +51,7 @@ class Instructions:
         """Return them with a prompt of the user's, which also replaces what is asked in the system message."""
         if prompt in (DEFAULT_PROMPT, self.prompt):
             return self
-        return replace(self, prompt=prompt, system="" if self.system is not None else None)
+        return replace(self, prompt=prompt, system="" if self.system is not None else None, source="input.prompt")
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the conversation up to the answer, as chat templates of transformers take it."""

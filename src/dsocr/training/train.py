@@ -646,5 +646,6 @@ def finish_run(
         text_policy=dataset.card.policy(),
         generation=decided_generation(config, processor, training_samples(dataset, config)),
         unit=cast("Unit", dataset.card.unit),  # a reader learns from no layouts
+        lines_per_region=dataset.card.lines_per_region,
     )
     write_folder(folder, [*files, (READING, reading.to_json().encode())])
