@@ -1,5 +1,6 @@
 """Lines become regions and pages only if none of their lines is missing."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UnitGrouper
-from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Unit
+from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Split, Unit
 from dsocr.formats.alto import read_alto
 from dsocr.formats.page import read_page
 from dsocr.images import open_image, read_bytes
+from dsocr.inference.inputs import PagePreparer, find_pages
 from tests.data.making import alto, alto_line, page_line, page_xml, picture, write, write_pages
 from tests.raising import raises_code
 
+COPISTE = Path(__file__).parents[2] / "examples" / "copiste"
 UPPER, LOWER = Outline((10, 10, 60, 30)), Outline((20, 40, 90, 60))
 NAMED = Region("r1", Outline((5, 5, 95, 65)))
 OTHER = Region("r2")
@@ -241,3 +244,22 @@ def test_a_dataset_of_regions_has_them_cropped(tmp_path: Path) -> None:
         ("2 раз\n2 два", "p.xml#r2", (100, 40)),
     ]
     assert dataset.card.unit == "region"
+
+
+def test_reading_cuts_the_parts_that_were_trained(tmp_path: Path) -> None:
+    """The lines of a page in parts, for training and for reading: the same texts together, each with its place."""
+    source = tmp_path / "page"
+    source.mkdir()
+    xml = sorted((COPISTE / "alto").glob("*.xml"))[0]
+    shutil.copy(xml, source)
+    shutil.copy(COPISTE / "jpg" / f"{xml.stem}.jpg", source)
+    dataset = prepare(source, tmp_path / "dataset", unit="region", lines_per_region=4, split="1/0/0")
+    trained = [sample.text.split("\n") for sample in dataset.samples(Split.TRAIN)]
+    assert Dataset.open(dataset.folder).card.lines_per_region == 4
+    preparer = PagePreparer("region", lambda *_: (), replace_texts=True, most=4)
+    with find_pages([source], tmp_path / "unpacked") as found:
+        (page,) = (preparer.prepare(page) for page in found.pages)
+    read = [[" ".join(line.text.split()) for line in crop.lines] for crop in page.crops]
+    assert sorted(read) == sorted(trained)
+    assert max(map(len, read)) > 1
+    assert all(line.outline for crop in page.crops for line in crop.lines)
