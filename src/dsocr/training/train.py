@@ -618,8 +618,7 @@ def finish_run(
     Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
     """
     run, config, dataset = job.run, sources.config, sources.dataset
-    files = trained_files(model)
-    folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
+    files, folder = trained_files(model), run.path / ("adapter" if isinstance(model, PeftModel) else "model")
     others, helped = read_other_texts(config.generation.language_model), 0
     if validator is not None and validator.state.best_cer is not None:
         best = best_path(run.checkpoints, validator.state.best_step)
