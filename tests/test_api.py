@@ -302,19 +302,23 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     notebook = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(not cell.get("outputs") for cell in notebook["cells"])
-    shorter = {"run.evaluate()": "run.evaluate(limit=4)", "examples/handwriting/test": "few"}
+    shorter = {
+        "run.evaluate()": "run.evaluate(limit=4)",
+        '"examples/copiste"': '"few"',
+        "examples/copiste/jpg/wikitexte_0001_1.jpg": "line.png",
+    }
     for whole, few in shorter.items():
         assert any(whole in cell for cell in cells)
         cells = [cell.replace(whole, few) for cell in cells]
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
-    (tmp_path / "few").mkdir()
-    for image in sorted((ROOT / "examples" / "handwriting" / "test" / "images").iterdir())[:4]:
-        shutil.copy(image, tmp_path / "few")
+    for name in ("wikitexte_0001_1", "wikitexte_0007", "wikitexte_0009", "wikitexte_0026"):
+        for file in (f"alto/{name}.xml", f"jpg/{name}.jpg"):
+            (tmp_path / "few" / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / "examples" / "copiste" / file, tmp_path / "few" / file)
+    line = next((ROOT / "examples" / "handwriting" / "test" / "images").iterdir())
+    shutil.copy(line, tmp_path / "line.png")
     train = dsocr.train
-    monkeypatch.setitem(
-        dsocr.__dict__, "train", lambda epochs, adapter, **given: train(**{**given, **QUICK}, preflight=False)
-    )
+    monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**{**given, **QUICK}, preflight=False))
     names: dict[str, Any] = {}
     for cell in cells:
         exec(compile(cell, "first_steps.ipynb", "exec"), names)
