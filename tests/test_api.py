@@ -350,6 +350,8 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             id="one of the inputs",
         ),
         pytest.param(lambda path: dsocr.load(cast("Any", 3)), "option-invalid", id="a reader"),
+        pytest.param(lambda path: dsocr.compare(path, cast("Any", 3)), "option-invalid", id="the second of several"),
+        pytest.param(lambda path: dsocr.compare("none", "nothing", "never"), "input-missing", id="three of several"),
         pytest.param(lambda path: dsocr.cer(cast("Any", [None]), ["a"]), "not-a-text", id="no reference"),
         pytest.param(lambda path: dsocr.wer(["a"], cast("Any", [3])), "not-a-text", id="a number for a prediction"),
     ],

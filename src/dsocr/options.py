@@ -179,13 +179,18 @@ _KINDS: dict[object, tuple[tuple[type, ...], str]] = {
 
 def checked(function: F) -> F:
     """Let a function raise ConfigError for an option of another type, out of its range or not among its choices."""
-    annotations = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
+    parameters = inspect.signature(function).parameters
+    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+    # All positional arguments of `*systems` are called so.
+    several = [name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_POSITIONAL]
+    before = list(parameters)[: list(parameters).index(several[0])] if several else list(parameters)
     rules = {name: rule for name, kind in annotations.items() if (rule := rule_of(kind)) is not None}
     kinds = {name: kind for name, kind in annotations.items() if kinds_of(kind)}
 
     @wraps(function)
     def called(*arguments: object, **options: object) -> object:
-        for name, value in [*zip(annotations, arguments, strict=False), *options.items()]:
+        names = [*before, *several * len(arguments)]
+        for name, value in [*zip(names, arguments, strict=False), *options.items()]:
             if name in kinds:
                 _require_kind(name, value, kinds[name])
         for name, value in options.items():
