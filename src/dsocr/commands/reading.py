@@ -52,6 +52,7 @@ def transcribe(
     unit: Unit | None = None,
     images: Literal["line", "page"] | None = None,
     segmenter: str = "ppocr",
+    tables: bool | None = None,
     engine: str | None = None,
     engine_model: str | None = None,
     actors: int | None = None,
@@ -72,10 +73,11 @@ def transcribe(
         run: Run folder, exported adapter, or a base: small, a folder, a Hub id. In Python also a `Reader`.
         inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
         output: One file, whose suffix says the format, or a folder.
-        format: Format in a folder: text, jsonl, page, ...; repeatable.
+        format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
         unit: What the model is shown; as trained if not given.
         images: What images show; judged by shape if not given.
         segmenter: Line segmentation of page images: ppocr, or kraken if installed.
+        tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
         engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.
         engine_model: Name of the model on the server; the run's name if not given.
         actors: Number of Ray actors; one per GPU or machine if not given.
@@ -112,6 +114,7 @@ def transcribe(
             unit=unit,
             shows=images,
             segmenter=segmenter,
+            tables=tables,
             replace_texts=replace,
             script=script,
             shard=share,

@@ -112,7 +112,7 @@ def convert(
         source: Anything that prepare reads, or a dataset folder.
         output: Folder to write.
         to: Format: alto, page, page-2013, tsv, parquet, ms-swift, llama-factory, unsloth, or a document: text, tei,
-            pdf, docx; the source's own if not given.
+            pdf, docx, or csv and xlsx of tables; the source's own if not given.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         page: Page: a column, or a pattern over file names.

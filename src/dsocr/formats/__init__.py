@@ -23,6 +23,7 @@ from dsocr.formats import (
     parquet,
     pdf,
     published,
+    registers,
     tables,
     tei,
     text_files,
@@ -46,6 +47,7 @@ _MODULES = (
     hocr,
     tei,
     documents,
+    registers,
     iiif,
     mets,
 )
@@ -166,9 +168,10 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
 
 def target_format(name: str) -> Format:
     """Return the format of this name that a dataset can be converted to; documents hold the texts of all pages."""
-    known = TARGET_FORMATS | {document: OUTPUT_FORMATS[document] for document in documents.DOCUMENTS}
+    whole = (*documents.DOCUMENTS, *registers.TARGETS)
+    known = TARGET_FORMATS | {document: OUTPUT_FORMATS[document] for document in whole}
     _require_known(name, known, "target")
-    return documents.as_target(known[name]) if name in documents.DOCUMENTS else known[name]
+    return documents.as_target(known[name]) if name in whole else known[name]
 
 
 def same_format(name: str) -> Format:

@@ -85,6 +85,7 @@ def as_target(format: Format) -> Format:
         keeps_pages=True,
         keeps_writers=False,
         keeps_regions=True,
+        keeps_tables=format.is_one_file,
         next_step=f"open {{out}}/{_NAME}{format.suffix}",
     )
 

@@ -84,7 +84,8 @@ class Format:
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
-    a PDF stay together in formats that are `multipage`. After all pages of a folder, `write_index` gets the folder,
+    a PDF stay together in formats that are `multipage`, and all pages
+    stay together in those with `is_one_file`. After all pages of a folder, `write_index` gets the folder,
     pairs of an image and the file written for it, and what the name of a shard's own file ends in. Formats that add
     texts to an original have `require_original`, which gets a file and, if that is XML, its image, and raises DataError
     if there is no original for it.
@@ -113,6 +114,7 @@ class Format:
     suffix: str = ""
     one_page_per_file: bool = False
     multipage: bool = False
+    is_one_file: bool = False
     write_index: Callable[[Path, Sequence[tuple[Path, Path]], str], None] = _unsupported
     require_original: Callable[[Path, Path | None], object] | None = None
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
+from dsocr.formats.registers import write_parquet
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
 from dsocr.io.budget import MB, Budget
 from dsocr.io.files import parse_split, relative, rename
@@ -346,5 +347,8 @@ FORMATS = (
         columns=_COLUMNS,
         origin_columns=_ORIGIN_COLUMNS,
         next_step="datasets.load_dataset({out!r}), or hf upload NAME {out} --repo-type dataset",
+        write_pages=write_parquet,
+        suffix=".parquet",
+        is_one_file=True,
     ),
 )

@@ -14,9 +14,10 @@ from typing import Literal
 
 from PIL import Image
 
+from dsocr.data.grid import find_tables
 from dsocr.data.lines import find_lines, reading_outlines
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
-from dsocr.document import Line, Outline, Page, Skipped, Unit
+from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto, parse_alto
@@ -35,6 +36,7 @@ from dsocr.images import (
     read_frame,
     scale_line,
     scale_outline,
+    scale_table,
     upright_size,
 )
 from dsocr.io.files import is_reserved, list_files, relative
@@ -302,6 +304,7 @@ class PreparedPage:
     lines: tuple[Line, ...]
     crops: tuple[Crop, ...]
     failed: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,18 +312,22 @@ class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
+    With `tables` it finds them on pages whose source has none.
     """
 
     unit: Unit
     find_lines: FindLines
     replace_texts: bool = False
     most: int | None = None
+    tables: bool = False
 
     def prepare(self, page: InputPage) -> PreparedPage:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
         data = page.content()
         document, failed = self._with_lines(page, data)
         document, _ = outline_by_baselines(document)
+        if self.tables and self.unit == "line" and page.shows == "page" and not document.tables:
+            document = _with_tables(document, data, split=page.image is None)
         parts = [
             (part, lines)
             for part, lines in self._parts(page, document)
@@ -343,7 +350,8 @@ class PagePreparer:
                 scaled = tuple(scale_line(line, document, size) for line in lines)
                 crops.append(Crop(part.where, file.content, scale_outline(part.outline, document, size), scaled))
         all_lines = tuple(scale_line(line, document, size) for line in document.lines)
-        return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed))
+        tables = tuple(scale_table(table, document, size) for table in document.tables)
+        return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed), tables)
 
     def try_prepare(self, page: InputPage) -> tuple[InputPage, PreparedPage | str]:
         """Return the page with its crops, or with a message why there are none; for worker processes."""
@@ -384,7 +392,16 @@ def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
             failed.append(f"{where}: the line has no polygon and no box with valid coordinates")
         else:
             lines.append(replace(line, where=where))
-    return Page(image, page.name, page.id, tuple(lines), size=xml_page.size), failed
+    tables = tuple(xml_page.tables)
+    return Page(image, page.name, page.id, tuple(lines), size=xml_page.size, tables=tables), failed
+
+
+def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
+    """Return a page with its tables; `split` cuts lines where the column ends, which files to fill in do not allow."""
+    image = decode_image(data, name=document.where).image
+    placed = [scale_line(line, document, image.size) for line in document.lines]
+    lines, tables = find_tables(image, placed, split=split)
+    return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
 
 
 def choose_segmenter(name: str) -> FindLines:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from pydantic import TypeAdapter
 
-from dsocr.document import Line, Outline, Page, Region
+from dsocr.document import Line, Outline, Page, Region, Table
 from dsocr.errors import DataError
 from dsocr.images import crop_box
 from dsocr.inference.confidence import Prediction
@@ -23,9 +23,9 @@ from dsocr.io.work import Journal
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
-_JOURNAL_VERSION = 2
+_JOURNAL_VERSION = 3
 """Version of the rows in a journal."""
-_LINES = TypeAdapter(tuple[Line, ...])
+_LINES, _TABLES = TypeAdapter(tuple[Line, ...]), TypeAdapter(tuple[Table, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class TranscribedPage:
             number=source.number,
             xml=source.path if source.image else None,
             unit=source.shows,
+            tables=_TABLES.validate_python(row["tables"]),
         )
         return cls(source, page, tuple(row["failed"]), row["unmatched"])
 
@@ -233,7 +234,8 @@ def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: 
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
     rows = [asdict(line) for line in [*lines, *more]]
-    return {"page": {"size": page.size, "lines": rows, "failed": page.failed, "unmatched": unmatched}}
+    tables = [asdict(table) for table in page.tables]
+    return {"page": {"size": page.size, "lines": rows, "tables": tables, "failed": page.failed, "unmatched": unmatched}}
 
 
 def _along_line(prediction: Prediction, outline: Outline | None, size: tuple[int, int]) -> Prediction:

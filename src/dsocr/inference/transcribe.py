@@ -15,6 +15,7 @@ from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
+from dsocr.formats.registers import REGISTERS
 from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
@@ -119,6 +120,9 @@ class Target:
     def _group_by_file(self, pages: Iterator[TranscribedPage], format_: Format) -> Iterator[tuple[str, Iterator[Page]]]:
         """Yield the names of the files in a folder, without suffix, each with its pages."""
         names = UniqueNames()
+        if format_.is_one_file:
+            yield f"register{self._shard_suffix}", (page.page for page in pages)
+            return
 
         def file_of(page: TranscribedPage) -> object:
             return page.source.path if format_.multipage and page.source.number else page.source.name
@@ -228,6 +232,7 @@ def transcribe(
     unit: Unit | None = None,
     shows: Shows | None = None,
     segmenter: str = DETECTOR,
+    tables: bool | None = None,
     replace_texts: bool = False,
     script: str | None = None,
     shard: tuple[int, int] = (1, 1),
@@ -243,7 +248,8 @@ def transcribe(
     """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
 
     `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
-    default judged by their shape. `segmenter` finds the lines of pages without any. Existing texts in ALTO and PAGE
+    default judged by their shape. `segmenter` finds the lines of pages without any. `tables` finds rows and columns, by
+    default where a format is made of them. Existing texts in ALTO and PAGE
     files are kept unless `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each
     page decides, and of images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the
     pages. What cannot be read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read
@@ -267,7 +273,13 @@ def transcribe(
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
-    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts, most)
+    needs_tables = bool({*formats, out.suffix.lower().lstrip(".")} & set(REGISTERS))
+    if needs_tables if tables is None else tables:
+        if (unit or settings.unit) != "line":
+            hint = f"give {option('unit', 'line')}, or another format"
+            raise ConfigError("Tables are read line by line", code="tables-need-lines", hint=hint)
+        tables = True
+    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts, most, bool(tables))
     seconds = open_seconds(run, second)
     share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
@@ -292,6 +304,7 @@ def transcribe(
             "lines_per_region": preparer.most,
             "shows": shows,
             "segmenter": segmenter,
+            **({"tables": True} if preparer.tables else {}),
             "replace": replace_texts,
             "script": script,
             "shard": share,

@@ -1,0 +1,253 @@
+"""Measure how tables are found: cells in their row and column, columns of real registers, false alarms on prose.
+
+    python tools/draw_registers.py data/registers --count 60            # pages whose cells are known
+    python benchmarks/tables.py cells data/registers                    # by the true lines
+    python benchmarks/tables.py cells data/registers --detect           # by the lines that the detector finds
+    python benchmarks/tables.py columns REPERTOIRES                     # ALTO with regions called Col_1, Col_2, ...
+    python benchmarks/tables.py prose FOLDER...                         # pages without tables
+
+A cell is in its place if all its lines, and no others, are in one cell with its row, column and spans. Rows of the body
+count from the first one below the headings, those of headings from the first of all. Intervals are over pages.
+"""
+
+import argparse
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from dsocr.data.grid import find_tables
+from dsocr.data.lines import find_lines
+from dsocr.document import Line, Table, TableCell
+from dsocr.formats import parse_xml_page
+from dsocr.formats.registers import mark_headings
+from dsocr.formats.xml import XmlPage
+from dsocr.images import IMAGE_SUFFIXES
+
+Place = tuple[int, int, int, int, int, bool]
+"""Table, row, column and spans of a cell, and whether it is a heading; rows count as the benchmark says."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of a page: cells with text, those in their place, and those in the right column and in the right row."""
+
+    cells: int
+    right: int
+    columns: int
+    rows: int
+    tables: tuple[int, int]
+
+
+def places(tables: Sequence[Table]) -> dict[str, Place]:
+    """The place of each cell by its id."""
+    known = {}
+    for number, table in enumerate(tables):
+        headings = max((cell.row + cell.row_span for cell in table.cells if cell.is_heading), default=0)
+        for cell in table.cells:
+            row = cell.row if cell.row < headings else cell.row - headings
+            known[cell.id] = (number, row, cell.column, cell.row_span, cell.column_span, cell.row < headings)
+    return known
+
+
+def score_page(page: XmlPage, lines: Sequence[Line], tables: Sequence[Table], *, detected: bool) -> Score:
+    """Compare tables with the truth; detected lines belong to the true cell that their middle is in."""
+    truth, found = places(page.tables), places(tables)
+    true_cells = [cell for table in page.tables for cell in table.cells]
+    members: dict[str, list[str]] = {}
+    contents: dict[str, set[str]] = {}
+    by_id = {line.id: line for line in page.lines}
+    for line in lines:
+        if detected:
+            true = cell_of(line, true_cells)
+        else:
+            region = by_id[line.id].region if line.id in by_id else None
+            true = region.id if region and region.id in truth else ""
+        mine = line.region.id if line.region and line.region.id in found else ""
+        members.setdefault(true, []).append(mine)
+        contents.setdefault(mine, set()).add(true)
+    with_text = {line.region.id for line in page.lines if line.region and line.region.id in truth}
+    right = columns = rows = 0
+    for cell in with_text:
+        into = set(members.get(cell, []))
+        place = found.get(next(iter(into))) if len(into) == 1 else None
+        if place:
+            expected = truth[cell]
+            right += place == expected and contents[next(iter(into))] == {cell}
+            columns += (place[0], place[2], place[4]) == (expected[0], expected[2], expected[4])
+            rows += (place[0], place[1], place[3], place[5]) == (expected[0], expected[1], expected[3], expected[5])
+    return Score(len(with_text), right, columns, rows, (len(page.tables), len(tables)))
+
+
+def cell_of(line: Line, cells: Sequence[TableCell]) -> str:
+    """The id of the cell that the middle of a line is in."""
+    assert line.outline
+    points = np.array(line.outline.baseline or line.outline.border, dtype=float)
+    x, y = points[:, 0].mean(), points[:, 1].mean() - 4
+    return next((cell.id for cell in cells if cell.outline and inside(x, y, cell.outline.border)), "")
+
+
+def inside(x: float, y: float, polygon: Sequence[tuple[int, int]]) -> bool:
+    """Whether a point is in a polygon."""
+    crossed = False
+    for (x0, y0), (x1, y1) in zip(polygon, [*polygon[1:], polygon[0]], strict=True):
+        if (y0 > y) != (y1 > y) and x < (x1 - x0) * (y - y0) / (y1 - y0) + x0:
+            crossed = not crossed
+    return crossed
+
+
+def detect(image: Image.Image) -> list[Line]:
+    """The lines that the detector finds."""
+    from dsocr.models.text_detector import detect_text
+
+    found = find_lines(detect_text(image), image.size)
+    return [Line("", f"#{n}", line.outline, line.region, n, id=f"d{n}") for n, line in enumerate(found)]
+
+
+def with_texts(lines: Sequence[Line], page: XmlPage) -> list[Line]:
+    """Give each line the text of the true line that is nearest."""
+    middles = np.array([middle(line) for line in page.lines])
+    near = [int(np.argmin(np.hypot(*(middles - middle(line)).T))) for line in lines]
+    return [replace(line, text=page.lines[place].text) for line, place in zip(lines, near, strict=True)]
+
+
+def middle(line: Line) -> tuple[float, float]:
+    """The middle of a line's box."""
+    assert line.outline
+    left, top, right, bottom = line.outline.box
+    return (left + right) / 2, (top + bottom) / 2
+
+
+def read_pages(folder: Path) -> Iterator[tuple[Path, Image.Image, XmlPage]]:
+    """The pages of a folder of ALTO or PAGE files beside their images."""
+    for path in sorted(folder.rglob("*.xml")):
+        page = parse_xml_page(path)
+        image = next(
+            (path.with_suffix(suffix) for suffix in (".jpg", ".png") if path.with_suffix(suffix).is_file()), None
+        )
+        if image and page.lines:
+            with Image.open(image) as opened:
+                yield path, opened.convert("RGB"), page
+
+
+def interval(shares: Sequence[tuple[int, int]], draws: int = 2000) -> str:
+    """The pooled share, and its interval from pages drawn anew."""
+    rng, table = np.random.default_rng(1), np.array(shares, dtype=float)
+    sums = table[rng.integers(len(table), size=(draws, len(table)))].sum(axis=1)
+    low, high = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
+    return f"{table[:, 0].sum() / table[:, 1].sum():.1%} ({low:.1%} to {high:.1%}), n = {table[:, 1].sum():.0f}"
+
+
+def measure_cells(folder: Path, *, detected: bool, verbose: bool) -> None:
+    """Print the share of cells in their place."""
+    scores = []
+    seconds = 0.0
+    for path, image, page in read_pages(folder):
+        lines = detect(image) if detected else page.lines
+        start = time.process_time()
+        found, tables = find_tables(image, lines)
+        seconds += time.process_time() - start
+        # Headings are known by what is written in them, so the texts are given.
+        read = with_texts(found, page) if detected else found
+        tables = [mark_headings(table, read) for table in tables]
+        score = score_page(page, found, tables, detected=detected)
+        scores.append(score)
+        if verbose:
+            print(
+                f"{path.name} cells {score.right}/{score.cells} columns {score.columns}",
+                f"rows {score.rows} tables {score.tables}",
+            )
+    for name, pick in (("in place", right), ("in their column", in_column), ("in their row", in_row)):
+        print(f"cells {name}: {interval([(pick(score), score.cells) for score in scores])}")
+    print(f"{len(scores)} pages, {seconds / max(len(scores), 1):.2f} s each")
+
+
+def right(score: Score) -> int:
+    """Cells in their place."""
+    return score.right
+
+
+def in_column(score: Score) -> int:
+    """Cells in their column."""
+    return score.columns
+
+
+def in_row(score: Score) -> int:
+    """Cells in their row."""
+    return score.rows
+
+
+def measure_columns(folder: Path, *, verbose: bool) -> None:
+    """Print the share of lines in their true column, that of their region."""
+    shares = []
+    for path, image, page in read_pages(folder):
+        types = region_types(path)
+        kinds = [types.get(line.region.id, "") if line.region else "" for line in page.lines]
+        true = {
+            line.index: kind for line, kind in zip(page.lines, kinds, strict=True) if re.fullmatch(r"Col_\d+", kind)
+        }
+        if len(set(true.values())) < 3:
+            continue
+        found, tables = find_tables(image, page.lines, split=False)
+        columns = {cell.id: (n, cell.column) for n, table in enumerate(tables) for cell in table.cells}
+        mine = {line.index: columns.get(line.region.id if line.region else "") for line in found}
+        # Each column found stands for the true one that most of its lines are in, and each true one is taken once.
+        pairs = Counter((mine[index], kind) for index, kind in true.items() if mine.get(index) is not None)
+        matched: dict[object, str] = {}
+        for (column, kind), _ in pairs.most_common():
+            if column not in matched and kind not in matched.values():
+                matched[column] = kind
+        good = sum(matched.get(mine.get(index)) == kind for index, kind in true.items())
+        shares.append((good, len(true)))
+        if verbose:
+            print(
+                f"{path.name} {good}/{len(true)} true {len(set(true.values()))}",
+                f"found {len({*columns.values()})} tables {len(tables)}",
+            )
+    print(f"lines in their column: {interval(shares)}; {len(shares)} pages")
+
+
+def region_types(path: Path) -> dict[str, str]:
+    """The type of each block of an ALTO file by its id."""
+    text = path.read_text(encoding="utf-8")
+    labels = dict(re.findall(r'<OtherTag ID="(\w+)" LABEL="([^"]*)"', text))
+    blocks = re.findall(r'<TextBlock\b[^>]*?\bID="([^"]+)"[^>]*?TAGREFS="([^"]*)"', text, re.DOTALL)
+    return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in blocks}
+
+
+def measure_prose(folders: Sequence[Path]) -> None:
+    """Print the pages without tables that one is found on."""
+    for folder in folders:
+        images = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
+        alarms = []
+        for path in images:
+            with Image.open(path) as opened:
+                image = opened.convert("RGB")
+            if find_tables(image, detect(image))[1]:
+                alarms.append(path.name)
+        print(f"{folder}: tables on {len(alarms)} of {len(images)} pages {' '.join(alarms)}")
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("cells", "columns", "prose"))
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--detect", action="store_true", help="by detected lines")
+    parser.add_argument("--verbose", action="store_true", help="a line for each page")
+    options = parser.parse_args()
+    measures: dict[str, Callable[[], None]] = {
+        "cells": lambda: measure_cells(options.folders[0], detected=options.detect, verbose=options.verbose),
+        "columns": lambda: measure_columns(options.folders[0], verbose=options.verbose),
+        "prose": lambda: measure_prose(options.folders),
+    }
+    measures[options.what]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Find the rulings of a page: long straight thin lines, also faded, broken, skewed and a little bent.
+
+A page is seen at a smaller scale and turned upright: `Frame` has both. A ruling is looked for in strips across it, so
+that letters that touch it, gaps and a slow bend do no harm.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
+
+from dsocr.document import Point
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_LONGEST = 1800
+"""Pixels of the longer side that a page is looked at with."""
+_STEEPEST = 4.5
+"""Degrees by which a page may be turned."""
+_ANGLE_STEP = 0.25
+_SIDES = (3, 6)
+"""Pixels from the middle of a ruling to the paper beside it; a ruling is thinner than the larger of them."""
+_SMOOTHING = 9
+"""Pixels along a ruling over which its darkness is averaged, against the grain of the paper."""
+_DARKER = 0.022
+"""Share of the page's light by which a ruling is darker than the paper on both sides; pale blue ones have 0.03."""
+_STRIP = 40
+"""Pixels along a ruling in which it is found or not."""
+_COVERED = 0.55
+"""Share of a strip that a ruling covers where it is found."""
+_BESIDE = 31
+"""Pixels across around a ruling that it is compared with."""
+_CLEAR = 0.4
+"""By how much more of a strip a ruling covers than what is around it; writing has strokes everywhere."""
+_STEP = 4.0
+"""Pixels by which a ruling is elsewhere in the next strip, at most."""
+_GAP = 8
+"""Strips in which a ruling may be missing."""
+_MIN_STRIPS = 4
+_MIN_RULINGS = 3
+"""Rulings of a page whose angle they show."""
+_MIN_FOUND = 0.3
+"""Share of the strips between its ends in which a ruling is found."""
+_MIN_CLEAR = 0.3
+"""The same over the whole length of a ruling, with its gaps."""
+_NEAR = 3
+"""Pixels from the middle of a ruling within which ink is the ruling's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A page at a smaller scale, turned upright: columns `u` and rows `v` of the frame for points of the page."""
+
+    scale: float
+    angle: float
+
+    def of_page(self, points: Sequence[Point] | Floats) -> Floats:
+        """Return points (n, 2) of the page in the frame."""
+        x, y = np.asarray(points, dtype=np.float64).reshape(-1, 2).T * self.scale
+        sine, cosine = math.sin(self.angle), math.cos(self.angle)
+        return np.stack([x * cosine + y * sine, y * cosine - x * sine], axis=1)
+
+    def to_page(self, points: Sequence[tuple[float, float]], size: tuple[int, int]) -> tuple[Point, ...]:
+        """Return points of the frame on a page of this size."""
+        u, v = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
+        sine, cosine = math.sin(self.angle), math.cos(self.angle)
+        page = np.stack([u * cosine - v * sine, u * sine + v * cosine], axis=1) / self.scale
+        return tuple((int(x), int(y)) for x, y in np.clip(page.round(), 0, np.array(size) - 1).astype(int))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A ruling in a frame: where it is across (`at`) at some places along it, and where its ink is."""
+
+    along: Floats
+    across: Floats
+    ink: Mask = field(repr=False)
+    """For each pixel along the frame from `first` on, whether there is ink of the ruling."""
+    first: int
+    strength: float
+    """By how much it is darker than the paper, as a share of the page's light; its median."""
+
+    @property
+    def begin(self) -> float:
+        """Where it begins."""
+        return float(self.along[0])
+
+    @property
+    def end(self) -> float:
+        """Where it ends."""
+        return float(self.along[-1])
+
+    @property
+    def length(self) -> float:
+        """From end to end."""
+        return self.end - self.begin
+
+    def at(self, place: float) -> float:
+        """Return where it is across at a place along; beyond its ends where it ended."""
+        return float(np.interp(place, self.along, self.across))
+
+    def coverage(self, begin: float, end: float) -> float:
+        """Return the share of a stretch that it has ink on."""
+        start, stop = max(round(begin) - self.first, 0), max(round(end) - self.first, 0)
+        return float(self.ink[start:stop].sum() / max(round(end) - round(begin), 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rulings:
+    """The rulings of a page, those from top to bottom and those from left to right, in order, and their frame."""
+
+    frame: Frame
+    upright: list[Ruling]
+    level: list[Ruling]
+
+
+def find_rulings(page: Image.Image, angle: float) -> Rulings:
+    """Find the rulings of a page; `angle` (radians) is its skew as its lines show it, if there are no rulings."""
+    scale = min(1.0, _LONGEST / max(page.size))
+    size = max(round(page.width * scale), 16), max(round(page.height * scale), 16)
+    grey = np.asarray(page.convert("L").resize(size, Image.Resampling.BOX), dtype=np.float32)
+    light = float(np.percentile(grey, 80)) or 1.0
+    down, across = (_thin_points(part / light) for part in (grey, grey.T))
+    upright, level = (part[:2].astype(np.float64) for part in (down, across[[1, 0, 2]]))
+    shown = _find_angle(upright, level)
+    for turned in (angle if shown is None else shown, angle):
+        sine, cosine = math.sin(turned), math.cos(turned)
+        rulings = Rulings(
+            Frame(scale, turned),
+            _chain(upright[1] * cosine + upright[0] * sine, upright[0] * cosine - upright[1] * sine, down[2]),
+            _chain(level[0] * cosine - level[1] * sine, level[1] * cosine + level[0] * sine, across[2]),
+        )
+        if len(rulings.upright) + len(rulings.level) >= _MIN_RULINGS:
+            break
+    return rulings
+
+
+def _thin_points(light: NDArray[np.float32]) -> Floats:
+    """Return rows and columns of the darkest pixels between paper left and right, and how much darker they are."""
+    smooth = uniform_filter1d(light, _SMOOTHING, axis=0)
+    darker = np.full_like(smooth, -1)
+    for side in _SIDES:
+        beside = np.minimum(smooth[:, : -2 * side], smooth[:, 2 * side :])
+        inner = darker[:, side:-side]
+        np.maximum(inner, beside - smooth[:, side:-side], out=inner)
+    peaks = (darker > _DARKER) & (darker >= maximum_filter1d(darker, 5, axis=1))
+    rows, columns = np.nonzero(peaks)
+    return np.stack([rows, columns, darker[rows, columns]]).astype(np.float64)
+
+
+def _find_angle(upright: Floats, level: Floats) -> float | None:
+    """Return the angle (radians) at which points (rows, columns) line up best; None if they do at none."""
+    scores = []
+    angles = np.radians(np.arange(-_STEEPEST, _STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
+    for angle in angles:
+        sine, cosine = math.sin(angle), math.cos(angle)
+        score = 0.0
+        for places in (upright[1] * cosine + upright[0] * sine, level[0] * cosine - level[1] * sine):
+            if len(places):
+                counts = np.bincount((places - places.min()).astype(np.int64)).astype(np.float64)
+                score += float((counts**3).sum())
+        scores.append(score)
+    # Letters line up a little at any angle.
+    best = int(np.argmax(scores))
+    return float(angles[best]) if scores[best] > 1.5 * float(np.median(scores)) else None
+
+
+def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
+    """Follow rulings from strip to strip; arguments are the places of thin dark points, and how dark they are."""
+    if not len(across):
+        return []
+    low, origin = float(across.min()) - 8, float(along.min())
+    width, strips = int(across.max() - low) + 16, int((along.max() - origin) / _STRIP) + 1
+    strip, place = ((along - origin) / _STRIP).astype(np.int64), np.round(across - low).astype(np.int64)
+    counts = np.bincount(strip * width + place, minlength=strips * width).reshape(strips, width)
+    near = np.minimum(uniform_filter1d(counts * 3.0, 3, axis=1) / _STRIP, 1)
+    clear = near - uniform_filter1d(near, _BESIDE, axis=1)
+    peaks = (near >= _COVERED) & (clear >= _CLEAR) & (near >= maximum_filter1d(near, 11, axis=1))
+    open_chains: list[list[tuple[int, float]]] = []
+    chains: list[list[tuple[int, float]]] = []
+    for number in range(strips):
+        chains += [chain for chain in open_chains if number - chain[-1][0] > _GAP]
+        open_chains = [chain for chain in open_chains if number - chain[-1][0] <= _GAP]
+        free = list(open_chains)
+        for middle in _middles(np.flatnonzero(peaks[number])):
+            reachable = [
+                (abs(middle - chain[-1][1]), chain)
+                for chain in free
+                if abs(middle - chain[-1][1]) <= _STEP + 0.7 * (number - chain[-1][0] - 1)
+            ]
+            if reachable:
+                chain = min(reachable, key=lambda pair: pair[0])[1]
+                chain.append((number, middle))
+                free = [other for other in free if other is not chain]
+            else:
+                open_chains.append([(number, middle)])
+    rulings = []
+    order = np.argsort(place, kind="stable")
+    sorted_place = place[order]
+    for chain in chains + open_chains:
+        spanned = chain[-1][0] - chain[0][0] + 1
+        strips_between = np.arange(chain[0][0], chain[-1][0] + 1)
+        places = np.interp(strips_between, [number for number, _ in chain], [position for _, position in chain])
+        is_clear = clear[strips_between, places.round().astype(np.int64)].mean() >= _MIN_CLEAR
+        if len(chain) >= _MIN_STRIPS and len(chain) >= _MIN_FOUND * spanned and is_clear:
+            middles = np.array([(number + 0.5) * _STRIP for number, _ in chain])
+            positions = np.array([position for _, position in chain])
+            begin, end = chain[0][0] * _STRIP, (chain[-1][0] + 1) * _STRIP
+            reach = slice(
+                int(np.searchsorted(sorted_place, positions.min() - 8)),
+                int(np.searchsorted(sorted_place, positions.max() + 9)),
+            )
+            close = order[reach]
+            where = along[close] - origin
+            of_ruling = np.abs(place[close] - np.interp(where, middles, positions)) <= _NEAR
+            rows = where[of_ruling].astype(np.int64)
+            rows = rows[(rows >= begin - _STRIP) & (rows < end + _STRIP)]
+            ink = np.zeros(end - begin + 2 * _STRIP, dtype=bool)
+            ink[rows - begin + _STRIP] = True
+            # The smoothing along a ruling lets it reach beyond its ends by half of it.
+            inked = np.flatnonzero(ink) + begin - _STRIP + origin
+            ends = np.array([inked[0] + _SMOOTHING / 2, *(middles + origin)[1:-1], inked[-1] - _SMOOTHING / 2])
+            strength = float(np.median(dark[close[of_ruling]]))
+            rulings.append(Ruling(ends, positions + low, ink, round(begin - _STRIP + origin), strength))
+    return sorted(rulings, key=lambda ruling: float(np.median(ruling.across)))
+
+
+def _middles(places: NDArray[np.intp]) -> list[float]:
+    """Return the middle of each run of neighbouring places."""
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
+    return [float(run.mean()) for run in runs]

@@ -1,0 +1,198 @@
+"""Find the columns of tables: between upright rulings, or between gaps that hardly any line crosses."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dsocr.data.rulings import Floats, Ruling, Rulings
+from dsocr.document import Line
+
+MIN_COLUMNS = 3
+MIN_ROWS = 3
+"""Rows of a table that have text in two columns."""
+_LONG = 0.5
+"""Share of the longest upright ruling that those between columns have."""
+_STRONG = 0.5
+"""Share of the ink of the best rulings that those between columns have."""
+_MAX_CROSSED = 0.3
+"""Lines over a ruling, by the number of levels, from which it is none but letters that line up."""
+_NARROW = 1.5
+"""Heights below which a column without text is the space between the two parts of a ruling."""
+_GUTTER = 0.6
+"""Heights that are free of text between two columns without rulings."""
+_SIMILAR, _SIMILAR_FREE = 0.15, 0.4
+"""Difference of widths up to which the columns of two pages are the same, with rulings and without."""
+_FOLD = 0.07
+"""Share of an opening's width from its middle in which its gutter is."""
+
+Edge = Callable[[float], float]
+"""Where a border of a column is across, at a place along it."""
+
+Columns = tuple[list[Edge], list[Ruling | None], float, float]
+"""Borders of columns, those of them that are rulings, and where the table begins and ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line in the frame: where it begins and ends, and the middle of its letters."""
+
+    line: Line
+    left: float
+    right: float
+    middle: float
+
+    @property
+    def centre(self) -> float:
+        """The middle of the line from left to right."""
+        return (self.left + self.right) / 2
+
+    @property
+    def width(self) -> float:
+        """From end to end."""
+        return self.right - self.left
+
+
+def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Columns | None:
+    """Return the columns between upright rulings, and those outside them where text is."""
+    longest = max((ruling.length for ruling in rulings.upright), default=0.0)
+    long = [ruling for ruling in rulings.upright if ruling.length >= _LONG * longest]
+    inked = [ruling.coverage(ruling.begin, ruling.end) for ruling in long]
+    best = float(np.mean(sorted(inked)[-3:])) if inked else 0.0
+    strong = [ruling for ruling, ink in zip(long, inked, strict=True) if ink >= _STRONG * best]
+    if len(strong) < 2:
+        return None
+    # Cells that span columns interrupt rulings at their ends, and the shadow of a fold is longer than the table.
+    outliers = max(1, len(strong) // 4)
+    top, bottom = sorted(map(_begin, strong))[outliers], sorted(map(_end, strong))[-1 - outliers]
+    middle = (top + bottom) / 2
+    kept: list[Ruling] = []
+    for ruling in sorted(strong, key=lambda ruling: ruling.at(middle)):
+        if kept and ruling.at(middle) - kept[-1].at(middle) < 0.7 * height:  # a double ruling, found as two
+            kept[-1] = max(kept[-1], ruling, key=lambda each: each.length)
+        else:
+            kept.append(ruling)
+    inside = [item for item in items if top <= item.middle <= bottom]
+    levels = max(len(group_levels(inside, height)), 1)
+    kept = [
+        ruling for ruling in kept if sum(crosses(item, ruling.at, height) for item in inside) <= _MAX_CROSSED * levels
+    ]
+    for place in range(len(kept) - 1, 0, -1):
+        begin, end = kept[place - 1].at, kept[place].at
+        is_narrow = end(middle) - begin(middle) < _NARROW * height
+        if is_narrow and not any(begin(item.middle) <= item.centre <= end(item.middle) for item in inside):
+            del kept[place - 1 if place > 1 else place]
+    if len(kept) < 2:
+        return None
+    uprights: list[Ruling | None] = [*kept]
+    edges: list[Edge] = [ruling.at for ruling in kept]
+    left = [item for item in inside if item.centre < edges[0](item.middle)]
+    right = [item for item in inside if item.centre > edges[-1](item.middle)]
+    if len(left) >= MIN_ROWS:
+        edges.insert(0, _constant(min(item.left for item in left) - height))
+        uprights.insert(0, None)
+    if len(right) >= MIN_ROWS:
+        edges.append(_constant(max(item.right for item in right) + height))
+        uprights.append(None)
+    return edges, uprights, top, bottom
+
+
+def _begin(ruling: Ruling) -> float:
+    return ruling.begin
+
+
+def _end(ruling: Ruling) -> float:
+    return ruling.end
+
+
+def _constant(place: float) -> Edge:
+    return lambda _: place
+
+
+def free_columns(items: Sequence[Item], height: float) -> Columns | None:
+    """Return the columns between gutters that hardly any line crosses."""
+    left, right = min(item.left for item in items), max(item.right for item in items)
+    covered = np.zeros(int(right - left) + 2)
+    short = [item for item in items if item.width < 0.45 * (right - left)]
+    for item in short:
+        covered[int(item.left - left) : max(int(item.right - left), int(item.left - left) + 1)] += 1
+    levels = len(group_levels(short, height)) if short else 0
+    free = np.flatnonzero(np.concatenate([[False], covered <= max(1.0, 0.08 * levels), [False]])[1:] == 0)
+    if len(free) == 0:
+        return None
+    begins = [int(free[0]), *(int(after) for before, after in pairwise(free) if after - before > _GUTTER * height)]
+    ends = [*(int(before) for before, after in pairwise(free) if after - before > _GUTTER * height), int(free[-1])]
+    spans = [
+        (begin + left, end + left)
+        for begin, end in zip(begins, ends, strict=True)
+        if sum(begin <= item.centre - left <= end for item in short) >= 2
+    ]
+    if len(spans) < MIN_COLUMNS:
+        return None
+    middles = [(end + begin) / 2 for (_, end), (begin, _) in pairwise(spans)]
+    edges = [_constant(place) for place in (spans[0][0] - height, *middles, spans[-1][1] + height)]
+    inside = [item.middle for item in short if spans[0][0] <= item.centre <= spans[-1][1]]
+    return edges, [None] * len(edges), min(inside) - height, max(inside) + height
+
+
+def columns_of_pages(
+    columns: Columns | None, items: Sequence[Item], height: float, size: tuple[int, int], scale: float
+) -> Iterator[Columns]:
+    """Yield the tables of an opening: one over both pages without the gutter between them, or one on each."""
+    if columns is None:
+        return
+    edges, uprights, top, bottom = columns
+    middle, centre, near = (top + bottom) / 2, size[0] * scale / 2, _FOLD * size[0] * scale
+    places = [edge(middle) for edge in edges]
+    if size[0] <= 1.05 * size[1] or len(edges) < 4:
+        yield columns
+        return
+    inside = [item.centre for item in items if top <= item.middle <= bottom]
+    empty = [
+        place
+        for place, (begin, end) in enumerate(pairwise(places))
+        if abs((begin + end) / 2 - centre) < near and sum(begin < each < end for each in inside) <= 1
+    ]
+    sides = None
+    if any(uprights) and empty and empty[0] > 0 and empty[-1] + 2 < len(edges):
+        sides = slice(None, empty[0] + 1), slice(empty[-1] + 1, None)
+        first, second = (np.diff(places[side]) for side in sides)
+        if not _are_similar(first, second, _SIMILAR):
+            # The gutter belongs to the column on its left.
+            yield edges[sides[0]] + edges[sides[1]][1:], uprights[sides[0]] + uprights[sides[1]][1:], top, bottom
+            return
+    elif len(edges) % 2 and not any(uprights) and abs(places[len(edges) // 2] - centre) < near:
+        # The outer columns and those at the gutter end where their text does.
+        first, second = (widths[1:-1] for widths in np.split(np.diff(places), 2))
+        if _are_similar(first, second, _SIMILAR_FREE):
+            sides = slice(None, len(edges) // 2 + 1), slice(len(edges) // 2, None)
+    if sides is None:
+        yield columns
+        return
+    for side in sides:
+        yield edges[side], uprights[side], top, bottom
+
+
+def _are_similar(first: Floats, second: Floats, tolerance: float) -> bool:
+    if len(first) != len(second) or len(first) < 2:
+        return False
+    shares, others = first / first.sum(), second / second.sum()
+    return bool((np.abs(shares - others) <= tolerance * np.maximum(shares, 0.15)).all())
+
+
+def group_levels(items: Sequence[Item], height: float) -> list[list[Item]]:
+    """Group lines that are at the same height."""
+    levels: list[list[Item]] = []
+    for item in sorted(items, key=lambda item: item.middle):
+        if levels and item.middle - float(np.mean([other.middle for other in levels[-1]])) < 0.5 * height:
+            levels[-1].append(item)
+        else:
+            levels.append([item])
+    return levels
+
+
+def crosses(item: Item, edge: Edge, height: float) -> bool:
+    """Whether a line is on both sides of a border."""
+    place = edge(item.middle)
+    return item.left < place - 0.6 * height and item.right > place + 0.6 * height

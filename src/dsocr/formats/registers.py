@@ -1,0 +1,275 @@
+"""Tables of pages as rows of a register: CSV, Excel and Parquet, one row for each row of a table.
+
+A row says its page, a link to the picture and its place there, its table and number, and how sure its texts are; then
+the texts of its columns, by the names in the heading of the table, or of the last table with as many columns that had a
+heading, since many books print it once. Lines in no table are rows with their text in the column `outside`.
+"""
+
+import csv
+import io
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dsocr.document import Box, Line, Page, ProcessingStep, Table, TableCell, bounds_of_boxes
+from dsocr.errors import DataError, option
+from dsocr.formats.format import Format
+from dsocr.formats.tables import escape_formula
+from dsocr.formats.xml import replace_forbidden
+
+OWN_COLUMNS = ("page", "link", "box", "table", "row", "confidence")
+OUTSIDE = "outside"
+
+_HEADING_ROWS = 4
+"""Rows that a heading has at most, with the numbers of the columns below it."""
+_NUMERIC = 0.6
+"""Share of a column's cells that are numbers, from which it is a column of numbers."""
+_DITTO = frozenset({"", "-", "–", "—", '"', "„", "''", "//"})
+_LONGEST_CELL = 32_767
+"""Characters that a cell of Excel takes."""
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRow:
+    """A row of a table, or a line outside tables, whose only column is `outside`."""
+
+    page: str
+    link: str
+    box: Box | None
+    table: int | None
+    row: int | None
+    confidence: float | None
+    cells: Mapping[str, str]
+
+    def own_values(self) -> list[Any]:
+        """Return what all rows have, in the order of `OWN_COLUMNS`."""
+        left, top, right, bottom = self.box or (0, 0, 0, 0)
+        box = f"{left},{top} {right},{bottom}" if self.box else None
+        confidence = None if self.confidence is None else round(self.confidence, 4)
+        return [self.page, self.link, box, self.table, self.row, confidence]
+
+
+def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
+    """Return a table with its heading rows marked, which are those above columns of numbers that hold no numbers.
+
+    A row with the numbers of the columns belongs to the heading. Without a column of numbers the marks stay.
+    """
+    texts = _texts(table, lines)
+    rows, _ = table.size
+    by_row: dict[int, list[TableCell]] = {}
+    for cell in table.cells:
+        by_row.setdefault(cell.row, []).append(cell)
+    numbers = _number_columns(table, texts)
+    if not numbers:
+        return table
+    headings = 0
+    for row in range(min(_HEADING_ROWS, rows - 1)):
+        known = [cell for cell in by_row.get(row, ()) if texts[cell.id] not in _DITTO]
+        above = [cell for cell in known if numbers & set(range(cell.column, cell.column + cell.column_span))]
+        counted = [texts[cell.id].strip(" .") for cell in known]
+        if (
+            headings
+            and len(known) > 2
+            and counted == [str(int(counted[0]) + n) if counted[0].isdecimal() else "" for n in range(len(counted))]
+        ):
+            headings = row + 1
+            break
+        if any(re.search(r"\d", texts[cell.id]) for cell in above):
+            break
+        if not any(cell.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
+            if not headings and not known:
+                continue
+            break
+        headings = max([row + 1, *(cell.row + cell.row_span for cell in by_row.get(row, ()) if texts[cell.id])])
+    cells = (replace(cell, is_heading=cell.row < headings) for cell in table.cells)
+    return replace(table, cells=tuple(cells))
+
+
+def _texts(table: Table, lines: Sequence[Line]) -> dict[str, str]:
+    texts: dict[str, list[str]] = {cell.id: [] for cell in table.cells}
+    for line in lines:
+        if line.region and line.region.id in texts and line.text:
+            texts[line.region.id].append(line.text)
+    return {id_: " ".join(parts) for id_, parts in texts.items()}
+
+
+def _number_columns(table: Table, texts: Mapping[str, str]) -> set[int]:
+    """Return the columns whose cells are numbers, as a rule."""
+    filled, numbers = Counter[int](), Counter[int]()
+    for cell in table.cells:
+        if texts[cell.id] not in _DITTO and cell.column_span == 1 and cell.row:
+            filled[cell.column] += 1
+            digits = sum(map(str.isdigit, texts[cell.id]))
+            numbers[cell.column] += 2 * digits >= len(texts[cell.id].replace(" ", ""))
+    return {column for column, count in filled.items() if count >= 2 and numbers[column] >= _NUMERIC * count}
+
+
+def register_rows(pages: Iterable[Page]) -> Iterator[RegisterRow]:
+    """Yield the rows of all tables, and the lines outside them, page by page. Raises DataError if there is no table."""
+    names: dict[int, list[str]] = {}
+    has_tables = False
+    for page in pages:
+        tables = {cell.id: number for number, table in enumerate(page.tables) for cell in table.cells}
+        link = _link(page)
+        done: set[int] = set()
+        for line in page.transcribed_lines:
+            number = tables.get(line.region.id if line.region else "")
+            if number is None:
+                box = line.outline.box if line.outline else None
+                yield RegisterRow(page.name, link, box, None, None, line.confidence, {OUTSIDE: line.text})
+            elif number not in done:
+                done.add(number)
+                has_tables = True
+                table = mark_headings(page.tables[number], page.lines)
+                heading = _column_names(table, page.lines)
+                width = table.size[1]
+                names[width] = heading or names.get(width) or [f"column {place + 1}" for place in range(width)]
+                yield from _table_rows(page, link, table, number + 1, names[width])
+    if not has_tables:
+        hint = f"{option('format', 'page')} or text holds lines; a table has at least two columns side by side"
+        raise DataError("no table is on these pages", code="no-tables", hint=hint)
+
+
+def _link(page: Page) -> str:
+    link = page.image.resolve().as_uri()
+    return f"{link}#page={page.number}" if page.number else link
+
+
+def _column_names(table: Table, lines: Sequence[Line]) -> list[str]:
+    """Return the name of each column by the heading's cells above it; empty without a heading."""
+    texts = _texts(table, lines)
+    parts: list[list[str]] = [[] for _ in range(table.size[1])]
+    for cell in sorted(table.cells, key=lambda cell: cell.row):
+        text = " ".join(texts[cell.id].split())
+        if cell.is_heading and text and not text.isdecimal():
+            for column in range(cell.column, cell.column + cell.column_span):
+                parts[column].append(text)
+    if not any(parts):
+        return []
+    names: list[str] = []
+    for place, part in enumerate(parts, start=1):
+        name = " / ".join(part) or f"column {place}"
+        taken = {*names, *OWN_COLUMNS, OUTSIDE}
+        names.append(name if name not in taken else f"{name} ({place})")
+    return names
+
+
+def _table_rows(page: Page, link: str, table: Table, number: int, names: Sequence[str]) -> Iterator[RegisterRow]:
+    """Yield the rows of the body that have a text; a cell over several rows or columns is in the first of them."""
+    by_cell: dict[str, list[Line]] = {}
+    for line in page.transcribed_lines:
+        if line.region:
+            by_cell.setdefault(line.region.id, []).append(line)
+    rows: dict[int, list[TableCell]] = {}
+    for cell in table.cells:
+        if not cell.is_heading and cell.id in by_cell:
+            rows.setdefault(cell.row, []).append(cell)
+    first = max((cell.row + cell.row_span for cell in table.cells if cell.is_heading), default=0)
+    for row, cells in sorted(rows.items()):
+        lines = [line for cell in cells for line in by_cell[cell.id]]
+        texts = {names[cell.column]: "\n".join(line.text for line in by_cell[cell.id]) for cell in cells}
+        boxes = [line.outline.box for line in lines if line.outline]
+        box = bounds_of_boxes(boxes) if boxes else None
+        yield RegisterRow(page.name, link, box, number, row - first + 1, _confidence(lines), texts)
+
+
+def _confidence(lines: Sequence[Line]) -> float | None:
+    """Return the mean confidence of lines, long ones counting more; None where unknown."""
+    known = [(line.confidence, len(line.text)) for line in lines if line.confidence is not None]
+    letters = sum(length for _, length in known)
+    return sum(confidence * length for confidence, length in known) / letters if letters else None
+
+
+def _columns(rows: Sequence[RegisterRow]) -> list[str]:
+    """Return the names of the columns of all rows, in their first order."""
+    names = dict.fromkeys(name for row in rows for name in row.cells)
+    return [*(name for name in names if name != OUTSIDE), *([OUTSIDE] if OUTSIDE in names else [])]
+
+
+def write_csv(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write the rows as CSV for spreadsheets: UTF-8 with a mark, which Excel wants, and no cell is a formula."""
+    rows = list(register_rows(pages))
+    columns = _columns(rows)
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*OWN_COLUMNS, *map(escape_formula, columns)])
+        for row in rows:
+            values = ["" if value is None else str(value) for value in row.own_values()]
+            table.writerow(map(escape_formula, [*values, *(row.cells.get(column, "") for column in columns)]))
+
+
+def write_xlsx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write the rows as an Excel workbook, with the pages as links; the same texts give the same bytes."""
+    from openpyxl import Workbook
+    from openpyxl.styles import Alignment, Font
+
+    rows = list(register_rows(pages))
+    columns = _columns(rows)
+    shown = [name for name in OWN_COLUMNS if name != "link"]
+    workbook = Workbook()
+    workbook.remove(workbook.worksheets[0])
+    sheet = workbook.create_sheet("register")
+    sheet.append([_cell_text(name) for name in (*shown, *columns)])
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+    for row in rows:
+        values = dict(zip(OWN_COLUMNS, row.own_values(), strict=True))
+        shared = [_cell_text(value) if isinstance(value, str) else value for value in map(values.get, shown)]
+        sheet.append([*shared, *(_cell_text(row.cells.get(column, "")) for column in columns)])
+        place = sheet.cell(sheet.max_row, 1)
+        place.hyperlink, place.style = row.link, "Hyperlink"
+        for cell in sheet[sheet.max_row][len(shown) :]:
+            cell.alignment = Alignment(wrap_text=True, vertical="top")
+    sheet.freeze_panes = "B2"
+    workbook.properties.creator = f"{step.software} {step.version}"
+    written = io.BytesIO()
+    workbook.save(written)
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():  # without times, so that the same texts give the same bytes
+            content = source.read(name)
+            if name == "docProps/core.xml":
+                content = re.sub(rb"<dcterms:(created|modified).*?</dcterms:\1>", b"", content)
+            target.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
+
+
+def _cell_text(text: str) -> str:
+    if len(text) > _LONGEST_CELL:
+        raise DataError(
+            "a cell is longer than Excel takes", code="cell-too-long", hint=f"give {option('format', 'csv')}"
+        )
+    return escape_formula(replace_forbidden(text))
+
+
+def write_parquet(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write the rows as Parquet, texts as they are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = list(register_rows(pages))
+    kinds = (pa.string(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.float64())
+    values = list(zip(*(row.own_values() for row in rows), strict=True))
+    arrays = {name: pa.array(of, kind) for name, of, kind in zip(OWN_COLUMNS, values, kinds, strict=True)}
+    arrays |= {name: pa.array([row.cells.get(name) for row in rows], pa.string()) for name in _columns(rows)}
+    pq.write_table(pa.table(arrays), path)
+
+
+TARGETS = ("csv", "xlsx")
+"""Formats of registers that PAGE files with tables can be converted to; Parquet is one of datasets."""
+REGISTERS = ("csv", "xlsx", "parquet")
+"""Formats of rows of registers, which a transcription finds tables for."""
+
+FORMATS = (
+    Format(name="csv", title="rows of registers as CSV", write_pages=write_csv, suffix=".csv", is_one_file=True),
+    Format(
+        name="xlsx",
+        title="rows of registers as an Excel workbook",
+        write_pages=write_xlsx,
+        suffix=".xlsx",
+        is_one_file=True,
+    ),
+)

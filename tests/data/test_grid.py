@@ -1,0 +1,167 @@
+"""Tables on pages: columns and rows by rulings and by lines, cells that span, and no tables where there are none."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from draw_registers import Look, draw_register
+from dsocr.data.grid import find_tables
+from dsocr.document import Line, Outline, Page, Region, Table
+from dsocr.formats.registers import mark_headings
+
+ROLL = Look("roll", "full", rows=6, titled=False, spans=False)
+
+
+@cache
+def drawn(look: Look, seed: int) -> tuple[Image.Image, Page]:
+    return draw_register(look, seed)
+
+
+def texts_of(lines: list[Line], table: Table) -> dict[tuple[int, ...], list[str]]:
+    """The texts of each cell by its row, column and spans."""
+    places = {cell.id: (cell.row, cell.column, cell.row_span, cell.column_span) for cell in table.cells}
+    texts: dict[tuple[int, ...], list[str]] = {}
+    for line in lines:
+        if line.region and line.region.id in places:
+            texts.setdefault(places[line.region.id], []).append(line.text)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("look", "seed"),
+    [
+        pytest.param(replace(ROLL, skew=3), 3, id="ruled, turned to the right"),
+        pytest.param(replace(ROLL, skew=-3, faded=0.4, broken=0.3), 4, id="faded and broken, turned to the left"),
+        pytest.param(
+            replace(ROLL, ruling="columns", skew=2, guides=True), 5, id="rulings between columns, lines to write on"
+        ),
+        pytest.param(replace(ROLL, ruling="none", skew=-2, titled=True), 6, id="no rulings, a title"),
+        pytest.param(
+            Look("births", "columns", rows=5, titled=False, skew=1, spans=False), 8, id="entries of several lines"
+        ),
+        pytest.param(Look("births", "full", rows=4, skew=-1, opening="spread", headed=False), 10, id="over two pages"),
+    ],
+)
+def test_every_line_is_in_its_cell(look: Look, seed: int) -> None:
+    image, page = drawn(look, seed)
+    blank = [replace(line, region=Region("r"), index=number) for number, line in enumerate(page.lines)]
+    lines, tables = find_tables(image, blank)
+    assert len(tables) == 1
+    assert texts_of(lines, tables[0]) == texts_of(list(page.lines), page.tables[0])
+
+
+def test_headings_over_several_columns_span() -> None:
+    image, page = drawn(Look("revision", "full", rows=6, titled=False), 5)
+    lines, (table,) = find_tables(image, [replace(line, index=n) for n, line in enumerate(page.lines)])
+    assert texts_of(lines, table) == texts_of(list(page.lines), page.tables[0])
+    marked = mark_headings(table, lines)
+    assert {cell.row for cell in marked.cells if cell.is_heading} == {0, 1}
+    assert any(cell.column_span == 3 for cell in marked.cells), "the heading over three columns"
+
+
+def test_a_page_with_a_table_on_each_side_has_two() -> None:
+    image, page = drawn(Look("roll", "full", rows=8, spans=False, opening="repeated"), 7)
+    lines, tables = find_tables(image, [replace(line, index=n) for n, line in enumerate(page.lines)])
+    for table, true in zip(tables, page.tables, strict=True):
+        assert texts_of(lines, table) == texts_of(list(page.lines), true)
+
+
+def bar(left: int, top: int, right: int, index: int) -> Line:
+    """A line of writing 20 pixels high."""
+    outline = Outline.of_polygon(
+        ((left, top), (right, top), (right, top + 20), (left, top + 20)), ((left, top + 15), (right, top + 15))
+    )
+    return Line(f"{index}", f"p#{index}", outline, Region("r"), index)
+
+
+def ruled_page(columns: list[int], rows: list[int], size: tuple[int, int] = (900, 700)) -> Image.Image:
+    image = Image.new("L", size, 220)
+    pen = ImageDraw.Draw(image)
+    for x in columns:
+        pen.line((x, rows[0], x, rows[-1]), fill=60, width=2)
+    for y in rows:
+        pen.line((columns[0], y, columns[-1], y), fill=60, width=2)
+    return image
+
+
+def test_a_line_over_two_cells_is_cut_at_the_ruling_and_not_in_files_that_are_filled() -> None:
+    rows = list(range(100, 601, 50))
+    image = ruled_page([50, 250, 450, 850], rows)
+    starts = [(60, 180), (260, 400), (470, 700)]
+    lines = [bar(left, y + 15, right, 0) for y in rows[:-1] for left, right in starts]
+    lines[0:2] = [bar(60, rows[0] + 15, 400, 0)]  # two cells joined by the detector
+    lines = [replace(line, index=n, where=f"p#{n}") for n, line in enumerate(lines)]
+    cut, (table,) = find_tables(image, lines)
+    kept, _ = find_tables(image, lines, split=False)
+    assert len(cut) == len(lines) + 1
+    assert [line.index for line in kept] == [line.index for line in lines]
+    first, second = cut[:2]
+    assert first.outline
+    assert second.outline
+    assert abs(first.outline.box[2] - 250) < 5
+    assert abs(second.outline.box[0] - 250) < 5
+    assert (first.region, second.region) == tuple(Region(cell.id, cell.outline) for cell in table.cells[:2])
+    assert len({line.where for line in cut}) == len(cut)
+    assert [line.index for line in cut] == list(range(len(cut)))
+
+
+def prose(count: int = 20) -> list[Line]:
+    rng = np.random.default_rng(3)
+    return [bar(60, 40 + 30 * n, 700 + int(rng.integers(100)), n) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("image", "lines"),
+    [
+        pytest.param(Image.new("L", (900, 700), 220), prose(), id="prose"),
+        pytest.param(ruled_page([50, 860], [30, 650]), prose(), id="prose in a frame, a table of one cell"),
+        pytest.param(ruled_page([200, 860], [30, 650]), [*prose(), bar(60, 100, 180, 30)], id="a note in the margin"),
+        pytest.param(
+            Image.new("L", (900, 700), 220),
+            [bar(60 + 420 * (n % 2), 40 + 30 * (n // 2), 440 + 420 * (n % 2), n) for n in range(40)],
+            id="two columns of prose",
+        ),
+        pytest.param(Image.new("L", (900, 700), 220), [], id="nothing"),
+        pytest.param(ruled_page([50, 300, 860], [30, 650]), prose(4), id="few lines"),
+    ],
+)
+def test_pages_without_tables_stay_as_they_are(image: Image.Image, lines: list[Line]) -> None:
+    assert find_tables(image, lines) == (lines, [])
+
+
+def test_a_table_on_its_side_is_left_alone() -> None:
+    image, page = drawn(replace(ROLL, skew=3), 3)
+    turned = image.rotate(90, expand=True)
+
+    def turn(points: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        return tuple((y, image.width - 1 - x) for x, y in points)
+
+    lines = [
+        replace(line, index=n, outline=Outline.of_polygon(turn(line.outline.polygon), turn(line.outline.baseline)))
+        for n, line in enumerate(page.lines)
+        if line.outline
+    ]
+    assert find_tables(turned, lines) == (lines, [])
+
+
+def test_five_thousand_lines_are_a_table() -> None:
+    rows = list(range(20, 20 + 12 * 501, 12))
+    lines = [
+        bar(30 + 60 * column, y, 60 + 60 * column, 10 * place + column)
+        for place, y in enumerate(rows[:-1])
+        for column in range(10)
+    ]
+    small = [replace(line, outline=Outline.of_polygon(*shrink(line))) for line in lines]
+    found, (table,) = find_tables(Image.new("L", (700, 6100), 220), small)
+    assert table.size == (500, 10)
+    assert len(found) == 5000
+
+
+def shrink(line: Line) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The same line eight pixels high."""
+    assert line.outline
+    left, top, right, _ = line.outline.box
+    return ((left, top), (right, top), (right, top + 8), (left, top + 8)), ((left, top + 6), (right, top + 6))
