@@ -233,9 +233,13 @@ def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: 
             unmatched += bool(crop.lines)
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
-    rows = [asdict(line) for line in [*lines, *more]]
-    tables = [asdict(table) for table in page.tables]
-    return {"page": {"size": page.size, "lines": rows, "tables": tables, "failed": page.failed, "unmatched": unmatched}}
+    return {"page": page_row(page, [*lines, *more], unmatched)}
+
+
+def page_row(page: PreparedPage, lines: Sequence[Line], unmatched: int = 0) -> dict[str, Any]:
+    """Return what the journal keeps of a page that was read: see `TranscribedPage.from_row`."""
+    rows, tables = [asdict(line) for line in lines], [asdict(table) for table in page.tables]
+    return {"size": page.size, "lines": rows, "tables": tables, "failed": page.failed, "unmatched": unmatched}
 
 
 def _along_line(prediction: Prediction, outline: Outline | None, size: tuple[int, int]) -> Prediction:

@@ -31,7 +31,7 @@ from dsocr.formats.tables import tab_table
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
 from dsocr.inference.inputs import InputPage, PagePreparer, PreparedPage, choose_segmenter, find_pages
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
-from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, read_into, read_pages
+from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into, read_pages
 from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
@@ -231,8 +231,7 @@ class _Reading:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_file(self._path(page), buffer.getvalue())
-        row = {"size": prepared.size, "lines": [asdict(line) for line in lines], "failed": prepared.failed}
-        return {"page": {**row, "unmatched": 0}, "hash": hash_file(self._path(page))}
+        return {"page": page_row(prepared, lines), "hash": hash_file(self._path(page))}
 
     def _is_kept(self, page: InputPage, journal: Journal) -> bool:
         """Return whether the file of probabilities is as it was written, or the page has none."""
