@@ -4,10 +4,11 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pikepdf
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
@@ -280,6 +281,8 @@ TEXTS: dict[str, Make] = {
     "Parquet with 20,000,000 rows": parquet(20_000_000, ""),
     "PDF with a page of 100,000 x 100,000 points": lambda folder: pdf(folder, "/MediaBox [0 0 100000 100000]"),
     "PDF with an image of 3,600 megapixels": lambda folder: pdf(folder, zeros=3600 * 10**6),
+    "PDF of 6,000,000 letters": lambda folder: letters_pdf(folder, [6_000_000]),
+    "PDF of a page 60 times in a page, four levels deep": lambda folder: nested_pdf(folder, 60, 4),
 }
 
 
@@ -288,6 +291,34 @@ def sparse(path: Path, size: int) -> None:
     with path.open("wb") as file:
         file.write(b"<PcGts>")
         file.truncate(size)
+
+
+def letters_pdf(folder: Path, letters: Sequence[int]) -> None:
+    """A PDF of pages that draw so many letters, with their numbers as texts; PDFium has an object for each letter."""
+    folder.mkdir(exist_ok=True)
+    with pikepdf.new() as document:
+        for count in letters:
+            page = document.add_blank_page(page_size=(60, 60))
+            page.Resources = pikepdf.Object.parse(
+                b"<< /Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+            )
+            page.Contents = document.make_stream(b"BT /F 12 Tf 10 10 Td " + b"(a) Tj " * count + b"ET")
+        document.save(folder / "bomb.pdf")
+    write(folder / "bomb.txt", "\f".join(str(number) for number in range(1, len(letters) + 1)))
+
+
+def nested_pdf(folder: Path, times: int, levels: int) -> None:
+    """A page that draws a form so many times, which draws another one as often, and so on."""
+    with pikepdf.new() as document:
+        page = document.add_blank_page(page_size=(60, 60))
+        content, resources = b"0 0 9 9 re f ", pikepdf.Dictionary()
+        for _ in range(levels):
+            head = {"/Type": pikepdf.Name.XObject, "/Subtype": pikepdf.Name.Form, "/Resources": resources}
+            form = document.make_stream(content, {**head, "/BBox": [0, 0, 60, 60]})
+            content, resources = b"/X Do " * times, pikepdf.Dictionary(XObject=pikepdf.Dictionary(X=form))
+        page.Contents, page.Resources = document.make_stream(content), resources
+        document.save(folder / "bomb.pdf")
+    write(folder / "bomb.txt", "да")
 
 
 def pdf(folder: Path, page: str = "", zeros: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,12 @@ from PIL import Image, ImageOps
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import SkipReason, Split
-from dsocr.formats.pdf import count_pages, find_pdf, page_image
+from dsocr.formats import pdf
+from dsocr.formats.pdf import count_pages, find_pdf, page_image, page_texts
 from dsocr.images import decode_image, read_bytes
+from dsocr.inference.inputs import PagePreparer, find_pages
+from dsocr.io.processes import LimitedProcess
+from tests.data.hostile_files import letters_pdf
 from tests.data.making import write
 from tests.formats.making_pdf import encrypted_pdf, image_object, jpeg, scan, write_pdf
 from tests.formats.reading import pages, read, skipped, texts
@@ -132,6 +137,41 @@ def test_a_missing_page_is_an_error(tmp_path: Path, name: str, number: int, code
     write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])
     with raises_code(code):
         page_image(tmp_path / name, number)
+
+
+HEAVY = 500_000
+"""Letters of a page that takes more memory than the tests allow; a page of a book has 3,000."""
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Half of the memory that PDFium has usually, so that a page too heavy takes no time to make."""
+    process = LimitedProcess(memory=256 * 2**20, seconds=60)
+    monkeypatch.setattr(pdf, "_PDFIUM", process)
+    yield
+    process.close()
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_page_that_takes_too_much_memory_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    letters_pdf(tmp_path / "s", [3, HEAVY, 3])
+    path = tmp_path / "s" / "bomb.pdf"
+    with raises_code("pdf-too-costly", "bomb.pdf#2") as error:
+        page_image(path, 2)
+    with raises_code("pdf-too-costly", "bomb.pdf#2"):
+        page_texts(path)
+    dataset = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", workers=1)
+    assert [sample.text for sample in dataset.samples(Split.TRAIN)] == ["1", "3"]
+    assert [(item.reason, item.where) for item in dataset.report.skipped] == [(SkipReason.BAD_IMAGE, "bomb.txt#2")]
+    with find_pages([path], tmp_path / "unpacked") as found:
+        tried = [PagePreparer("page", lambda content, where: []).try_prepare(page)[1] for page in found.pages]
+    assert [isinstance(result, str) for result in tried] == [False, True, False]
+    # The remedy: an image of the page.
+    assert error.value.hint
+    assert "image" in error.value.hint
+    (tmp_path / "s" / "bomb_0002.png").write_bytes(page_image(path, 1))
+    with find_pages([tmp_path / "s" / "bomb_0002.png"], tmp_path / "unpacked") as found:
+        assert not isinstance(PagePreparer("page", lambda content, where: []).try_prepare(found.pages[0])[1], str)
 
 
 def three_pages(folder: Path, name: str = "a") -> Path:

@@ -1,9 +1,12 @@
-"""Workers answer in order, tell of their death in a sentence, and are not left behind."""
+"""Workers answer in order, tell of their death in a sentence, and are not left behind; limits are kept."""
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection
 from pathlib import Path
 
 import psutil
@@ -11,7 +14,7 @@ import pytest
 
 from dsocr.errors import DataError
 from dsocr.io import processes
-from dsocr.io.processes import worker_processes
+from dsocr.io.processes import LimitedProcess, OverLimit, worker_processes
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 
@@ -51,6 +54,91 @@ def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
         workers.result(workers.submit(die))
 
 
+def fill_memory() -> int:
+    return len(b"x" * (2000 * 2**20))
+
+
+def fill_memory_slowly() -> None:
+    held = []
+    while True:
+        held.append(b"x" * 2**20)
+
+
+def never_end() -> None:
+    while True:
+        pass
+
+
+def raise_a_bug() -> None:
+    raise ValueError("a bug")
+
+
+@pytest.fixture
+def limited() -> Iterator[LimitedProcess]:
+    process = LimitedProcess(memory=600 * 2**20, seconds=60)
+    yield process
+    process.close()
+
+
+def test_calls_with_limits_share_a_process(limited: LimitedProcess) -> None:
+    assert limited.call(square, 7) == 49
+    with raises_code("refused"):
+        limited.call(fail, 7)
+    with pytest.raises(ValueError, match="a bug"):
+        limited.call(raise_a_bug)
+    first, second = limited.call(os.getpid), limited.call(os.getpid)
+    assert first == second != os.getpid()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(fill_memory, id="memory at once"),
+        pytest.param(fill_memory_slowly, id="memory bit by bit"),
+        pytest.param(never_end, id="time"),
+        pytest.param(die, id="its process"),
+    ],
+)
+def test_a_call_over_its_limit_ends_and_the_next_one_is_answered(
+    limited: LimitedProcess, function: Callable[[], object]
+) -> None:
+    limited.call(square, 1)  # what takes time to import
+    limited.seconds = 0.5
+    with pytest.raises(OverLimit):
+        limited.call(function)
+    limited.seconds = 60
+    assert limited.call(square, 3) == 9
+
+
+def test_memory_is_watched_where_the_system_has_no_limit() -> None:
+    process = LimitedProcess(memory=1500 * 2**20, seconds=60)
+    process.call(square, 1)
+    process.memory = 200 * 2**20
+    with pytest.raises(OverLimit, match="200 MB"):
+        process.call(fill_memory_slowly)
+    process.close()
+
+
+def test_threads_get_their_own_answers(limited: LimitedProcess) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda number: limited.call(square, number), range(50))) == [n * n for n in range(50)]
+
+
+def test_an_interrupted_call_does_not_answer_the_next_one(
+    limited: LimitedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited.call(square, 1)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            limited.call(square, 5)
+    assert limited.call(square, 6) == 36
+
+
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     code = """
 import os, sys
@@ -64,14 +152,21 @@ with processes.worker_processes(2) as workers:
     assert ran.stdout == "True script.py\n", ran.stderr
 
 
-def test_workers_go_when_their_parent_is_killed() -> None:
-    code = """
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("workers.result(workers.submit(os.getpid))", id="workers"),
+        pytest.param("processes.LimitedProcess(2**30, 60).call(os.getpid)", id="with limits"),
+    ],
+)
+def test_processes_go_when_their_parent_is_killed(call: str) -> None:
+    code = f"""
 import os, time
 from dsocr.io import processes
 processes.START_AFTER = 0.0
 if __name__ == "__main__":
     with processes.worker_processes(2) as workers:
-        print(workers.result(workers.submit(os.getpid)), flush=True)
+        print({call}, flush=True)
         time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -1,7 +1,8 @@
 """PDF: pages as images to read, and transcribed pages as a searchable PDF.
 
 A page is read as the scan that is stored in it if it consists of nothing else, and rendered otherwise. PDFium is not
-thread-safe, so one document is open at a time, and only as long as it is needed.
+thread-safe, and allocates whatever a file asks for: 62 kB can hold six million letters, which take 4 GB. So it runs in
+a process of its own under limits, and one document is open at a time, only as long as it is needed.
 
 A searchable PDF shows each scan unchanged, with its text invisible on top. The text of a line is stretched over the
 line's width, so that a viewer highlights a found word where it is written. The font has one blank glyph for every
@@ -14,13 +15,12 @@ import math
 import re
 import struct
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -31,10 +31,13 @@ from dsocr.formats.format import Columns, Format, SourceFile, image_bytes, read_
 from dsocr.images import MAX_PIXELS, decode_image, encode_image
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative, split_of_folder
+from dsocr.io.processes import LimitedProcess, OverLimit
 
 if TYPE_CHECKING:  # the libraries for PDF take a third of a second, and few commands need them
     import pikepdf
     import pypdfium2
+
+R = TypeVar("R")
 
 PDF_SUFFIXES = frozenset({".pdf"})
 
@@ -67,7 +70,8 @@ _MEMORY = 256 * 2**20
 _KEPT_OF_PAGE = {"/Type", "/Parent", "/MediaBox", "/CropBox", "/UserUnit", "/Annots", "/Tabs"}
 """Keys of a page whose contents are replaced."""
 
-_PDFIUM_LOCK = threading.RLock()
+_PDFIUM = LimitedProcess(memory=960 * 2**20, seconds=60)
+"""A4 at 300 dpi takes 220 MB and 1 s, A2 at 600 dpi with a text on it 510 MB and 5 s."""
 
 
 def find_pdf(source: Path, columns: Columns | None = None) -> list[Path]:
@@ -144,43 +148,76 @@ def _page_texts(file: SourceFile, texts: list[Path], count: int) -> dict[int, tu
 
 def count_pages(path: Path) -> int:
     """Return the number of pages of a PDF; DataError if it is encrypted, damaged or empty."""
-    with _open(path) as pdf:
-        return len(pdf)
+    return _call_pdfium(_count_pages, path)
 
 
 def page_texts(path: Path) -> list[str]:
     """Return the text that each page of a PDF has, empty for a page that is only an image."""
-    with _open(path) as pdf:
-        return [page.get_textpage().get_text_bounded().replace("\r\n", "\n") for page in pdf]
+    return [_call_pdfium(_page_text, path, number) for number in range(1, count_pages(path) + 1)]
 
 
 def page_image(path: Path, number: int) -> bytes:
     """Return a page as the content of an image file (JPEG or PNG); pages count from 1."""
-    where = f"{path}#{number}"
+    return _call_pdfium(_page_image, path, number)
+
+
+def _call_pdfium(function: "Callable[..., R]", path: Path, *number: int) -> R:
+    """Call a function with a PDF, and perhaps a page, in PDFium's process. Raises DataError if it takes too much."""
+    try:
+        return _PDFIUM.call(function, path, *number)
+    except OverLimit as error:
+        subject, where = ("the page", f"{path}#{number[0]}") if number else ("the PDF", str(path))
+        hint = f"{subject} is no plain scan; save it as an image at 300 dpi from a PDF viewer, and give that"
+        raise DataError(f"{subject} {error}", code="pdf-too-costly", where=where, hint=hint) from error
+
+
+# What PDFium's process calls
+
+
+def _count_pages(path: Path) -> int:
+    with _open(path) as pdf:
+        return len(pdf)
+
+
+def _page_text(path: Path, number: int) -> str:
+    with _open_page(path, number) as page:
+        return str(page.get_textpage().get_text_bounded()).replace("\r\n", "\n")
+
+
+def _page_image(path: Path, number: int) -> bytes:
+    with _open_page(path, number) as page:
+        return _stored_image(page) or _render(page, f"{path}#{number}")
+
+
+def _page_width(path: Path, number: int) -> float:
+    with _open_page(path, number) as page:
+        return float(page.get_width())
+
+
+@contextmanager
+def _open_page(path: Path, number: int) -> "Iterator[pypdfium2.PdfPage]":
     with _open(path) as pdf:
         if not 1 <= number <= len(pdf):
-            raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-page-missing", where=where)
-        page = pdf[number - 1]
-        return _stored_image(page) or _render(page, where)
+            raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-page-missing", where=f"{path}#{number}")
+        yield pdf[number - 1]
 
 
 @contextmanager
 def _open(path: Path) -> "Iterator[pypdfium2.PdfDocument]":
     import pypdfium2
 
-    with _PDFIUM_LOCK:
-        try:
-            with pypdfium2.PdfDocument(path) as pdf:
-                yield pdf
-        except FileNotFoundError as error:
-            raise DataError("the PDF does not exist", code="input-missing", where=path) from error
-        except pypdfium2.PdfiumError as error:
-            # PDFium keeps the error code of an earlier file if a file has no pages.
-            if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
-                hint = "save it without a password"
-                raise DataError("the PDF is encrypted", code="pdf-encrypted", where=path, hint=hint) from error
-            message, hint = f"the PDF is damaged or has no pages: {error}", "was it copied or downloaded whole?"
-            raise DataError(message, code="pdf-damaged", where=path, hint=hint) from error
+    try:
+        with pypdfium2.PdfDocument(path) as pdf:
+            yield pdf
+    except FileNotFoundError as error:
+        raise DataError("the PDF does not exist", code="input-missing", where=path) from error
+    except pypdfium2.PdfiumError as error:
+        # PDFium keeps the error code of an earlier file if a file has no pages.
+        if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
+            hint = "save it without a password"
+            raise DataError("the PDF is encrypted", code="pdf-encrypted", where=path, hint=hint) from error
+        message, hint = f"the PDF is damaged or has no pages: {error}", "was it copied or downloaded whole?"
+        raise DataError(message, code="pdf-damaged", where=path, hint=hint) from error
 
 
 def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
@@ -451,8 +488,7 @@ def _unicode_map() -> str:
 
 def _points_per_pixel(page: Page, image: Image.Image) -> float:
     if page.number and page.image.suffix.lower() in PDF_SUFFIXES:
-        with _open(page.image) as pdf:
-            return float(pdf[page.number - 1].get_width()) / image.width
+        return _call_pdfium(_page_width, page.image, page.number) / image.width
     dpi = image.info.get("dpi")
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0
     return POINTS_PER_INCH / (stated if stated in _PLAUSIBLE_DPI else DPI)

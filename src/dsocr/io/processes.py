@@ -1,4 +1,4 @@
-"""Worker processes for CPU-bound work on images, started only where they pay off and never left behind.
+"""Worker processes for CPU-bound work on images, and one process with limits; none is ever left behind.
 
 Processes are spawned, as on Windows, so arguments and results must be picklable.
 """
@@ -10,16 +10,19 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
-from typing import ParamSpec, TypeVar
+from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from typing import Any, ParamSpec, TypeVar
 
 import psutil
 
-from dsocr.errors import DataError, option
+from dsocr.errors import DataError, DsocrError, option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +32,11 @@ ProgressCallback = Callable[[int, int], None]
 
 START_AFTER = 1.0
 """Seconds of work done in this process before others are started; starting one takes about half a second."""
+
+_WATCH_SECONDS = 0.05
+"""Time between two looks at what a process with limits takes."""
+_PATIENCE = 10
+"""Times its processor time that a call may wait: for a disk, or beside other work."""
 
 _HIDING = threading.Lock()
 
@@ -117,6 +125,119 @@ def _explain_broken_pool() -> Iterator[None]:
     except BrokenProcessPool as error:
         hint = f"it may have run out of memory: use fewer workers ({option('workers', 1)} shows which image it is)"
         raise DataError("a worker process died", code="worker-died", hint=hint) from error
+
+
+class OverLimit(Exception):  # noqa: N818 - no error of the program: whoever calls says what it means
+    """A call took more memory or time than it may, or ended its process: what the subject of a message did."""
+
+
+class LimitedProcess:
+    """Calls functions in one other process, which is killed if a call takes more memory or processor time than it may.
+
+    For libraries that allocate whatever a file from outside asks for. The process is started by the first call and
+    kept for the next ones; calls of several threads wait for each other.
+
+    Args:
+        memory: The bytes that the process may hold, its libraries included.
+        seconds: The processor time that a call may take.
+    """
+
+    def __init__(self, memory: int, seconds: float) -> None:
+        self.memory, self.seconds = memory, seconds
+        self._lock = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._connection: connection.Connection | None = None
+        self._owner = 0
+
+    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function there and return its result. Raises OverLimit, or what the function raises."""
+        with self._lock:
+            process, pipe = self._start()
+            try:
+                pipe.send((function, args, kwargs))
+                self._wait(process, pipe)
+                is_result, answer = pipe.recv()
+            except BaseException as error:
+                self._end()  # an answer that nobody waits for would be taken for the next one's
+                if isinstance(error, EOFError | ConnectionError):
+                    raise OverLimit(f"ended its process, which may hold {_megabytes(self.memory)}") from error
+                raise
+        if is_result:
+            result: R = answer
+            return result
+        raise answer
+
+    def close(self) -> None:
+        """End the process; the next call starts another one."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> "tuple[BaseProcess, connection.Connection]":
+        is_ours = self._owner == os.getpid()  # a process that was forked from the owner must not share its pipe
+        if is_ours and self._process and self._connection and self._process.is_alive():
+            return self._process, self._connection
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_answer_calls, args=(theirs, self.memory), daemon=True)
+        self._owner = os.getpid()
+        with _main_module_hidden():
+            self._process.start()
+        theirs.close()
+        return self._process, self._connection
+
+    def _wait(self, process: BaseProcess, pipe: "connection.Connection") -> None:
+        """Wait for an answer or the end of the process. Raises OverLimit when it takes too much."""
+        watched, started = psutil.Process(process.pid), time.monotonic()
+        spent = sum(watched.cpu_times()[:2])
+        while not connection.wait([pipe, process.sentinel], _WATCH_SECONDS):
+            with suppress(psutil.Error):  # it has just ended
+                if watched.memory_info().rss > self.memory:
+                    raise OverLimit(f"takes more than {_megabytes(self.memory)}")
+                if sum(watched.cpu_times()[:2]) - spent > self.seconds:
+                    raise OverLimit(f"takes more than {self.seconds:g} s of the processor")
+            if time.monotonic() - started > _PATIENCE * self.seconds:
+                raise OverLimit(f"takes more than {_PATIENCE * self.seconds:g} s")
+
+    def _end(self) -> None:
+        if self._process and self._connection:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._process = self._connection = None
+
+
+def _megabytes(memory: int) -> str:
+    return f"{memory // 2**20:,} MB of memory"
+
+
+def _answer_calls(pipe: "connection.Connection", memory: int) -> None:
+    """Call what is asked for until the other end is closed."""
+    _initialize_worker()
+    _limit_memory(memory)
+    while True:
+        try:
+            function, args, kwargs = pipe.recv()
+        except EOFError:
+            return
+        answer: tuple[bool, Any]
+        try:
+            answer = True, function(*args, **kwargs)
+        except MemoryError:
+            answer = False, OverLimit(f"takes more than {_megabytes(memory)}")
+        except Exception as error:  # noqa: BLE001 - raised by `call`
+            if not isinstance(error, DsocrError):
+                error.add_note(traceback.format_exc())  # its traceback does not come along
+            answer = False, error
+        pipe.send(answer)
+
+
+def _limit_memory(memory: int) -> None:
+    """Let allocations of this process fail above a limit, and no core be written, where the system can."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):  # not on Windows; macOS has no limit on data
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 def return_free_memory() -> None:
