@@ -16,6 +16,7 @@ A hint names options, settings and commands with `option`, `setting` and `comman
 used: `overwrite=True` from Python, `--overwrite` on the command line.
 """
 
+import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -158,6 +159,16 @@ class ModelError(DsocrError):
 
 class RunError(DsocrError):
     """A run folder is missing, incomplete or in use."""
+
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of operating system errors for a disk, or a quota, without space."""
+
+
+def disk_full(where: object) -> RunError:
+    """Return the error for a disk without space."""
+    hint = "free some space, then run the same command again"
+    return RunError("the disk is full", code="disk-full", where=where, hint=hint)
 
 
 class Interrupted(KeyboardInterrupt):

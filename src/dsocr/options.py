@@ -15,7 +15,7 @@ from os import PathLike
 from types import UnionType
 from typing import Annotated, Literal, TypedDict, TypeVar, Union, get_args, get_origin
 
-from dsocr.errors import ConfigError, option
+from dsocr.errors import DISK_FULL, ConfigError, disk_full, option
 
 StrPath = str | PathLike[str]
 """A path: text, a `Path`, or a `Run`."""
@@ -178,7 +178,10 @@ _KINDS: dict[object, tuple[tuple[type, ...], str]] = {
 
 
 def checked(function: F) -> F:
-    """Let a function raise ConfigError for an option of another type, out of its range or not among its choices."""
+    """Let a function raise ConfigError for an option of another type, out of its range or not among its choices.
+
+    A full disk is a RunError, whatever was being written.
+    """
     parameters = inspect.signature(function).parameters
     annotations = {name: parameter.annotation for name, parameter in parameters.items()}
     # All positional arguments of `*systems` are called so.
@@ -197,7 +200,12 @@ def checked(function: F) -> F:
             if name in rules:
                 for part in value if isinstance(value, list | tuple) else [value]:
                     _require(name, part, rules[name])
-        return function(*arguments, **options)
+        try:
+            return function(*arguments, **options)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise disk_full(error.filename) from error
 
     return called  # type: ignore[return-value]
 

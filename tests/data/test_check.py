@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,36 @@ def test_file_that_cannot_be_written(many_findings: Findings, tmp_path: Path) ->
         with raises_code("write-failed") as caught:
             write_file(tmp_path / "nowhere" / "findings")
         assert caught.value.where == str(tmp_path / "nowhere" / "findings")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("kind", ["html", "csv", "json"])
+def test_a_full_disk_leaves_no_half_a_file(
+    many_findings: Findings, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / f"findings.{kind}"
+    opened, write = Path.open, getattr(many_findings, f"to_{kind}")
+
+    def open_full(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        """Open a file that takes no more than nothing."""
+        file = opened(path, mode, *arguments, **options)
+        if "w" in mode and path.parent == tmp_path:
+            file.close()
+            return opened(Path("/dev/full"), mode, *arguments, **options)
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_full)
+        with raises_code("disk-full", place.name):
+            write(place)
+    assert list(tmp_path.iterdir()) == []
+    write(place)
+    before = place.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_full)
+        with raises_code("disk-full", place.name):
+            write(place)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
 def test_every_code_has_a_remedy_and_a_row_in_the_guide() -> None:

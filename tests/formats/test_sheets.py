@@ -157,7 +157,7 @@ def test_cells_beyond_the_budget_are_refused(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["letters.docx", "letters.odt", "lines.xls", "lines.ods"])
 def test_other_files_of_offices_get_a_sentence(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "s" / name, "PK")
-    with raises_code("office-file", where=name):
+    with raises_code("file-kind-unread", where=name):
         prepare(path, tmp_path / "out")
     picture(tmp_path / "s" / "a.png")
     with raises_code("no-format-found") as caught:

@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dsocr.io import work
 from dsocr.io.work import (
     MANIFEST,
     Journal,
@@ -176,6 +178,17 @@ def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     with raises_code("path-too-long") as error:
         write_folder(tmp_path / ("x" * 300), [("a.json", b"new")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_windows_does_not_find_for_its_length_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without long paths Windows says "not found" from 260 characters on, 248 for folders."""
+    monkeypatch.setattr(work, "os", SimpleNamespace(name="nt"))
+    for length, expected in ((300, raises_code("path-too-long")), (2, raises_code("write-failed"))):
+        path = tmp_path / ("x" * length)
+        with expected, explain_disk_errors(tmp_path):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
 
 
 def test_a_failed_rename_puts_the_old_folder_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

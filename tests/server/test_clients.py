@@ -117,6 +117,7 @@ def test_broken_and_slow_requests_are_answered(address: str, parts: list[bytes],
     "request_",
     [
         pytest.param(HEALTH[:-2] + b"X-Large: " + b"x" * 200_000 + b"\r\n\r\n", id="a large header"),
+        pytest.param(HEALTH[:-2] + b"X-Large: " + b"x" * 10_000_000 + b"\r\n\r\n", id="a header of 10 MB"),
         pytest.param(HEALTH[:-2] + b"X: y\r\n" * 40_000 + b"\r\n", id="many headers"),
         pytest.param(b"GET /healthz?" + b"x" * 200_000 + HEALTH[12:], id="a long address"),
         pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 200_000, id="a body in crumbs"),
@@ -164,6 +165,8 @@ def test_the_address_with_most_idle_connections_makes_room() -> None:
 
 
 def test_slow_bodies_of_an_address_leave_room_for_others() -> None:
+    usual = ServerLimits()
+    assert 4 * usual.max_uploads_per_address <= usual.max_open_requests
     limits = ServerLimits(max_open_requests=40, max_uploads_per_address=30, body_timeout=PATIENCE)
     with ExitStack() as stack:
         address = stack.enter_context(listening(create_app(FakeModels(), limits=limits), limits))  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """A search for settings: with a stand-in that trains in no time, and once in earnest."""
 
+import errno
 import json
 import math
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from scipy import stats
 
 import dsocr
 from dsocr.config import RunConfig, load_config
-from dsocr.errors import Interrupted, ModelError
+from dsocr.errors import Interrupted, ModelError, disk_full
 from dsocr.evaluation.tuning import SeedRatio, Trial, TuneResult
 from dsocr.io.work import write_file, write_folder
 from dsocr.models.family import Base
@@ -228,6 +229,32 @@ def test_ranges() -> None:
 def test_first_failure_ends_the_search(config: RunConfig, pretended: Pretended) -> None:
     with raises_code("tune-failed"):
         tune(changed(config, training={"augmentation": "medium"}), search=SEARCH[:1], trials=3)
+
+
+@pytest.mark.parametrize("moment", ["a trial", "the result"])
+def test_a_full_disk_is_no_trial_that_failed(
+    config: RunConfig, pretended: Pretended, undrawn: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def search(name: str) -> list[dict[str, Any]]:
+        place = config.model_copy(update={"output": tmp_path / name})
+        result = dsocr.tune(place, search=SEARCH[:1], trials=3, seeds=1)
+        return [result.to_dict(), *rows(place)]
+
+    expected = search("whole")
+    name, function = ("train", pretended.train) if moment == "a trial" else ("write_file", write_file)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        if name == "write_file" and arguments[0].name == "best.yaml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if name == "train" and arguments[0].output.name == "0001":
+            raise disk_full(arguments[0].output)
+        function(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, fail)
+        with raises_code("disk-full"):
+            search("interrupted")
+    assert search("interrupted") == expected
 
 
 def scored(number: int, cer: float, seed: int = 17, repeats: int | None = None) -> Trial:

@@ -177,7 +177,7 @@ def test_a_shared_workbench_writes_into_its_own_folder_only(
     assert alone.export("page", str(tmp_path / "anywhere"), accepted_only=True).pages == 2
 
 
-@pytest.mark.parametrize("number", [0, -1, 999, 10**26])
+@pytest.mark.parametrize("number", [0, -1, 999, 10**26, -(10**26)])
 def test_numbers_without_a_line_or_page_are_not_shown(
     empty_store: CorrectionStore, archive: Archive, tmp_path: Path, number: int
 ) -> None:

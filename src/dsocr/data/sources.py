@@ -25,7 +25,7 @@ from dsocr.formats.format import Format
 from dsocr.formats.layers import image_stem
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
-from dsocr.formats.sheets import OFFICE_HINTS, require_no_office_file
+from dsocr.formats.sheets import UNREAD_HINTS, require_readable_kind
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
 from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget
@@ -132,7 +132,7 @@ def require_source(source: Path, hint: str | None = None) -> None:
     if not (source.is_file() or source.is_dir()):
         raise DataError("is neither a file nor a folder", code="file-special", where=source)
     if source.is_file():
-        require_no_office_file(source)
+        require_readable_kind(source)
 
 
 def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path) -> list[Skipped]:
@@ -175,9 +175,9 @@ def _unwrapped(folder: Path) -> Path:
 def _passed_over(folder: Path) -> list[Skipped | Note]:
     """The images of a folder that are not read, of another format or without a suffix, and files of office programs."""
     items: list[Skipped | Note] = []
-    documents = Counter(path.suffix.lower() for path in list_files(folder, OFFICE_HINTS) if folder.is_dir())
+    documents = Counter(path.suffix.lower() for path in list_files(folder, UNREAD_HINTS) if folder.is_dir())
     items += [
-        Note(f"{suffix} files are not read ({count}): {OFFICE_HINTS[suffix]}") for suffix, count in documents.items()
+        Note(f"{suffix} files are not read ({count}): {UNREAD_HINTS[suffix]}") for suffix, count in documents.items()
     ]
     for path in list_files(folder) if folder.is_dir() else ():
         suffix, remedy = path.suffix.lower(), "save it as PNG, JPEG or TIFF"

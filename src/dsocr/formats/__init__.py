@@ -137,7 +137,8 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
 def _require_known(name: str, formats: Mapping[str, Format], kind: str) -> None:
     if name not in formats:
         message = f"unknown {kind} format {name!r}; the formats are: {', '.join(formats)}"
-        raise DataError(message, code="format-unknown")
+        hint = "leave it out, and it is detected" if kind == "source" else "name one of them"
+        raise DataError(message, code="format-unknown", hint=hint)
 
 
 def _detect_in_folder(source: Path, columns: Columns) -> Format:
@@ -150,14 +151,12 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
     if not names:
         known = ", ".join(format_.title for format_ in SOURCE_FORMATS.values())
         message = f"nothing in this folder can be read; looked for: {known}"
-        problem = tables.explain_unknown_table(source)
-        hint = (
-            f"{problem}; {tables.COLUMNS_HINT}"
-            if problem
-            else f"{option('format', ...)} names a format, and the guide lists them"
-        )
-        if list_files(source, IMAGE_SUFFIXES):
-            hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
+        usual = f"{option('format', ...)} names a format, and the guide lists them"
+        hint = tables.explain_unknown_table(source) or usual
+        if list_files(source, IMAGE_SUFFIXES | pdf.PDF_SUFFIXES):
+            hint += (
+                "; images and PDFs without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
+            )
         raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(names) > 1:
         listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in names)

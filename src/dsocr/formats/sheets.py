@@ -24,19 +24,22 @@ _MAX_SIGNS = 20_000_000
 """Signs `<` in all parts; a cell has four, and the text of a cell too."""
 
 _ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
-OFFICE_HINTS = {
+UNREAD_HINTS = {
     **dict.fromkeys(OLDER_SHEETS, "save it as .xlsx, or as CSV in UTF-8"),
     **dict.fromkeys(WRITTEN_TEXTS, f"save it as .docx: {_ALIGN}"),
     ".docx": _ALIGN,
+    **dict.fromkeys((".djvu", ".djv"), "save it as PDF or TIFF, for example with `ddjvu -format=tiff`"),
+    ".hocr": "export ALTO or PAGE from the program that wrote it",
+    **dict.fromkeys((".lnk", ".url", ".webloc"), "it is a shortcut: name what it leads to"),
 }
-"""By suffix, what to do with files of office programs that are not read."""
+"""By suffix, what to do with files that are not read, of office programs and others."""
 
 
-def require_no_office_file(path: Path) -> None:
-    """Raise DataError, with what to do, for a file of an office program that is not read."""
-    if hint := OFFICE_HINTS.get(path.suffix.lower()):
+def require_readable_kind(path: Path) -> None:
+    """Raise DataError, with what to do, for a file of a kind that is not read."""
+    if hint := UNREAD_HINTS.get(path.suffix.lower()):
         message = f"{path.suffix.lower()[1:].upper()} files are not read"
-        raise DataError(message, code="office-file", where=path, hint=hint)
+        raise DataError(message, code="file-kind-unread", where=path, hint=hint)
 
 
 def read_sheet(path: Path) -> list[tuple[int, list[str]]]:

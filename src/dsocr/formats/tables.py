@@ -21,8 +21,9 @@ from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipRe
 from dsocr.errors import DataError, option
 from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
-from dsocr.formats.sheets import OFFICE_HINTS, SHEET_SUFFIXES, read_sheet, require_no_office_file
+from dsocr.formats.sheets import SHEET_SUFFIXES, UNREAD_HINTS, read_sheet, require_readable_kind
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.archives import ARCHIVE_SUFFIXES
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, parse_split, split_of_folder
@@ -87,12 +88,14 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
 
 
 def explain_unknown_table(folder: Path) -> str | None:
-    """Return the name of the first table that is not understood, and why; None if there is none."""
-    for path in list_files(folder, {".tsv", ".csv", *SHEET_SUFFIXES, *OFFICE_HINTS}):
+    """Return the name of the first file that is not understood, why, and what to do; None if there is none."""
+    for path in list_files(folder, {".tsv", ".csv", *SHEET_SUFFIXES, *UNREAD_HINTS, *ARCHIVE_SUFFIXES}):
+        if path.suffix.lower() in ARCHIVE_SUFFIXES:
+            return f"{path.name}: archives in an archive are not unpacked; unpack it first"
         try:
             open_table(path, {})
         except DataError as error:
-            return f"{path.name}: {error.message}" + (f" ({error.hint})" if error.code == "office-file" else "")
+            return f"{path.name}: {error.message}; {error.hint if error.code == 'file-kind-unread' else COLUMNS_HINT}"
     return None
 
 
@@ -243,7 +246,7 @@ def parse_box(cell: str) -> Box | None:
 def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank."""
     suffix = path.suffix.lower()
-    require_no_office_file(path)
+    require_readable_kind(path)
     if suffix in SHEET_SUFFIXES:
         split = read_sheet(path)
     else:

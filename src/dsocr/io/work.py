@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
 
-from dsocr.errors import DataError, RunError, first_few, option
+from dsocr.errors import DISK_FULL, DataError, RunError, disk_full, first_few, option
 from dsocr.io.files import is_in_use, is_system_file, rename
 
 MANIFEST = "manifest.json"
 MIN_SECONDS_KEPT = 5.0
 """An interrupted job that took less time leaves no work folder behind."""
 
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _DRAFT_SECONDS = 3600.0
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
@@ -526,7 +525,7 @@ def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[
         raise _write_error(where or folder, str(error), is_full="full" in str(error)) from error
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else None
-        if path is None and error.errno not in _DISK_FULL | {errno.EROFS, errno.EIO}:
+        if path is None and error.errno not in DISK_FULL | {errno.EROFS, errno.EIO}:
             raise
         if path is not None and not path.absolute().is_relative_to(folder.absolute()):
             raise
@@ -534,7 +533,7 @@ def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[
             hint = "choose an output with a shorter path, or enable long paths in Windows"
             message = f"path of {len(str(path))} characters is too long"
             raise RunError(message, code="path-too-long", where=path, hint=hint) from error
-        is_full = error.errno in _DISK_FULL
+        is_full = error.errno in DISK_FULL
         problem = error.strerror or str(error)
         raise _write_error(where or path or folder, problem, is_full=is_full, is_open=is_in_use(error)) from error
 
@@ -546,8 +545,7 @@ def _is_too_long(error: OSError, path: Path | None) -> bool:
 
 def _write_error(path: Path, problem: str, *, is_full: bool, is_open: bool = False) -> RunError:
     if is_full:
-        hint = "free some space, then run the same command again"
-        return RunError("the disk is full", code="disk-full", where=path, hint=hint)
+        return disk_full(path)
     hint = "make the folder writable or choose another one, then run the same command again"
     if is_open:
         hint = f"close the program that has it open, or {hint}"

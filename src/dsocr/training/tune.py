@@ -149,6 +149,10 @@ class _Job:
     threads: int | None = None
 
 
+_OF_THE_MACHINE = frozenset({"disk-full", "write-failed", "path-too-long"})
+"""Codes of errors that say nothing of a trial's settings: the search ends, and resumes when they are solved."""
+
+
 class _Stopped(Exception):  # noqa: N818 - not an error
     """Ends a training that is not among the best."""
 
@@ -364,6 +368,8 @@ def _run(job: _Job, watch: Callable[[TrainingProgress], None] | None) -> Trial:
     except _Stopped:
         state = "stopped"
     except DsocrError as problem:
+        if problem.code in _OF_THE_MACHINE:
+            raise
         state, error = "failed", str(problem)
     gc.collect()  # there may be no memory for this network and the next
     cers = list(reports.values())

@@ -187,7 +187,7 @@ class CorrectionStore:
 
     def line(self, number: int) -> StoredLine | None:
         """The line with that number; None if there is none, or it was removed."""
-        if number > _MAX_NUMBER:
+        if not 0 < number <= _MAX_NUMBER:
             return None
         return next(iter(self._select_lines("WHERE number = ?", number)), None)
 
