@@ -102,6 +102,13 @@ def jobs(folder: Path) -> list[Job]:
         module.load_config = partial(load_config, changes=chosen)
         invoke("align", folder / "letters", folder / "edition.txt", "-o", out, "--rounds", "2", "-q")
 
+    def learn_unlabelled(out: Path) -> None:
+        module: Any = importlib.import_module("dsocr.training.unlabelled")
+        module._LEAST = 2  # own readings, of the sixteen lines that are read
+        scans = ("--unlabelled", folder / "letters")
+        settings = {**small, **saved, "training.max_steps": 4, "output": out}
+        invoke("train", lines, "--no-preflight", "-q", *scans, *sets(settings))
+
     def fetch(out: Path) -> None:
         url = (folder / "url.txt").read_text(encoding="utf-8")
         quick = ("--fetch", "private=true", "--fetch", "delay=0", "--images", "line", "--script", "any")
@@ -123,6 +130,7 @@ def jobs(folder: Path) -> list[Job]:
         Job("train", train(5, **nano, **{"training.augmentation": "1.0"}), _STEP, 3, True, 1),
         Job("train-cached", train(4, **cached), _STEP, 3, True, 1),
         Job("train-small", train(6), _STEP, 3, True, 2),
+        Job("unlabelled", learn_unlabelled, _STEP, 3, True, 2),
         Job("tune", tune, _STEP, 2, True, 1),
         Job("audit", audit, _STEP, 2, True, 1),
     ]

@@ -41,7 +41,8 @@ training: {epochs: 10.0, max_steps: null, max_samples: null, batch_size: 32, mic
   learning_rate: null, vision_learning_rate: null, warmup_ratio: 0.05, lr_scheduler: cosine, optimizer: AdamW,
   weight_decay: 0.01, max_grad_norm: 1.0, precision: auto, attention: sdpa, gradient_checkpointing: false,
   compile: false, group_by_length: true, feature_cache: auto, feature_cache_gb: 20.0, feature_cache_views: 4,
-  augmentation: 0.0, long_text: error, max_text_tokens: 512, num_workers: 0, threads: null, report_to: [tensorboard]}
+  augmentation: 0.0, long_text: error, max_text_tokens: 512, num_workers: 0, threads: null, unlabelled: [],
+  report_to: [tensorboard]}
 validation: {every_steps: 100, max_samples: 200, patience: 5}
 guard: {dataset: null, split: null, lines: 32, margin: 2.0}
 checkpoints: {every_steps: 200, keep: 2}

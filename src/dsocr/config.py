@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -232,6 +233,13 @@ def _lr_scheduler(scheduler: Component) -> Component:
     return scheduler
 
 
+def _sources(value: object) -> object:
+    sources = [] if value is None else [value] if isinstance(value, str | PathLike) else value
+    if not isinstance(sources, list | tuple):
+        return sources
+    return tuple(Path(source).as_posix() if isinstance(source, PathLike) else source for source in sources)
+
+
 def _trackers(value: object) -> object:
     if value in (None, "none", []):
         return ()
@@ -330,6 +338,8 @@ class TrainingSection(Section):
     """Processes that prepare images during training; 0 prepares them in the training process."""
     threads: PositiveInt | None = None
     """Threads that compute on a CPU; null takes all cores, or fewer beside other work that keeps them busy."""
+    unlabelled: Annotated[tuple[Text, ...], BeforeValidator(_sources)] = ()
+    """Scans that nobody transcribed, a path or a list: the run learns from its own surest readings of them too."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_trackers)] = ("tensorboard",)
     """Experiment trackers, a name or a list: tensorboard, mlflow, wandb, trackio, or none."""
 

@@ -58,8 +58,8 @@ class AdapterKeys(TypedDict, total=False):
     quantization: Literal["nf4"] | None
 
 
-class TrainingKeys(TypedDict, total=False):
-    """Keys of the section `training`."""
+class NamedTrainingKeys(TypedDict, total=False):
+    """Keys of the section `training` but its unlabelled scans, which are an option of their own."""
 
     epochs: float | None
     max_steps: int | None
@@ -87,6 +87,12 @@ class TrainingKeys(TypedDict, total=False):
     num_workers: int
     threads: int | None
     report_to: str | Sequence[str] | None
+
+
+class TrainingKeys(NamedTrainingKeys, total=False):
+    """Keys of the section `training`."""
+
+    unlabelled: StrPath | Sequence[StrPath] | None
 
 
 class ValidationKeys(TypedDict, total=False):
@@ -127,7 +133,7 @@ class GenerationKeys(TypedDict, total=False):
     prefetch_batches: int
 
 
-class RecipeKeys(InputKeys, AdapterKeys, TrainingKeys, total=False):
+class RecipeKeys(InputKeys, AdapterKeys, NamedTrainingKeys, total=False):
     """Keys of the configuration but its dataset and output: sections, and those keys whose name says the section."""
 
     base: str

@@ -17,7 +17,7 @@ from dsocr.config import GenerationSection, problems_in
 from dsocr.errors import FilesWarning, RunError, command, option, typed
 from dsocr.io.hub import fetch_model, is_hub_id, snapshot_name
 from dsocr.io.work import MANIFEST, hash_file, list_damage, write_file
-from dsocr.text import TextPolicy
+from dsocr.text import TextPolicy, percentage
 
 READING = "reading.json"
 """File with the settings to read with, in an adapter folder."""
@@ -63,6 +63,8 @@ class RunFolder:
     """Folder of the trainings that each leave a fold out, and their scores."""
     tune = _Entry("tune")
     """Folder of a search for settings, and what it found."""
+    unlabelled = _Entry("unlabelled")
+    """Folder of the two trainings of a run that learns from unlabelled scans, and of what it read there."""
     metrics = _Entry("metrics.jsonl")
     """JSON lines, one for every logged step and every validation."""
     log = _Entry("train.log")
@@ -253,6 +255,49 @@ def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, An
         raise RunError("; ".join(problems), code="reading-invalid", where=path) from error
 
 
+@dataclass(frozen=True, slots=True)
+class UnlabelledReport:
+    """What a run learnt from scans that nobody transcribed, as its provenance keeps it.
+
+    Of the lines on them `read` were read, the surest `shown` in a second training beside the `transcribed` ones, and
+    `learnt` are part of the run: all of those, or none. `held_out` pages and images of lines are in the validation or
+    the test split, and `known` ones among those that were trained on, so they were left out; `failed` ones could not be
+    read. `confidence` is the mean of what was read. `before` and `after` are the CERs on the validation split without
+    and with the readings; None if there was no second training, and then `refused` says why.
+    """
+
+    read: int
+    shown: int
+    learnt: int
+    transcribed: int
+    held_out: int = 0
+    known: int = 0
+    failed: int = 0
+    confidence: float | None = None
+    before: float | None = None
+    after: float | None = None
+    refused: str = ""
+
+    def describe(self) -> str:
+        """Return what came of it in a sentence."""
+        read = f"{self.read:,} unlabelled lines were read"
+        if self.held_out:
+            read += f" ({self.held_out:,} images of the validation and the test split were left out)"
+        if self.before is None or self.after is None:
+            return f"Nothing was learnt from the unlabelled scans: {self.refused}; {read}."
+        rates = f"validation CER {percentage(self.after)} with them, {percentage(self.before)} without"
+        shown = f"{self.shown:,} own readings beside {self.transcribed:,} transcribed lines"
+        if self.learnt:
+            return f"Learnt {shown}: {rates}; {read}."
+        return f"Own readings did not help, so the run is the one without them: {rates} ({shown}); {read}."
+
+    @classmethod
+    def of(cls, provenance: Mapping[str, Any]) -> Self | None:
+        """Return what the provenance of a run says; None for a run without unlabelled scans."""
+        known = provenance.get("unlabelled")
+        return None if known is None else TypeAdapter(cls).validate_python(known)
+
+
 class _Ancestor(BaseModel):
     run: str
     base: str
@@ -267,6 +312,7 @@ class _Provenance(BaseModel):
     started_from: list[_Ancestor] = []
     dataset: dict[str, str] = {}
     dataset_source: str | None = None
+    unlabelled: UnlabelledReport | None = None
     packages: dict[str, str] = {}
     machine: str | None = None
     device: str | None = None

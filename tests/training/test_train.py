@@ -20,7 +20,8 @@ from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.train import decide_threads, fresh_adapter, train
+from dsocr.training.distributed import decide_threads
+from dsocr.training.train import fresh_adapter, train
 from tests.raising import raises_code
 
 
@@ -315,7 +316,7 @@ def test_a_run_computes_in_as_many_threads_as_it_began_with(
     def config(threads: int | None) -> RunConfig:
         return load_config({"dataset": "d", "output": "o", "training": {"threads": threads}})
 
-    monkeypatch.setattr("dsocr.training.train.free_threads", lambda: free)
+    monkeypatch.setattr("dsocr.training.distributed.free_threads", lambda: free)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     former = config(*recorded) if recorded else None
     assert decide_threads(config(given), former).training.threads == decided

@@ -39,6 +39,7 @@ def train(
     *,
     dataset: StrPath | Dataset | None = None,
     texts: StrPath | None = None,
+    unlabelled: StrPath | Sequence[StrPath] | None = None,
     changes: Changes = None,
     overwrite: bool = False,
     preflight: bool = True,
@@ -51,6 +52,8 @@ def train(
         config: YAML file (configs/ holds recipes), or a dataset folder. In Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
+        unlabelled: Scans that nobody transcribed: folder, ALTO, PAGE, PDF, archive or dataset; repeatable. The run
+            learns from its own surest readings of them too, if it reads the validation split better then.
         changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
         overwrite: Replace what an earlier command wrote there.
         preflight: Try on a few samples first that it learns.
@@ -66,7 +69,7 @@ def train(
         ModelError: The base cannot be loaded.
         RunError: The run folder is in use or holds something else, or a check before training fails.
     """
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts))
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled)
     rank, _ = rank_and_count()
     printer, run = current_printer(), RunFolder(settings.output)
     if rank > 0:
@@ -127,7 +130,11 @@ def preserved_process() -> Iterator[None]:
 
 
 def complete_config(
-    config: Config, dataset: StrPath | Dataset | None, changes: Changes, keys: Mapping[str, object]
+    config: Config,
+    dataset: StrPath | Dataset | None,
+    changes: Changes,
+    keys: Mapping[str, object],
+    unlabelled: StrPath | Sequence[StrPath] | None = None,
 ) -> RunConfig:
     """Return the configuration of a run from what its caller gave; changes and keys win over `config`."""
     settings, overrides = expand_changes(changes, keys)
@@ -135,6 +142,8 @@ def complete_config(
         settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
     elif dataset is not None:
         settings["dataset"] = Path(dataset)
+    if unlabelled:
+        settings["training.unlabelled"] = unlabelled
     if isinstance(config, RunConfig):
         config = config.model_dump()
     if config is None and "dataset" not in settings:
@@ -168,6 +177,7 @@ def dry_run(
     *,
     dataset: StrPath | Dataset | None = None,
     texts: StrPath | None = None,
+    unlabelled: StrPath | Sequence[StrPath] | None = None,
     changes: Changes = None,
     preflight: bool = True,
     progress: ProgressCallback | None = None,
@@ -176,9 +186,10 @@ def dry_run(
     """Check that a run would learn and fit into memory, and how long it would take, without starting it.
 
     Args:
-        config: As for `train`, as are `dataset`, `texts`, `changes` and further keys.
+        config: As for `train`, as are `dataset`, `texts`, `unlabelled`, `changes` and further keys.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive, which a line recogniser's language model learns too.
+        unlabelled: Scans that nobody transcribed, from whose surest readings the run learns too; repeatable.
         changes: Change a setting, as section.key=value; repeatable.
         preflight: Try on a few samples first that it learns.
         progress: Called with the steps of overfitting done and in total, instead of a progress bar.
@@ -193,7 +204,7 @@ def dry_run(
     """
     from dsocr.training.lifecycle import require_sources
 
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts))
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled)
     require_sources(settings)
     from dsocr.training.dry_run import dry_run as check_and_plan
 

@@ -42,6 +42,23 @@ def read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]
         return  # Without it, pages are cropped again, with the same result.
 
 
+def source_pictures(dataset: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield the hash of each source image of a dataset, and the ids of the samples that were cut from it."""
+    try:
+        with (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        for row in rows:
+            lines = row["cut"].get("lines", ())
+            yield row["picture"], {line[0] for line in lines if isinstance(line, list)}
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+
+
+def hash_picture(content: bytes) -> str:
+    """Return the hash by which `sources.jsonl` knows the file of an image."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
 def crops_to_json(crops: CroppedPage | CropFailure) -> dict[str, Any]:
     """Crops as stored in the journal and in `sources.jsonl`."""
     if isinstance(crops, CropFailure):
@@ -99,7 +116,7 @@ class Cropper:
             data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
-        key, picture = crop_key(page, data), hashlib.blake2b(data, digest_size=16).hexdigest()
+        key, picture = crop_key(page, data), hash_picture(data)
         if reusable := self._find_reusable(key):
             return partial(CropResult, page, *reusable, key, picture, key not in self._new)
         # 256 folders, because a single one with very many files is slow.

@@ -351,7 +351,8 @@ class _Recorder:
                     page.name, line.where, line.text, *given, picture=result.picture, is_checked=checked
                 )
                 self.candidates.append(candidate)
-        source = {"source": page.where, "image": page.name, "key": result.key, "cut": cut}
+        names = {"source": page.where, "image": page.name, "picture": result.picture}
+        source = {**names, "key": result.key, "cut": cut}
         self._file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import yaml
 from dsocr import __version__
 from dsocr.models.adapters import is_whole_network, read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.family import Family, Serving, published_serving
-from dsocr.runs import ReadingSettings, RunFolder, read_provenance
+from dsocr.runs import ReadingSettings, RunFolder, UnlabelledReport, read_provenance
 from dsocr.text import percentage
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -227,6 +227,7 @@ def _loading(export: Export) -> list[str]:
 
 def _origin(export: Export) -> str:
     adapter, known = export.adapter, export.provenance
+    unlabelled = UnlabelledReport.of(known)
     trained = "all weights"
     if adapter:
         trained = f"target modules `{target_modules_of(adapter)}`, r {adapter['r']}, "
@@ -240,6 +241,7 @@ def _origin(export: Export) -> str:
         *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
         ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
         ("dataset", str(known.get("dataset_source", "?"))),
+        *([("unlabelled scans", unlabelled.describe())] if unlabelled else []),
         *((f"{split} split", f"sha256 `{digest}`") for split, digest in known.get("dataset", {}).items()),
     ]
     return _table([("", ""), *rows])

@@ -1,4 +1,4 @@
-"""Training in several processes: rank and world size, and the collectives that do not go through a graphics card.
+"""Training in several processes: rank and world size, collectives that do not go through a graphics card, and threads.
 
 Every process trains on its shard of each step; rank 0 alone writes files and reports. Collectives exchange JSON values
 through the CPU backend (gloo). All processes must call them in the same order.
@@ -15,8 +15,10 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, distributed
 
-from dsocr.errors import ConfigError, Interrupted, RunError
-from dsocr.io.processes import rank_and_count
+from dsocr.config import RunConfig
+from dsocr.errors import ConfigError, Interrupted, RunError, setting
+from dsocr.html import counted
+from dsocr.io.processes import available_cores, free_threads, rank_and_count
 
 T = TypeVar("T")
 
@@ -152,3 +154,32 @@ def _backend() -> str:
         message = "several processes train together on CUDA or on CPUs only"
         raise ConfigError(message, code="launch-unsupported", hint="start one process")
     return "gloo"
+
+
+# Threads
+
+
+def decide_threads(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
+    """Return the configuration with its threads: as set, else as the run began, else fewer beside other work.
+
+    A run that resumes computes in as many as before, whatever else the machine does now: another number gives other
+    last digits.
+    """
+    if config.training.threads is not None:
+        return config
+    threads = free_threads() if recorded is None else recorded.training.threads
+    if recorded is None and threads is not None and threads >= torch.get_num_threads():
+        threads = None
+    return config.model_copy(update={"training": config.training.model_copy(update={"threads": threads})})
+
+
+def limit_threads(config: RunConfig, decided: RunConfig) -> str:
+    """Compute in the threads that were decided; return why these are fewer than `config` has, or an empty text."""
+    threads = decided.training.threads
+    if threads is None:
+        return ""
+    torch.set_num_threads(threads)
+    if config.training.threads is not None:
+        return ""
+    few, choice = counted(threads, "thread"), setting("training.threads", available_cores())
+    return f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"

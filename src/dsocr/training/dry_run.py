@@ -1,5 +1,6 @@
 """A dry run: all checks of a training, and what it would take, with memory and time measured on real steps."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,12 +23,14 @@ from dsocr.models.family import Check, InputLength, Processor, trains_all_weight
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
+from dsocr.training.distributed import decide_threads, limit_threads
 from dsocr.training.feature_cache import cache_features_in_memory
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory, pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
+    TIMES_LONGER,
     Collator,
     Setup,
     measure_lengths,
@@ -38,8 +41,6 @@ from dsocr.training.samples import (
 )
 from dsocr.training.train import (
     PRECISIONS,
-    decide_threads,
-    limit_threads,
     make_optimizer,
     set_up,
 )
@@ -198,6 +199,8 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
                 validates = Split.VALIDATION in dataset.card.splits
                 plan = make_plan(config, setup, split, validates=validates)
                 checks.append(_check_memory(plan))
+                if config.training.unlabelled:
+                    checks.append(_check_unlabelled(plan, config))
     except DsocrError as error:
         kinds = {ConfigError: "configuration", DataError: "dataset", ModelError: "base"}
         checks.append(Check(kinds.get(type(error), "run"), "error", str(error), error.hint or ""))
@@ -236,6 +239,15 @@ def _check_memory(plan: Plan) -> Check:
     peak, size = plan.measurement.peak_bytes, plan.measurement.micro_batch_size
     used = "" if peak is None else f", peak {format_bytes(peak)}"
     return Check("memory", "ok", f"the longest micro-batch, {size} samples, fits{used}")
+
+
+def _check_unlabelled(plan: Plan, config: RunConfig) -> Check:
+    lines = counted(plan.schedule.steps * config.training.batch_size, "line")
+    message = f"up to {lines} of the scans are read after the training, and the surest learnt in a second one"
+    if plan.seconds is not None:
+        minutes = counted(math.ceil(TIMES_LONGER * plan.seconds / 60), "minute")
+        message += f"; {minutes} in all at most, without validations"
+    return Check("unlabelled scans", "ok", message)
 
 
 # What it would take

@@ -107,6 +107,8 @@ def require_sources(config: RunConfig) -> Dataset:
         hint = f"prepare it with {option('unit', 'line')}, region or page"
         message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
         raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
+    if config.training.unlabelled:
+        _require_unlabelled(config, dataset)
     folder = find_base_metadata(config.base, config.base_revision)
     require_trackers(config.training.report_to)
     # Slow imports, which the refusals above need not wait for.
@@ -120,6 +122,18 @@ def require_sources(config: RunConfig) -> Dataset:
         find_initial_adapter(config, family)
     GuardSet.load(config.guard, config.base)
     return dataset
+
+
+def _require_unlabelled(config: RunConfig, dataset: Dataset) -> None:
+    """Raise DataError if an unlabelled source is missing, or if nothing tells whether own readings help."""
+    from dsocr.data.sources import require_source
+
+    for source in config.training.unlabelled:
+        require_source(Path(source))
+    if not dataset.samples(Split.VALIDATION):
+        hint = f"prepare it with {option('split', '0.8/0.2/0')}, or leave the unlabelled scans out"
+        message = "the dataset has no validation split, so nothing tells whether own readings help"
+        raise DataError(message, code="unlabelled-unjudged", where=dataset.folder, hint=hint)
 
 
 def require_trainable(run: RunFolder, *, overwrite: bool) -> None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from dsocr.models.token_family import Features
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
 
+TIMES_LONGER = 3
+"""How much longer a training with unlabelled scans takes, at most: no more lines are read than it shows."""
 
 LoadFeatures = Callable[[str, Callable[[], Encoded]], Features]
 """Loads the features of an image by its key, or computes them from the encoded sample."""
@@ -126,6 +129,23 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         fits = size <= self._room
         self._room -= size if fits else 0
         return fits
+
+
+@dataclass(frozen=True, slots=True)
+class OwnReadings:
+    """What a reader read in lines that nobody transcribed, to be learnt beside the transcribed ones.
+
+    The training goes on from the weights in the folder `start`; each transcribed sample is shown `times` times as often
+    as a reading.
+    """
+
+    start: Path
+    samples: Sequence[Sample]
+    times: int
+
+    def mix(self, transcribed: Sequence[Sample]) -> list[Sample]:
+        """Return the samples of an epoch."""
+        return [*(sample for sample in transcribed for _ in range(self.times)), *self.samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +304,8 @@ def micro_batches_per_epoch(config: RunConfig, samples: int, world_size: int = 1
 def micro_batches_per_step(config: RunConfig, world_size: int = 1) -> int:
     """Return the micro-batches of each rank that make an optimizer step."""
     return max(1, config.training.batch_size // (config.training.micro_batch_size * world_size))
+
+
+def log_interval(max_steps: int) -> int:
+    """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
+    return max(1, min(10, max_steps // 50))

@@ -19,11 +19,9 @@ from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split, Unit
-from dsocr.errors import ConfigError, DataError, Interrupted, RunError, setting, typed
+from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
-from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
-from dsocr.io.processes import available_cores, free_threads
 from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
 from dsocr.models.adapters import (
     attach_adapter,
@@ -48,7 +46,7 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts, read_other_texts
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.models.scripts import script_of_texts
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, UnlabelledReport
 from dsocr.training.callbacks import (
     Callback,
     MetricsWriter,
@@ -70,7 +68,7 @@ from dsocr.training.checkpoint import (
     save_checkpoint,
     step_of,
 )
-from dsocr.training.distributed import Distributed, connect, exclude_frozen_from_ddp
+from dsocr.training.distributed import Distributed, connect, decide_threads, exclude_frozen_from_ddp, limit_threads
 from dsocr.training.feature_cache import StageProgress, cache_features
 from dsocr.training.lifecycle import (
     RunLock,
@@ -90,9 +88,11 @@ from dsocr.training.samples import (
     Collator,
     EncodedSamples,
     LengthGroupedSampler,
+    OwnReadings,
     SamplesWithFillers,
     Setup,
     fit_to_world_size,
+    log_interval,
     measure_lengths,
     micro_batches_per_step,
     total_steps,
@@ -110,8 +110,8 @@ PRECISIONS: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float1
 class TrainResult:
     """What a training made.
 
-    `best_step` and `best_cer` are None without a validation split, `guard` without a guard set. `calibrated_on` is the
-    number of validation lines on which confidences were calibrated.
+    `best_step` and `best_cer` are None without a validation split, `guard` without a guard set, `unlabelled` without
+    unlabelled scans. `calibrated_on` is the number of validation lines on which confidences were calibrated.
     """
 
     run: RunFolder
@@ -123,6 +123,7 @@ class TrainResult:
     resumed_from: int
     guard: GuardResult | None = None
     calibrated_on: int = 0
+    unlabelled: UnlabelledReport | None = None
 
 
 def train(
@@ -135,13 +136,15 @@ def train(
     on_message: Callable[[str], None] | None = None,
     on_stage: StageProgress | None = None,
     callbacks: Sequence[Callback] = (),
+    own_readings: OwnReadings | None = None,
 ) -> TrainResult:
     """Train as the configuration says, or resume where an earlier call was interrupted.
 
     `on_progress` is called after each step, `on_warning` for each doubtful thing in the dataset, `on_message` about
     damaged checkpoints and signals, `on_stage` during long work before the first step. With `preflight` a few samples
     are overfitted first; cheap checks always run. `callbacks` come after those of dsocr, on every rank; if one of them
-    stops the trainer, the run is finished with the best weights so far.
+    stops the trainer, the run is finished with the best weights so far. With `own_readings` the training goes on from
+    an earlier one, and shows its readings too; one with `training.unlabelled` makes both.
 
     Raises ConfigError for what is no callback.
     Raises DataError if the dataset has errors; RunError if the run folder holds another or a finished run, is in use or
@@ -149,6 +152,19 @@ def train(
     then a checkpoint to resume from. In processes that a launcher started, they train together; rank 0 writes.
     """
     require_callbacks(callbacks)
+    if config.training.unlabelled:
+        from dsocr.training.unlabelled import train_with_unlabelled  # which trains with this function
+
+        return train_with_unlabelled(
+            config,
+            overwrite=overwrite,
+            preflight=preflight,
+            on_progress=on_progress,
+            on_warning=on_warning,
+            on_message=on_message,
+            on_stage=on_stage,
+            callbacks=callbacks,
+        )
     started = time.monotonic()
     run = RunFolder(config.output)
     with connect() as dist, explain_disk_errors(run.path), explain_out_of_memory(config), ExitStack() as stack:
@@ -162,11 +178,12 @@ def train(
         job = TrainingJob(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress)
 
         # Setup
-        sources = dist.main_first(partial(open_sources, config, job))
+        sources = dist.main_first(partial(open_sources, config, job, own_readings))
         if busy := limit_threads(config, sources.config):
             say(busy)
         config = sources.config
-        setup = dist.main_first(partial(set_up, config, sources.samples, sources.base, resumed=checkpoint is not None))
+        prepare = partial(set_up, config, sources.samples, sources.base, own_readings=own_readings)
+        setup = dist.main_first(partial(prepare, resumed=checkpoint is not None))
         ancestors = [] if checkpoint else dist.broadcast(partial(list_ancestors, config, sources.dataset))
         begin = partial(begin_run, job, lock, sources, setup, ancestors, preflight=preflight, overwrite=overwrite)
         dist.broadcast(begin)
@@ -240,6 +257,7 @@ class Sources:
     validation: Sequence[Sample]
     without_loss: int
     guard: GuardSet | None
+    own_readings: OwnReadings | None = None
 
 
 def find_checkpoint(
@@ -255,7 +273,7 @@ def find_checkpoint(
     return str(latest) if latest else None
 
 
-def open_sources(config: RunConfig, job: TrainingJob) -> Sources:
+def open_sources(config: RunConfig, job: TrainingJob, own_readings: OwnReadings | None = None) -> Sources:
     """Open what the configuration names, and pin the base to a commit; rank 0 checks the dataset.
 
     Settings of a run without a checkpoint may still be changed. Raises RunError if a run that resumes was begun with
@@ -283,7 +301,7 @@ def open_sources(config: RunConfig, job: TrainingJob) -> Sources:
     samples, excluded = within_budget(training_samples(dataset, config), processor, config)
     validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
     _, without_loss = within_budget(validation, processor, config, Split.VALIDATION) if validation else ([], 0)
-    return Sources(config, base, dataset, samples, excluded, validation, without_loss, guard)
+    return Sources(config, base, dataset, samples, excluded, validation, without_loss, guard, own_readings)
 
 
 def begin_run(
@@ -298,7 +316,8 @@ def begin_run(
 ) -> None:
     """Check a run, unless it resumes, and write what its folder begins with."""
     run, config, log = job.run, sources.config, job.log
-    checks = [] if job.checkpoint else check(setup, config, preflight, job.on_stage)
+    is_checked = job.checkpoint or sources.own_readings is not None
+    checks = [] if is_checked else check(setup, config, preflight, job.on_stage)
     lock.acquire()
     if overwrite:
         clear_run(run)
@@ -337,38 +356,19 @@ def decided_generation(config: RunConfig, processor: Processor, samples: Sequenc
     return settings
 
 
-def decide_threads(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Return the configuration with its threads: as set, else as the run began, else fewer beside other work.
-
-    A run that resumes computes in as many as before, whatever else the machine does now: another number gives other
-    last digits.
-    """
-    if config.training.threads is not None:
-        return config
-    threads = free_threads() if recorded is None else recorded.training.threads
-    if recorded is None and threads is not None and threads >= torch.get_num_threads():
-        threads = None
-    return config.model_copy(update={"training": config.training.model_copy(update={"threads": threads})})
-
-
-def limit_threads(config: RunConfig, decided: RunConfig) -> str:
-    """Compute in the threads that were decided; return why these are fewer than `config` has, or an empty text."""
-    threads = decided.training.threads
-    if threads is None:
-        return ""
-    torch.set_num_threads(threads)
-    if config.training.threads is not None:
-        return ""
-    few, choice = counted(threads, "thread"), setting("training.threads", available_cores())
-    return f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"
-
-
-def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = None, *, resumed: bool = False) -> Setup:
+def set_up(
+    config: RunConfig,
+    samples: Sequence[Sample],
+    base: Base | None = None,
+    *,
+    resumed: bool = False,
+    own_readings: OwnReadings | None = None,
+) -> Setup:
     """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
 
     The base is looked up unless it is given. A run that is `resumed` has its weights in a checkpoint and needs no
-    `adapter.init_from`. Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or
-    would not train.
+    `adapter.init_from`; with `own_readings` it has those of the run that read. Raises ModelError if the base cannot be
+    loaded, ConfigError if the adapter does not fit it or would not train.
     """
     device = choose_device()
     others = read_other_texts(config.generation.language_model)  # before hours of training
@@ -381,7 +381,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
         raise ConfigError(message, code="language-model-unused", hint="leave the texts out, or train `small`")
     has_adapter = not trains_all_weights(family, config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
-    start = None if resumed else find_initial_adapter(config, family)
+    start = None if resumed or own_readings else find_initial_adapter(config, family)
     loaded = load_base(
         base,
         dtype=dtype if has_adapter else torch.float32,
@@ -396,6 +396,9 @@ def set_up(config: RunConfig, samples: Sequence[Sample], base: Base | None = Non
     else:
         model = network.requires_grad_(True)
         prepare_training(network, network, config)
+    if own_readings is not None:
+        restore_trained(model, own_readings.start)
+        samples = own_readings.mix(samples)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
     require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
@@ -528,11 +531,6 @@ def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed |
     )
 
 
-def log_interval(max_steps: int) -> int:
-    """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
-    return max(1, min(10, max_steps // 50))
-
-
 # Fit and finish
 
 
@@ -571,8 +569,9 @@ def make_callbacks(
             validator.on_result = writer.write_validation
     # A line recogniser that reads already can lose more by a few lines than it learns from them.
     starts_whole = not job.checkpoint and trains_all_weights(sources.base.family, config.adapter.target)
-    if validator is not None and (has_ancestors or starts_whole):
-        callbacks.append(StartValidation(validator, math.inf if has_ancestors else _READS))
+    goes_on = has_ancestors or sources.own_readings is not None
+    if validator is not None and (goes_on or starts_whole):
+        callbacks.append(StartValidation(validator, math.inf if goes_on else _READS))
     return callbacks
 
 

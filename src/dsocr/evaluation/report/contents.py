@@ -19,7 +19,7 @@ from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import Thumbnails, counted, percent
-from dsocr.runs import History, RunFolder, read_history, read_provenance
+from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
 from dsocr.text import percentage
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
@@ -260,6 +260,8 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
             "started from",
             f"{run['run']}, trained on {run.get('dataset_source') or 'unknown lines'} from {run['base']}",
         )
+    if (unlabelled := UnlabelledReport.of(made)) is not None:
+        yield "unlabelled scans", unlabelled.describe()
     if digest := card.settings.get("adapter_sha256"):
         yield "weights", f"sha256 {digest}"
     yield "scored", f"{card.created_at} with dsocr {card.dsocr_version}"

@@ -1,0 +1,543 @@
+"""Learning from scans that nobody transcribed: what is learnt, what is left out, and which training the run is."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import dsocr
+from dsocr.config import RunConfig, load_config, load_run_config
+from dsocr.data.crops import source_pictures
+from dsocr.data.dataset import Dataset, image_hash
+from dsocr.document import Split
+from dsocr.errors import Interrupted
+from dsocr.inference.confidence import Calibration, Prediction
+from dsocr.io.work import hash_file, write_file
+from dsocr.models.adapters import WEIGHTS
+from dsocr.models.language_model import FILE, LanguageModel
+from dsocr.runs import READING, RunFolder, UnlabelledReport, adapter_digest, read_history, read_provenance
+from dsocr.training import unlabelled as module
+from dsocr.training.callbacks import TrainingProgress
+from dsocr.training.samples import EncodedSamples, OwnReadings
+from dsocr.training.train import TrainResult, train
+from tests.conftest import TEXTS, draw_line, eight_steps
+from tests.raising import raises_code
+from tests.training.test_train import changed
+
+COUNT = 40
+"""Unlabelled lines, more than are read."""
+READ = 32
+"""Eight steps of four lines."""
+
+
+class FakeReader:
+    """Reads the text that `text_of` gives for the number of a line; lines with lower numbers are surer."""
+
+    def __init__(self, text_of: Callable[[int], str], confidence: float = 1.0) -> None:
+        self.text_of, self.confidence = text_of, confidence
+        self.read_lines: list[int] = []
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, _ in images:
+            number = int(Path(name).stem.partition("-")[2])
+            self.read_lines.append(number)
+            text = self.text_of(number)
+            yield Prediction(name, text, len(text) + 1, False, confidence=self.confidence - number / 1000)
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(module, "open_reader", lambda run: self)
+
+
+def true_text(number: int) -> str:
+    return f"{TEXTS[number % len(TEXTS)]} {number}"
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scans")
+    for number in range(COUNT):
+        draw_line(folder / f"scan-{number:02d}.png", true_text(number))
+    return folder
+
+
+def configured(dataset: Path, scans: Path, output: Path, **training: Any) -> RunConfig:
+    return changed(eight_steps(dataset, output), training={"unlabelled": [str(scans)], **training})
+
+
+def weights_of(run: RunFolder) -> str:
+    return hash_file(run.adapter / WEIGHTS)
+
+
+def readings_of(run: RunFolder) -> list[list[Any]]:
+    content = json.loads((run.unlabelled / module.READINGS).read_text(encoding="utf-8"))
+    lines: list[list[Any]] = content["result"]["lines"]
+    return lines
+
+
+@pytest.fixture(scope="module")
+def learnt(
+    small_dataset: Path, scans: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[TrainResult, list[str], list[OwnReadings]]]:
+    """A run that learnt from true readings, what it said, and what its second training was given."""
+    given: list[OwnReadings] = []
+
+    def noted(*arguments: Any, **options: Any) -> TrainResult:
+        given.extend(filter(None, [options.get("own_readings")]))
+        return train(*arguments, **options)
+
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        FakeReader(true_text).install(patch)
+        patch.setattr(module, "train", noted)
+        config = configured(small_dataset, scans, tmp_path_factory.mktemp("learnt") / "run")
+        yield train(config, on_message=said.append), said, given
+
+
+def test_what_reads_the_validation_lines_better_is_kept(
+    learnt: tuple[TrainResult, list[str], list[OwnReadings]],
+) -> None:
+    result, said, _ = learnt
+    report = result.unlabelled
+    assert report is not None
+    assert (report.read, report.shown, report.transcribed) == (READ, 20, 16)
+    assert report.before is not None
+    assert report.after is not None
+    assert report.after < report.before
+    assert report.learnt == report.shown
+    assert result.best_cer == report.after
+    first = read_history(result.run.unlabelled / module.FIRST)
+    second = read_history(result.run.unlabelled / module.SECOND)
+    assert first.best is not None
+    assert report.before == first.best["cer"]  # the second training goes on from the best weights of the first
+    assert read_history(result.run.path).validation == second.validation
+    assert second.training[-1]["step"] == first.training[-1]["step"]
+    assert said[-1] == report.describe()
+
+
+def test_the_surest_lines_are_learnt_beside_the_transcribed_ones(
+    learnt: tuple[TrainResult, list[str], list[OwnReadings]], small_dataset: Path
+) -> None:
+    result, _, (given,) = learnt
+    lines = readings_of(result.run)
+    assert [text for _, text, *_ in lines] == [sample.text for sample in given.samples]
+    confidences = [confidence for _, _, confidence, _ in lines]
+    assert confidences == sorted(confidences, reverse=True)
+    assert {text for _, text, *_ in lines} <= set(map(true_text, range(COUNT)))
+    transcribed = Dataset.open(small_dataset).samples(Split.TRAIN)
+    mixed = given.mix(transcribed)
+    assert 3 * sum(sample in transcribed for sample in mixed) >= len(mixed)
+    assert {sample.id for sample in mixed} >= {sample.id for sample in transcribed}
+
+
+@pytest.mark.parametrize(("readings", "transcribed", "times"), [(20, 16, 1), (300, 50, 3), (301, 50, 4), (10, 100, 1)])
+def test_a_third_of_what_is_shown_is_transcribed(readings: int, transcribed: int, times: int) -> None:
+    assert module.repeats(readings, transcribed) == times
+    assert times * transcribed >= (times * transcribed + readings) / 3
+
+
+def test_the_run_is_whole_and_says_what_it_learnt(learnt: tuple[TrainResult, list[str], list[OwnReadings]]) -> None:
+    result, said, _ = learnt
+    run = RunFolder.open(result.run.path)
+    assert result.unlabelled is not None
+    assert UnlabelledReport.of(read_provenance(run)) == result.unlabelled
+    assert result.unlabelled.describe() in said
+    assert {path.name for path in run.unlabelled.iterdir()} == {module.FIRST, module.SECOND, module.READINGS}
+    assert not list(run.unlabelled.rglob("*.safetensors"))
+    assert any(run.tensorboard.iterdir())
+    config = load_run_config(run.config)
+    assert len(config.training.unlabelled) == 1
+    assert json.loads((run.adapter / READING).read_text(encoding="utf-8"))["base"] == "nano"
+    assert result.calibrated_on == 2
+    with raises_code("output-exists"):
+        train(config)
+
+
+def test_report_and_card_count_own_readings(
+    learnt: tuple[TrainResult, list[str], list[OwnReadings]], tmp_path: Path
+) -> None:
+    result, *_ = learnt
+    run = tmp_path / "run"
+    shutil.copytree(result.run.path, run)
+    dsocr.evaluate(run, base=False)
+    dsocr.report(run)
+    assert "20 own readings" in (run / "report.html").read_text(encoding="utf-8")
+    dsocr.export(run, tmp_path / "peft", form="peft")
+    assert "20 own readings" in (tmp_path / "peft" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_training_that_reads_no_better_is_not_kept(
+    small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is then that of a training without the scans, bit by bit."""
+    FakeReader(true_text).install(monkeypatch)
+    ruinous = {"learning_rate": 0.3, "warmup_ratio": 0.0}
+    monkeypatch.setattr(module, "load_run_config", lambda path: changed(load_run_config(path), training=ruinous))
+    result = train(configured(small_dataset, scans, tmp_path / "run"))
+    report = result.unlabelled
+    assert report is not None
+    assert report.before is not None
+    assert report.after is not None
+    assert report.after >= report.before
+    assert report.learnt == 0
+    assert report.shown == 20
+    assert weights_of(result.run) == weights_of(small_run)
+    assert adapter_digest(result.run.adapter) == adapter_digest(small_run.adapter)
+    assert result.best_cer == report.before
+    assert "did not help" in report.describe()
+
+
+def only_first(monkeypatch: pytest.MonkeyPatch, small_run: RunFolder) -> None:
+    """Take a finished run for the first training, and let nothing train."""
+
+    def finished(config: RunConfig, **options: Any) -> TrainResult:
+        assert options.get("own_readings") is None, "a second training was begun"
+        shutil.copytree(small_run.path, config.output, dirs_exist_ok=True)
+        write_file(RunFolder(config.output).config, config.to_yaml())
+        return TrainResult(RunFolder(config.output), 8, 8, 0.5, 1.0, 0, 0)
+
+    monkeypatch.setattr(module, "train", finished)
+
+
+@pytest.mark.parametrize(
+    ("reader", "reason"),
+    [
+        pytest.param(FakeReader(true_text, confidence=0.3), "hands or script", id="unlike the transcribed hands"),
+        pytest.param(FakeReader(lambda number: "" if number > 10 else "a"), "only", id="hardly a reading"),
+    ],
+)
+def test_scans_that_cannot_be_read_are_refused(
+    reader: FakeReader,
+    reason: str,
+    small_dataset: Path,
+    scans: Path,
+    tmp_path: Path,
+    small_run: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    only_first(monkeypatch, small_run)
+    reader.install(monkeypatch)
+    usual = Calibration(lines=2, line_quantiles=(0.9, 0.95, 1.0))
+    monkeypatch.setattr(Calibration, "load", lambda folder: usual)
+    said: list[str] = []
+    result = train(configured(small_dataset, scans, tmp_path / "run"), on_message=said.append)
+    assert result.unlabelled is not None
+    assert (result.unlabelled.learnt, result.unlabelled.shown, result.unlabelled.after) == (0, 0, None)
+    assert reason in result.unlabelled.refused
+    assert said[-1] == result.unlabelled.describe()
+    assert weights_of(result.run) == weights_of(small_run)
+
+
+def test_what_is_held_out_or_trained_on_is_not_read(
+    small_dataset: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dataset itself as scans: of its lines only those are read that are neither; their texts are of no use."""
+    only_first(monkeypatch, small_run)
+    read: list[str] = []
+
+    class Noting(FakeReader):
+        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+            for name, _ in images:
+                read.append(name)
+                yield Prediction(name, "text", 5, False, confidence=0.9)
+
+    Noting(true_text).install(monkeypatch)
+    config = configured(small_dataset, small_dataset, tmp_path / "run", max_samples=4)
+    result = train(config)
+    assert result.unlabelled is not None
+    assert (result.unlabelled.held_out, result.unlabelled.known, result.unlabelled.read) == (8, 4, 12)
+    samples = Dataset.open(small_dataset).samples(Split.TRAIN)
+    assert set(read) <= {sample.id for sample in samples}
+    assert len(set(read)) == 12
+
+
+PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"><Page imageFilename="{name}"
+imageWidth="600" imageHeight="800"><TextRegion id="r"><Coords points="0,0 599,0 599,799 0,799"/>{lines}</TextRegion>
+</Page></PcGts>"""
+
+
+def write_page(folder: Path, name: str, seed: int, count: int, *, texts: bool) -> None:
+    Image.effect_noise((600, 800), 20 + seed).save(folder / f"{name}.png")
+    rows = []
+    for number in range(count):
+        top = 20 + 70 * number
+        text = f"<TextEquiv><Unicode>line {number} of {name}</Unicode></TextEquiv>" if texts else ""
+        points = f"20,{top} 580,{top} 580,{top + 50} 20,{top + 50}"
+        rows.append(f'<TextLine id="l{number}"><Coords points="{points}"/>{text}</TextLine>')
+    page = PAGE.format(name=f"{name}.png", lines="".join(rows))
+    (folder / f"{name}.xml").write_text(page, encoding="utf-8")
+
+
+def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
+    tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scans have other lines on the same pages than the dataset, so that no image of a line is the same."""
+    source, scans = tmp_path / "source", tmp_path / "scans"
+    source.mkdir()
+    scans.mkdir()
+    for seed, name in enumerate(("a", "b", "c", "d")):
+        write_page(source, name, seed, 3, texts=True)
+        write_page(scans, name, seed, 5, texts=False)
+        shutil.copy(source / f"{name}.png", scans)
+    write_page(scans, "new", 9, 5, texts=True)
+    dataset = dsocr.prepare(source, tmp_path / "data", split="0.5/0.25/0.25", split_by="page")
+    pictures = dict(source_pictures(dataset.folder))
+    assert len(pictures) == 4
+    assert set().union(*pictures.values()) == {sample.id for sample in dataset}
+    only_first(monkeypatch, small_run)
+    read: list[str] = []
+
+    class Noting(FakeReader):
+        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+            for name, _ in images:
+                read.append(name)
+                yield Prediction(name, "text", 5, False, confidence=0.9)
+
+    Noting(true_text).install(monkeypatch)
+    result = train(configured(dataset.folder, scans, tmp_path / "run"))
+    assert result.unlabelled is not None
+    held_out = {Path(sample.id).name[0] for split in ("validation", "test") for sample in dataset.samples(split)}
+    assert result.unlabelled.held_out == len(held_out) == 2
+    assert {name[0] for name in read} == {"a", "b", "c", "d", "n"} - held_out
+    trained = {image_hash(sample) for sample in dataset.samples("train")}
+    assert result.unlabelled.known == len(trained) == 6
+    assert len(read) == 5 + 2 * 5 - 6
+
+
+def test_reading_stops_and_resumes_where_it_was(
+    small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    only_first(monkeypatch, small_run)
+    monkeypatch.setattr(module, "_LEAST", 1000)  # no second training
+    config, whole = configured(small_dataset, scans, tmp_path / "run"), FakeReader(true_text)
+    whole.install(monkeypatch)
+    chosen = module._choose
+    kept: list[Any] = []
+
+    def noted(*arguments: Any) -> Any:
+        kept.append(arguments[0])
+        return chosen(*arguments)
+
+    monkeypatch.setattr(module, "_choose", noted)
+    train(changed(config, output=tmp_path / "whole"))
+    cut = FakeReader(true_text)
+    cut.install(monkeypatch)
+
+    def on_stage(label: str, unit: str, done: int, total: int) -> None:
+        if done:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        train(config, on_stage=on_stage)
+    first = len(cut.read_lines)
+    assert 0 < first < READ
+    lines = tmp_path / "run" / "unlabelled" / "lines"
+    train(config)
+    assert len(kept[0]) == len(kept[1])
+    assert kept[0] == kept[1]
+    assert len(cut.read_lines) - len(whole.read_lines) in range(first + 1)
+    assert not lines.exists()
+
+
+def test_a_reading_whose_image_is_damaged_is_read_again(
+    small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    only_first(monkeypatch, small_run)
+    monkeypatch.setattr(module, "_LEAST", 1000)
+    reader = FakeReader(true_text)
+    reader.install(monkeypatch)
+
+    def cut(*_: Any) -> Any:
+        raise PowerCutError
+
+    config = configured(small_dataset, scans, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_choose", cut)
+        with pytest.raises(PowerCutError):
+            train(config)
+    before = len(reader.read_lines)
+    damaged = sorted((tmp_path / "run" / "unlabelled" / "lines").iterdir())[0]
+    damaged.write_bytes(b"")
+    train(config)
+    assert len(reader.read_lines) == before + 1
+
+
+def cut_in_second(progress: TrainingProgress) -> None:
+    if progress.step == 8 + 5:
+        raise KeyboardInterrupt
+
+
+def test_a_second_training_resumes_bit_by_bit(
+    learnt: tuple[TrainResult, list[str], list[OwnReadings]],
+    small_dataset: Path,
+    scans: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is shown as the second half of the work, with the time that is left for both."""
+    FakeReader(true_text).install(monkeypatch)
+    config, shown = configured(small_dataset, scans, tmp_path / "run"), list[TrainingProgress]()
+
+    def watch(progress: TrainingProgress) -> None:
+        shown.append(progress)
+        cut_in_second(progress)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, on_progress=watch)
+    assert [progress.step for progress in shown] == list(range(1, 14))
+    assert {progress.max_steps for progress in shown} == {16}
+    assert all(progress.seconds_left > 0 for progress in shown)
+    result = train(config)
+    assert weights_of(result.run) == weights_of(learnt[0].run)
+    assert result.unlabelled == learnt[0].unlabelled
+
+
+def test_a_kill_between_the_last_files_costs_nothing(
+    learnt: tuple[TrainResult, list[str], list[OwnReadings]],
+    small_dataset: Path,
+    scans: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if it had ended before the weights were put in their place."""
+    run = RunFolder(tmp_path / "run")
+    shutil.copytree(learnt[0].run.path, run.path)
+    (run.unlabelled / "kept").mkdir()
+    run.adapter.rename(run.unlabelled / "kept" / "adapter")
+    config = configured(small_dataset, scans, run.path)
+    result = train(config)
+    assert weights_of(result.run) == weights_of(learnt[0].run)
+    assert result.unlabelled == learnt[0].unlabelled
+
+
+def test_a_signal_names_the_command_that_resumes_all(
+    small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(config: RunConfig, **options: Any) -> TrainResult:
+        raise Interrupted(15, 3, RunFolder(config.output).resume_command)
+
+    monkeypatch.setattr(module, "train", interrupted)
+    config = configured(small_dataset, scans, tmp_path / "run")
+    with pytest.raises(Interrupted) as raised:
+        train(config)
+    assert raised.value.resume == RunFolder(config.output).resume_command
+    assert raised.value.exit_code == 128 + 15
+
+
+def test_settings_may_change_until_there_is_a_checkpoint(
+    small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    def cut(config: RunConfig, **options: Any) -> TrainResult:
+        RunFolder(config.output).checkpoints.mkdir(parents=True, exist_ok=True)
+        write_file(RunFolder(config.output).config, config.to_yaml())
+        raise PowerCutError
+
+    config = configured(small_dataset, scans, tmp_path / "run")
+    monkeypatch.setattr(module, "train", cut)
+    for rate in (1e-3, 2e-3):
+        with pytest.raises(PowerCutError):
+            train(changed(config, training={"learning_rate": rate}))
+    (tmp_path / "run" / "unlabelled" / "first" / "checkpoints" / "step-0000004").mkdir()
+    with raises_code("other-settings"):
+        train(config := changed(config, training={"learning_rate": 3e-3}))
+    with pytest.raises(PowerCutError):
+        train(config, overwrite=True)
+
+
+def test_nothing_is_begun_that_nobody_could_judge(small_dataset: Path, scans: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    shutil.copy(scans / "scan-00.png", folder)
+    (folder / "lines.jsonl").write_text('{"file_name": "scan-00.png", "text": "a"}\n', encoding="utf-8")
+    dataset = dsocr.prepare(folder, tmp_path / "data", split="1/0/0")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"dataset": dataset.folder, "unlabelled": scans}, "unlabelled-unjudged"),
+        ({"dataset": small_dataset, "unlabelled": tmp_path / "missing"}, "input-missing"),
+        ({"unlabelled": scans}, "dataset-missing"),
+    ]
+    for arguments, code in cases:
+        with raises_code(code):
+            dsocr.train(**arguments, base="nano", output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    (tmp_path / "empty").mkdir()
+    with raises_code("input-empty"):
+        dsocr.train(dataset=small_dataset, unlabelled=tmp_path / "empty", base="nano", output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_are_refused(
+    small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.many_runs.rank_and_count", lambda: (0, 2))
+    with raises_code("launch-unsupported"):
+        train(configured(small_dataset, scans, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("scans/new", ("scans/new",)),
+        (Path("scans") / "new", ("scans/new",)),
+        (["a", Path("b")], ("a", "b")),
+        (None, ()),
+    ],
+)
+def test_scans_are_a_path_or_a_list(given: object, kept: tuple[str, ...]) -> None:
+    config = load_config({"dataset": "d", "output": "o", "training": {"unlabelled": given}})
+    assert config.training.unlabelled == kept
+
+
+def test_a_dry_run_says_what_is_read_and_how_long_it_takes(small_dataset: Path, scans: Path, tmp_path: Path) -> None:
+    config = configured(small_dataset, scans, tmp_path / "run")
+    result = dsocr.dry_run(config, preflight=False)
+    (check,) = [check for check in result.checks if check.name == "unlabelled scans"]
+    assert "32 lines" in check.message
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
+    small_dataset: Path, tmp_path: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line recogniser: the second training has the head and the texts of the first."""
+    from dsocr.models.ctc_network import save_network
+    from tests.models.test_ctc import LETTERS, configuration
+    from tests.models.test_ctc_network import small_network
+
+    base = tmp_path / "base"
+    save_network(small_network(LETTERS), LETTERS, base)
+    config = configuration(base, small_dataset, tmp_path / "run", max_steps=8)
+    config = changed(config, training={"unlabelled": [str(scans)]})
+    FakeReader(lambda number: "zebra crossing zebra").install(monkeypatch)
+    learnt: list[set[str]] = []
+    shown: list[int] = []
+    fit, start = LanguageModel.fit, EncodedSamples.__init__
+
+    def noted(texts: Iterable[str]) -> LanguageModel:
+        learnt.append(set(texts := list(texts)))
+        return fit(texts)
+
+    def begun(self: EncodedSamples, samples: Any, *arguments: Any, **options: Any) -> None:
+        shown.append(sum("zebra" in sample.text for sample in samples))
+        start(self, samples, *arguments, **options)
+
+    monkeypatch.setattr(LanguageModel, "fit", staticmethod(noted))
+    monkeypatch.setattr(EncodedSamples, "__init__", begun)
+    result = train(config)
+    assert max(shown) == 20  # the readings were shown
+    assert len(learnt) == 2
+    assert learnt[0] == learnt[1] == {sample.text for sample in Dataset.open(small_dataset).samples(Split.TRAIN)}
+    assert result.run.adapter.name == "model"
+    assert "z" not in (result.run.adapter / "vocab.json").read_text(encoding="utf-8") or "z" in LETTERS
+    assert not (result.run.adapter / FILE).exists() or learnt
