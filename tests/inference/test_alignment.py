@@ -1,6 +1,7 @@
 """Tests of aligning lines with a text: which part stands in which line, and what is in none."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,24 @@ def test_punctuation_stays_with_its_word() -> None:
     ]
 
 
+def test_punctuation_before_a_word_is_in_its_line_and_between_two_words_in_one() -> None:
+    assert texts(align_lines(fits(*LINES[:2]), f'{LINES[0]} ..."{LINES[1]}', CLASSES)) == [
+        LINES[0],
+        f'..."{LINES[1]}',
+    ]
+    assert texts(align_lines(fits(*LINES[:2]), f"{LINES[0]}—{LINES[1]}", CLASSES)) == [f"{LINES[0]}—", LINES[1]]
+
+
+def test_a_line_that_was_found_unsurely_is_looked_for_farther_away() -> None:
+    """What is read leads to a part that fits half, as an edition's table of contents may; the line is 160 away."""
+    changed = random.Random(3).sample([place for place, letter in enumerate(LINES[1]) if letter != " "], 12)
+    decoy = "".join("q" if place in changed else letter for place, letter in enumerate(LINES[1]))
+    lines = fits(*LINES[:3])
+    lines[1] = replace(fit(LINES[1], seed=1), reading=decoy)
+    text = " ".join([LINES[0], decoy, NOTE, NOTE, LINES[1], NOTE, LINES[2]])
+    assert texts(align_lines(lines, text, CLASSES)) == list(LINES[:3])
+
+
 def test_lines_in_another_order_than_the_text_are_found() -> None:
     lines = [*LINES[3:], *LINES[:3]]
     assert texts(align_lines(fits(*lines), " ".join(LINES), CLASSES)) == lines
@@ -178,6 +197,18 @@ def test_a_page_is_found_in_a_long_text() -> None:
     assert end >= start + len(pages[17])
     assert end - begin < 3 * len(pages[17])
     assert clear > 2
+
+
+def test_rare_groups_of_letters_decide_where_a_page_is() -> None:
+    """An index repeats the formula of the page thirty times; the page itself has it once."""
+    rng = random.Random(6)
+    formula = "before the undersigned notary came in person "
+    page = formula + "".join(rng.choices(LETTERS[2:], k=80))
+    rest = ["".join(rng.choices(LETTERS[2:], k=4000)) for _ in range(3)]
+    whole = rest[0] + page + rest[1] + formula * 30 + rest[2]
+    found = Anchors(whole).find(page)
+    assert found is not None
+    assert found[0] <= len(rest[0]) < len(rest[0]) + len(page) <= found[1] < len(rest[0]) + 1000
 
 
 def test_a_page_that_is_not_in_the_text_is_not_found_clearly() -> None:

@@ -106,6 +106,7 @@ def _with_punctuation(aligned: Sequence[AlignedLine], text: Text) -> list[Aligne
             start -= 1
         while line.text and is_free[end]:
             end += 1
+        is_free[start:end] = False
         whole = text.part(start, line.start) + line.text + text.part(line.end, end)
         extended.append(replace(line, text=whole, start=start, end=end))
     return extended
