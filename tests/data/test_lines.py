@@ -106,6 +106,12 @@ def test_lines_and_their_order(bars: list[Bar], expected: list[Bar]) -> None:
     assert all(abs(one[2] - other[2]) <= 3 for one, other in zip(found, expected, strict=True))
 
 
+def test_a_piece_continues_the_line_at_its_height_and_not_the_nearest() -> None:
+    found = probabilities((20, 100, 100), (20, 115, 109))
+    found[96:108, 120:300] = 0.9
+    assert sorted(bar[:2] for bar in found_bars(found)) == [(20, 115), (20, 300)]
+
+
 def test_columns_are_regions() -> None:
     lines = find_lines(probabilities(*LEFT, *RIGHT), (480, 320))
     assert [line.region.id for line in lines] == ["r1"] * 5 + ["r2"] * 5
@@ -202,6 +208,16 @@ def test_a_column_that_is_found_as_one_line_is_split_at_the_rows_beside_it() -> 
     dates = [line.outline for line in lines if line.outline.box[0] < 80 and line.outline.box[2] < 120]
     assert [abs((outline.box[1] + outline.box[3]) / 2 - row) < 10 for outline, row in zip(dates, rows, strict=True)]
     assert max(outline.box[3] - outline.box[1] for outline in dates) < 50
+
+
+def test_only_the_nearest_column_says_where_a_piece_is_split() -> None:
+    rows = [40, 90, 140]
+    found = columns_of_dates(40, rows)
+    found[:, 280:] = 0
+    for row in (65, 115):
+        found[row - 4 : row + 4, 320:460] = 0.9
+    dates = [line.outline for line in find_lines(found, (480, 320)) if line.outline.box[2] < 120]
+    assert len(dates) == len(rows)
 
 
 def test_text_along_the_side_of_a_page_is_not_split() -> None:

@@ -84,6 +84,17 @@ def test_extrapolation_and_fewer_clusters_are_less_certain() -> None:
     assert few.high / few.low > many.high / many.low
 
 
+def test_intervals_have_the_noise_of_a_training_and_the_few_clusters_that_were_scored() -> None:
+    counts = [50, 100, 200, 400]
+    curve = fit_learning_curve(counts, *similar_clusters([0.30, 0.22, 0.17, 0.13]))
+    low, high = np.quantile(curve.heights, [0.025, 0.975])
+    expected = curve.expect(400)
+    assert math.log(expected.high / expected.low) > 1.2 * math.log(high / low), "another training has other luck"
+    rates = np.array([0.1, 0.2, 0.3])  # Student's t of two degrees of freedom: 0.2 with a standard error of 0.058
+    few = fit_learning_curve(counts, np.tile(1000 * rates, (4, 1)), np.full(3, 1000)).expect(400)
+    assert few.high / few.low > math.exp(2 * 4.3 * 0.058 / 0.2 * 0.7)
+
+
 def test_a_flat_curve_never_reaches_a_lower_rate() -> None:
     curve = fit_learning_curve([50, 100, 200, 400], *similar_clusters([0.20, 0.21, 0.20, 0.21]))
     assert curve.expect(800).rate == pytest.approx(0.2, abs=0.02)

@@ -1,5 +1,6 @@
 """Judging lines by the probabilities of their texts, with a reader that is simulated: each wrong letter costs."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from dsocr.evaluation.mistakes import (
     lines_near,
     plant_mistakes,
     texts_to_score,
+    weigh,
 )
 from dsocr.evaluation.report.audit_page import rank_lines
 
@@ -165,6 +167,17 @@ def test_differences_are_whole_words_with_what_they_gain() -> None:
     (line,) = read_all([sample], ["le chat noir dort sous la"])
     assert differences_of(line) == [WordDifference("", "sous", 30.0), WordDifference("nair", "noir", 6.0)]
     assert ReadSample.from_dict(line.to_dict(), sample).likelihoods == line.likelihoods
+
+
+def test_evidence_is_eased_by_the_writer_and_the_language_model_counts_half() -> None:
+    sample = Sample("test/0", Path("a.png"), "le chat dort", Split.TEST)
+    (line,) = read_all([sample], ["le chat noir dort"])  # 30 likelier than the text, all of it by the missing word
+    line = replace(line, language={line.read: -10.0, sample.text: -14.0})
+    easy, hard = (weigh(line, sample.text, hardness) for hardness in (0.0, 0.9))
+    assert easy.missing == hard.missing == pytest.approx(math.log1p(30))
+    assert (easy.missing_eased, hard.missing_eased) == pytest.approx((math.log1p(30), math.log1p(3)))
+    assert easy.both == pytest.approx(math.log1p(30 + 4 / 2) / 0.3)
+    assert (easy.language, easy.against) == pytest.approx((math.log1p(4), 0.0))
 
 
 def test_planted_mistakes_are_wrong_and_always_the_same() -> None:

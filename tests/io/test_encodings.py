@@ -43,7 +43,9 @@ def test_accents_between_latin_letters_are_western(text: str) -> None:
     assert likely_encoding(text.encode("cp1252")) == "cp1252"
 
 
-@pytest.mark.parametrize("data", [b"\x81\x8d\x8f\x90\x9d", bytes(range(128, 256)), b"\xb0\xb1\xb2\xb3", b"", b"plain"])
+@pytest.mark.parametrize(
+    "data", [b"\x81\x8d\x8f\x90\x9d", bytes(range(128, 256)), b"\xb0\xb1\xb2\xb3", b"", b"plain", 9 * b"ab\4c"]
+)
 def test_what_makes_no_sense_is_nothing(data: bytes) -> None:
     assert likely_encoding(data) is None
 

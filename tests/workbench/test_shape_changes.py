@@ -323,4 +323,5 @@ def test_a_text_from_right_to_left_begins_on_the_right(empty_store: CorrectionSt
     first, second = split_line(line, 4)
     assert (first.text, second.text) == ("שלום", "עולם")
     assert first.outline.box[0] >= second.outline.box[2] - 1
+    assert first.outline.box[0] == 50, "four of nine letters are on its right"
     assert [box and box[0] for _, _, box in word_boxes(line.text, (0, 0, 90, 10))] == [50, 0]

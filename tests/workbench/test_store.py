@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dsocr.document import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, join_lines, split_line
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, join_lines, line_at, split_line
 from tests.raising import raises_code
 
 PAGE = StoredPage(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
@@ -306,6 +306,25 @@ def test_a_split_line_joined_again_covers_the_line(at: int, with_polygon: bool) 
     again = join_lines(first, second)
     assert again.outline.box == (0, 0, 501, 61)
     assert again.text.replace(" ", "") == whole.text
+
+
+@pytest.mark.parametrize(
+    ("other", "state"),
+    [
+        pytest.param(State.READ, State.UNREAD, id="nobody wrote either, so they are read again"),
+        pytest.param(State.ACCEPTED, State.READ, id="the text that somebody accepted stays"),
+    ],
+)
+def test_joined_lines_are_read_again_unless_somebody_wrote_their_text(other: State, state: State) -> None:
+    assert join_lines(line(0), replace(line(1), state=other)).state == state
+
+
+def test_a_click_hits_the_smallest_line() -> None:
+    page, note = Outline((0, 0, 500, 300)), Outline((100, 100, 200, 130))
+    lines = [replace(line(place), outline=outline) for place, outline in enumerate((page, note))]
+    assert line_at(lines, 150, 110) == lines[1]
+    assert line_at(lines, 300, 110) == lines[0]
+    assert line_at(lines, 600, 110) is None
 
 
 def test_a_store_without_pages_leaves_nothing_behind(tmp_path: Path) -> None:
