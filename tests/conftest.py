@@ -22,6 +22,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests run side by side, so one thread each, also in the processes that they start. Read when torch is imported.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
+# Processes that tests start compile a module once, also where an environment turns that off: half a second each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The same examples every time, and no deadline on a busy machine.
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")

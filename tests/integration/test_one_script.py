@@ -56,7 +56,7 @@ def test_commands_keep_to_a_script_and_state_one_that_is_decided(
         shutil.copy(small_dataset.parent / "source" / name, images)
     given = [] if script is None else ["--script", script]
 
-    code, out, err = call("evaluate", base, "--dataset", small_dataset, "--json", *given)
+    code, out, err = call("evaluate", base, "--dataset", small_dataset, "--no-report", "--json", *given)
     assert code == 0, err
     card = json.loads(out)
     kept = card["settings"]["generation"]["script"]

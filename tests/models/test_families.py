@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,12 +69,18 @@ def write_larger_donut(folder: Path) -> Path:
 
 # So that the first loss is near a uniform guess's, as the checks before a training demand.
 _HEAD_STD = {"glm_ocr": 0.03, "smolvlm": 0.03, "qwen3_5": 0.015, "hunyuan_vl": 0.04}
-SLOW = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
-"""Types that take seconds each; test_image_text_to_text.py tries them too."""
+HARD_TO_TEACH = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
+"""Types that need larger random weights to memorize."""
+QUICK = ("qwen3_vl", "got_ocr2")
+"""The types of image-text-to-text that `make test` takes through the whole product: an adapter of the decoder, and of
+the towers too. The others take four seconds of a core or more each; test_image_text_to_text.py tries what differs in
+them.
+"""
 
 
 def marked(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
+    slow = set(CHAT_MODELS) - set(QUICK)
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
 CASES = {
@@ -91,7 +96,7 @@ CASES = {
             partial(write_chat_model, model_type=name, head_std=_HEAD_STD.get(name, 0.055)),
             "decoder+vision" if number % 2 else "decoder",
             5e-3 if name == "qwen3_5" else 1e-2,
-            memory=partial(write_chat_model, model_type=name) if name in SLOW else None,
+            memory=partial(write_chat_model, model_type=name) if name in HARD_TO_TEACH else None,
         )
         for number, name in enumerate(CHAT_MODELS)
     },
@@ -191,7 +196,7 @@ def test_is_scored_read_served_and_exported(
     image = open_image(lines_of(small_dataset, 1, Split.TEST)[0].image)
     text = dsocr.load(run.path).read(image).text
 
-    card = dsocr.Run(run.path).evaluate()
+    card = dsocr.Run(run.path).evaluate(report=False)
     assert card.adapter is not None
     assert card.adapter.lines == 4
     name = recognize(find_base(load_run_config(run.config).base)[0]).name
@@ -233,7 +238,7 @@ def test_a_line_is_read_in_company_as_it_is_alone(
     lines = [(str(number), image) for number, image in enumerate(lines_of_all_lengths)]
     alone = {line[0]: next(reader.read([line])) for line in lines}
     shuffled = [lines[place] for place in np.random.default_rng(9).permutation(len(lines))]
-    for size, order in product((16, 5), (lines, shuffled)):
+    for size, order in ((16, lines), (5, shuffled)):
         smaller = replace(reader, generation=replace(reader.generation, batch_size=size))
         for prediction in smaller.read(order):
             expected = alone[prediction.id]
@@ -258,9 +263,6 @@ def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
     ]
     together, alone = losses[0], [loss for (loss,) in losses[1:]]
     assert together == pytest.approx(alone, abs=1e-5, rel=1e-6)
-    read = partial(processor.family.decode, network, processor, generation=reader.generation)
-    unread = [sample.without_text() for sample in encoded]
-    assert [line.text for line in read(unread)] == [read([sample])[0].text for sample in unread]
 
 
 def test_merged_weights_are_base_and_adapter(

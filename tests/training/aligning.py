@@ -1,12 +1,16 @@
 """Pages of real handwriting to align with texts."""
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from lxml import etree
+from PIL import Image
 
 from dsocr.formats.alto import parse_alto
 from dsocr.formats.xml import parse_xml
+from dsocr.inference.reader import LocalReader
 from dsocr.text import comparable
 
 SAMPLE = Path("examples/copiste")
@@ -30,3 +34,16 @@ def copy_pages(folder: Path, *, lines: int | None = None) -> Path:
 def true_lines(scans: Path, name: str) -> list[str]:
     """Return the texts of a page's lines."""
     return [comparable(line.text) for line in parse_alto(parse_xml(scans / "alto" / f"{name}.xml")).lines]
+
+
+def reading_once() -> Callable[[LocalReader, Sequence[tuple[str, Image.Image]]], list[Any]]:
+    """Return a `read_steps` that reads an image once, however many alignments need it; `small` reads each alone."""
+    read_steps, known = LocalReader.read_steps, dict[bytes, Any]()
+
+    def read(reader: LocalReader, images: Sequence[tuple[str, Image.Image]]) -> list[Any]:
+        keys = [image.tobytes() for _, image in images]
+        new = [pair for pair, key in zip(images, keys, strict=True) if key not in known]
+        known.update(zip((image.tobytes() for _, image in new), read_steps(reader, new) if new else [], strict=True))
+        return [known[key] for key in keys]
+
+    return read

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,16 @@ from dsocr.training import align as module
 from dsocr.training import many_runs
 from dsocr.training.align import LINES
 from tests.raising import raises_code
-from tests.training.aligning import PAGES, SAMPLE, copy_pages, true_lines
+from tests.training.aligning import PAGES, SAMPLE, copy_pages, reading_once, true_lines
 
 NOTE = "Publié d'après le manuscrit original, tome II, page 318; voir aussi la lettre suivante."
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _reading_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalReader, "read_steps", reading_once())
+        yield
 
 
 @pytest.fixture(scope="module")
