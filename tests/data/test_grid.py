@@ -87,6 +87,54 @@ def ruled_page(columns: list[int], rows: list[int], size: tuple[int, int] = (900
     return image
 
 
+def rows_of(table: Table, lines: list[Line]) -> dict[int, set[int]]:
+    """The numbers of the lines in each row."""
+    rows = {cell.id: cell.row for cell in table.cells}
+    numbers: dict[int, set[int]] = {}
+    for line in lines:
+        assert line.region is not None
+        numbers.setdefault(rows[line.region.id], set()).add(int(line.text))
+    return numbers
+
+
+def test_rows_bend_as_their_rulings_do() -> None:
+    """A page that was not pressed flat: at its sides rows are lower by the height of a row."""
+    columns, tops = [50, 250, 450, 850], list(range(100, 389, 24))
+
+    def bent(x: float) -> int:
+        return round(30 * ((x - 450) / 400) ** 2)
+
+    image = Image.new("L", (900, 600), 220)
+    pen = ImageDraw.Draw(image)
+    for x in columns:
+        pen.line((x, tops[0] + bent(x), x, tops[-1] + bent(x)), fill=60, width=2)
+    for top in tops:
+        pen.line([(x, top + bent(x)) for x in range(50, 851, 5)], fill=60, width=2)
+    spans = [(260, 400), (470, 600), (760, 845)]
+    lines = [
+        replace(bar(left, top + 2 + bent((left + right) / 2), right, row), index=number)
+        for row, top in enumerate(tops[:-1])
+        for number, (left, right) in enumerate(spans, 3 * row)
+    ]
+    found, (table,) = find_tables(image, lines)
+    assert rows_of(table, found) == {row: {row} for row in range(len(tops) - 1)}
+
+
+def test_faint_rulings_inside_an_entry_are_lines_to_write_on() -> None:
+    columns, tops = [50, 150, 500, 850], list(range(100, 601, 100))
+    image = ruled_page(columns, tops)
+    pen = ImageDraw.Draw(image)
+    for top in tops[:-1]:
+        for below in (33, 66):
+            pen.line((50, top + below, 850, top + below), fill=175, width=2)
+    lines = []
+    for row, top in enumerate(tops[:-1]):
+        lines.append(bar(60, top + 8, 90, row))
+        lines += [bar(left, top + 8 + below, left + 300, row) for left in (160, 510) for below in (0, 33, 66)]
+    found, (table,) = find_tables(image, [replace(line, index=number) for number, line in enumerate(lines)])
+    assert rows_of(table, found) == {row: {row} for row in range(len(tops) - 1)}
+
+
 def test_a_line_over_two_cells_is_cut_at_the_ruling_and_not_in_files_that_are_filled() -> None:
     rows = list(range(100, 601, 50))
     image = ruled_page([50, 250, 450, 850], rows)
