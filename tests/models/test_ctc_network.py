@@ -196,6 +196,25 @@ def test_padding_reaches_no_line(training: bool) -> None:
             torch.testing.assert_close(row[:count], alone, atol=1e-7, rtol=0)
 
 
+def test_padding_has_no_part_in_gradients() -> None:
+    network, drawn = small_network().double().train(), np.random.default_rng(5)
+    images = [Image.fromarray(drawn.integers(0, 255, (48, width, 3), dtype=np.uint8)) for width in (400, 20, 137)]
+    lines = [prepare_line(image) for image in images]
+
+    def gradients(*batches: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
+        network.zero_grad()
+        for batch, steps in batches:
+            for row, count in zip(compute_logits(network, batch.double(), steps), steps.tolist(), strict=True):
+                row[:count, ::2].log_softmax(-1).sum().backward(retain_graph=True)
+        return [weights.grad.clone() for weights in network.parameters() if weights.grad is not None]
+
+    alone = gradients(*(collate_lines([line], multiple=8) for line in lines))
+    together = gradients(collate_lines(lines))
+    assert len(together) > 20
+    for gradient, expected in zip(together, alone, strict=True):
+        torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)
+
+
 def test_loss_is_the_probability_of_all_paths() -> None:
     torch.manual_seed(1)
     logits = torch.randn(1, 4, 3)

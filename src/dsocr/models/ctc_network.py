@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers import AttentionInterface, PPOCRV6SmallRecForTextRecognition
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -58,15 +59,44 @@ class _Padding:
             self._masks[key] = mask[:, None, None].to(dtype)
         return self._masks[key]
 
-    def clear(self, images: Tensor) -> Tensor:
-        """Return images `(B, C, H, W)` with zeros in the padding, as a convolution sees them beyond a lone line."""
+    def clear(self, images: Tensor, *, is_kept: bool) -> Tensor:
+        """Return images `(B, C, H, W)` with zeros in the padding, as a convolution sees them beyond a lone line.
+
+        `is_kept` if the layer that made them keeps them for its own gradient: while training they are copied then.
+        """
         mask = self.mask(images.shape[-1], images.dtype)
-        if torch.is_grad_enabled():
+        if is_kept and torch.is_grad_enabled():
             return images * mask
-        # In place and only from the end of the shortest line on, which costs next to nothing.
         first = int(self._steps.min()) * (images.shape[-1] // self._most)
+        if torch.is_grad_enabled():
+            cleared: Tensor = _ClearEnds.apply(images, mask[..., first:])  # type: ignore[no-untyped-call]
+            return cleared
         images[..., first:].mul_(mask[..., first:])
         return images
+
+
+class _ClearEnds(torch.autograd.Function):
+    """Multiply the last columns of images, and of their gradient, by a mask: in place, from the shortest line's end.
+
+    Copying all columns in each layer takes 3.2 % of a training step's network on a CPU, this 0.9 % (medians of eight,
+    one thread, eight lines of 520 to 720 pixels, the same gradients to the bit).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, mask: Tensor) -> Tensor:
+        """Clear the columns that the mask covers, which are the last ones."""
+        images[..., images.shape[-1] - mask.shape[-1] :].mul_(mask)
+        ctx.mark_dirty(images)
+        ctx.save_for_backward(mask)
+        return images
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Clear the gradient, which the convolution behind has just made and nobody else has."""
+        (mask,) = ctx.saved_tensors
+        gradient[..., gradient.shape[-1] - mask.shape[-1] :].mul_(mask)
+        return gradient, None
 
 
 _padding: ContextVar[_Padding] = ContextVar("padding")
@@ -74,11 +104,15 @@ _padding: ContextVar[_Padding] = ContextVar("padding")
 
 
 def _clear_input(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-    return _padding.get().clear(inputs[0])
+    return _padding.get().clear(inputs[0], is_kept=True)
+
+
+def _clear_sum(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+    return _padding.get().clear(inputs[0], is_kept=False)
 
 
 def _clear_output(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    return _padding.get().clear(output)
+    return _padding.get().clear(output, is_kept=True)
 
 
 class _LinePool(nn.Module):
@@ -113,12 +147,16 @@ class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unus
     def __init__(self, config: PPOCRV6SmallRecConfig) -> None:
         super().__init__(config)
         self.config._attn_implementation = "dsocr_line"
+        clear_input = (
+            _clear_input  # the stem ends in a ReLU, which keeps its output; blocks end in a convolution or a sum
+        )
         for module in self.modules():
             if isinstance(module, PPLCNetV4LargeStem):
                 module.stem1.register_forward_hook(_clear_output)
                 module.stem2a.register_forward_hook(_clear_output)
             elif isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
-                module.token_conv.register_forward_pre_hook(_clear_input)
+                module.token_conv.register_forward_pre_hook(clear_input)
+                clear_input = _clear_sum
             elif isinstance(module, PPLCNetV4SqueezeExcitationModule):
                 module.avg_pool = _LinePool()
         self.head.encoder.conv_block[2].register_forward_pre_hook(_clear_input)
