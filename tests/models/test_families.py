@@ -175,6 +175,8 @@ def weights(run: RunFolder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(run.adapter.iterdir())}
 
 
+# test_resuming.py does it with nano.
+@pytest.mark.parametrize("trained", marked(name for name in CASES if name != "nano"), indirect=True)
 def test_resumes_bit_by_bit(trained: tuple[Case, RunFolder]) -> None:
     _, run = trained
     before, metrics = weights(run), [row["loss"] for row in rows(run)]
