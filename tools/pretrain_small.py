@@ -82,10 +82,10 @@ HELD_OUT_DOCUMENTS = (
 
 SHARES = {
     "drawn-tracks": 0.40,
-    "drawn-joined": 0.30,
-    "drawn-fonts": 0.26,
-    "drawn-ink": 0.38,
-    "drawn-latin": 0.18,
+    "drawn-joined": 0.28,
+    "drawn-fonts": 0.22,
+    "drawn-ink": 0.46,
+    "drawn-latin": 0.30,
     "lectaurep-mariages": 0.06,
     "lectaurep": 0.16,
     "timeuscorpus": 0.15,
