@@ -3,8 +3,8 @@
     python tools/draw_writers.py OUT --writers 7 14 15 --lines 150 --sheets UNSEEN --words WORDS [--russkopis FOLDER]
 
 OUT gets the lines as images and `lines.csv`, which `dsocr prepare OUT -o DATASET` reads. Pretraining draws each line by
-a writer of its own from the seeds `(SEED, line)`, by now 1, 34, 35 and 1_000_004 (`tools/draw_hands.py`); writers here come
-from `(WRITERS, number)`, so none of them is among those. SHEETS and WORDS are as in `tools/draw_hands.py --unseen`.
+a writer of its own from the seeds `(SEED, line)`, by now 1, 34, 35 and 1_000_004 (`tools/draw_hands.py`); writers here
+come from `(WRITERS, number)`, so none is among those. SHEETS and WORDS are as in `tools/draw_hands.py --unseen`.
 """
 
 import argparse
