@@ -237,7 +237,7 @@ def make_kept(name: str, folder: Path) -> Kept:
     def judge(kept: Path, out: Path) -> None:
         invoke("report", kept, "-o", out / "report.html", "-q")
         invoke("compare", kept, "--base", "-o", out / "compare.html", "-q")
-        invoke("evaluate", kept, "--limit", "1", "--overwrite", "-q")
+        invoke("evaluate", kept, "--limit", "1", "-q")
 
     def share(kept: Path, out: Path) -> None:
         invoke("export", kept, "-o", out / "export", "-q")
