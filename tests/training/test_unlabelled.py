@@ -419,6 +419,25 @@ def test_a_kill_between_the_last_files_costs_nothing(
     assert result.unlabelled == learnt[0].unlabelled
 
 
+class StopAtTwo(dsocr.Callback):
+    def on_step_end(self, trainer: dsocr.Trainer) -> None:
+        if trainer.state.step == 2:
+            trainer.stop(save=True)
+
+
+def test_a_callback_that_ends_both_trainings_leaves_the_first(
+    small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a validation after the second training nothing says that it is better."""
+    FakeReader(true_text).install(monkeypatch)
+    result = train(configured(small_dataset, scans, tmp_path / "run"), callbacks=[StopAtTwo()])
+    assert result.unlabelled is not None
+    assert result.unlabelled.learnt == 0
+    assert "before a validation" in result.unlabelled.refused
+    assert (result.best_step, result.steps) == (None, 2)
+    assert RunFolder.open(result.run.path).adapter.is_dir()
+
+
 def test_a_signal_names_the_command_that_resumes_all(
     small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
