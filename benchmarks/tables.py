@@ -3,6 +3,8 @@
     python tools/draw_registers.py data/registers --count 60            # pages whose cells are known
     python benchmarks/tables.py cells data/registers                    # by the true lines
     python benchmarks/tables.py cells data/registers --detect           # by the lines that the detector finds
+    python benchmarks/tables.py cells tests/real_data/registers         # ten pages of real registers
+    python benchmarks/tables.py texts tests/real_data/registers OUT     # OUT is what transcribe --tables wrote as PAGE
     python benchmarks/tables.py columns REPERTOIRES                     # ALTO with regions called Col_1, Col_2, ...
     python benchmarks/tables.py prose FOLDER...                         # pages without tables
 
@@ -24,6 +26,7 @@ from PIL import Image
 from dsocr.data.grid import find_tables
 from dsocr.data.lines import find_lines
 from dsocr.document import Line, Table, TableCell
+from dsocr.evaluation.metrics import character_errors
 from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
@@ -48,7 +51,7 @@ def places(tables: Sequence[Table]) -> dict[str, Place]:
     """The place of each cell by its id."""
     known = {}
     for number, table in enumerate(tables):
-        headings = max((cell.row + cell.row_span for cell in table.cells if cell.is_heading), default=0)
+        headings = max((cell.row + 1 for cell in table.cells if cell.is_heading), default=0)
         for cell in table.cells:
             row = cell.row if cell.row < headings else cell.row - headings
             known[cell.id] = (number, row, cell.column, cell.row_span, cell.column_span, cell.row < headings)
@@ -212,6 +215,30 @@ def measure_columns(folder: Path, *, verbose: bool) -> None:
     print(f"lines in their column: {interval(shares)}; {len(shares)} pages")
 
 
+def measure_texts(folder: Path, transcribed: Path) -> None:
+    """Print the CER of cells with text and the share read exactly, end to end; a cell that is not found has no text."""
+    exact, errors = [], []
+    for path in sorted(transcribed.rglob("*.xml")):
+        truth, found = (parse_xml_page(file) for file in (folder / path.name, path))
+        true, read = texts_by_place(truth, truth.tables), texts_by_place(found, found.tables)
+        pairs = [(text, read.get(place, "")) for place, text in true.items() if text]
+        rates = [character_errors(text, prediction) for text, prediction in pairs]
+        exact.append((sum(text == prediction for text, prediction in pairs), len(pairs)))
+        errors.append((sum(rate.errors for rate in rates), sum(rate.length for rate in rates)))
+    print(f"cells read exactly: {interval(exact)}; {len(exact)} pages")
+    print(f"characters wrong: {interval(errors)}")
+
+
+def texts_by_place(page: XmlPage, tables: Sequence[Table]) -> dict[Place, str]:
+    """The text of each cell by its place, lines joined by spaces."""
+    known = places([mark_headings(table, page.lines) for table in tables])
+    texts: dict[Place, list[str]] = {}
+    for line in page.lines:
+        if line.region and line.region.id in known and line.text:
+            texts.setdefault(known[line.region.id], []).append(line.text)
+    return {place: " ".join(parts) for place, parts in texts.items()}
+
+
 def region_types(path: Path) -> dict[str, str]:
     """The type of each block of an ALTO file by its id."""
     text = path.read_text(encoding="utf-8")
@@ -236,13 +263,14 @@ def measure_prose(folders: Sequence[Path]) -> None:
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "columns", "prose"))
+    parser.add_argument("what", choices=("cells", "texts", "columns", "prose"))
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--detect", action="store_true", help="by detected lines")
     parser.add_argument("--verbose", action="store_true", help="a line for each page")
     options = parser.parse_args()
     measures: dict[str, Callable[[], None]] = {
         "cells": lambda: measure_cells(options.folders[0], detected=options.detect, verbose=options.verbose),
+        "texts": lambda: measure_texts(*options.folders),
         "columns": lambda: measure_columns(options.folders[0], verbose=options.verbose),
         "prose": lambda: measure_prose(options.folders),
     }

@@ -69,6 +69,21 @@ def test_a_page_with_a_table_on_each_side_has_two() -> None:
         assert texts_of(lines, table) == texts_of(list(page.lines), true)
 
 
+@pytest.mark.parametrize("shift", [-45, 45])
+def test_a_frame_beside_the_table_is_no_column(shift: int) -> None:
+    """A register of a notary has a thick frame, and the edge of its paper looks like a ruling."""
+    image, page = drawn(ROLL, 3)
+    framed = image.copy()
+    table = page.tables[0].outline
+    assert table
+    left, top, right, bottom = table.box
+    side = left if shift < 0 else right
+    ImageDraw.Draw(framed).line([(side + shift, top), (side + shift, bottom)], fill=40, width=3)
+    lines, (found,) = find_tables(framed, [replace(line, index=n) for n, line in enumerate(page.lines)])
+    assert texts_of(lines, found) == texts_of(list(page.lines), page.tables[0])
+    assert found.size == page.tables[0].size
+
+
 def bar(left: int, top: int, right: int, index: int) -> Line:
     """A line of writing 20 pixels high."""
     outline = Outline.of_polygon(

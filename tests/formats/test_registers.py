@@ -64,6 +64,25 @@ def test_a_row_of_the_table_is_a_row_and_headings_hold_for_the_pages_after() -> 
     assert rows[0].link.endswith("/a.jpg")
 
 
+def test_a_title_over_all_columns_is_above_the_names_of_the_columns() -> None:
+    page = page_of("a", [["Книга 5", "", ""], ["№", "Имена", "Лѣта"], ["1", "Иванъ", "20"], ["2", "Анна", "30"]])
+    (table,) = page.tables
+    cells = [cell for cell in table.cells if cell.row or not cell.column]
+    cells[0] = replace(cells[0], column_span=3)
+    found = list(register_rows([replace(page, tables=(replace(table, cells=tuple(cells)),))]))
+    assert [list(row.cells.values()) for row in found] == [["1", "Иванъ", "20"], ["2", "Анна", "30"]]
+    assert all(name.endswith(end) for name, end in zip(found[0].cells, ["№", "Имена", "Лѣта"], strict=True))
+
+
+def test_a_year_under_a_heading_without_a_ruling_is_no_heading() -> None:
+    page = page_of("a", [["№", "Имена"], ["", "1908, іюль"], ["1", "Иванъ"], ["2", "Анна"]])
+    (table,) = page.tables
+    cells = [cell for cell in table.cells if (cell.row, cell.column) != (1, 0)]
+    cells[0] = replace(cells[0], row_span=2)
+    found = list(register_rows([replace(page, tables=(replace(table, cells=tuple(cells)),))]))
+    assert [row.cells["Имена"] for row in found] == ["1908, іюль", "Иванъ", "Анна"]
+
+
 def test_a_table_of_another_width_takes_no_foreign_headings() -> None:
     rows = list(register_rows([PAGES[0], page_of("c", [["1", "2", "3"], ["4", "5", "6"]])]))
     assert list(rows[-1].cells) == ["column 1", "column 2", "column 3"]

@@ -33,7 +33,7 @@ _SHORT_LINE = 7.0
 """Heights up to which lines are those of a table; half of the columns without rulings have such."""
 _NUMBER = 3.5
 """Heights up to which a line is a number, a day or an age."""
-_KEYED = 0.2
+_KEYED = 0.12
 """Share of the levels from which a number at the left begins the rows."""
 _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""

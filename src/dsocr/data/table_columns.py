@@ -16,10 +16,14 @@ _LONG = 0.5
 """Share of the longest upright ruling that those between columns have."""
 _STRONG = 0.5
 """Share of the ink of the best rulings that those between columns have."""
+_DARK = 0.25
+"""Share of the darkness of the third darkest ruling below which one shows through from the other side of the paper."""
 _MAX_CROSSED = 0.3
 """Lines over a ruling, by the number of levels, from which it is none but letters that line up."""
 _NARROW = 1.5
 """Heights below which a column without text is the space between the two parts of a ruling."""
+_FRAME = 6.0
+"""Heights below which a column at a side without text is between the table's frame and the edge of the paper."""
 _GUTTER = 0.6
 """Heights that are free of text between two columns without rulings."""
 _SIMILAR, _SIMILAR_FREE = 0.15, 0.4
@@ -61,6 +65,8 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     inked = [ruling.coverage(ruling.begin, ruling.end) for ruling in long]
     best = float(np.mean(sorted(inked)[-3:])) if inked else 0.0
     strong = [ruling for ruling, ink in zip(long, inked, strict=True) if ink >= _STRONG * best]
+    darkest = sorted(ruling.strength for ruling in strong)[-3:]
+    strong = [ruling for ruling in strong if ruling.strength >= _DARK * darkest[0]]
     if len(strong) < 2:
         return None
     # Cells that span columns interrupt rulings at their ends, and the shadow of a fold is longer than the table.
@@ -95,7 +101,24 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     if len(right) >= MIN_ROWS:
         edges.append(_constant(max(item.right for item in right) + height))
         uprights.append(None)
-    return edges, uprights, top, bottom
+    first, last = _without_frame(edges, inside, middle, height)
+    return edges[first:last], uprights[first:last], top, bottom
+
+
+def _without_frame(edges: Sequence[Edge], items: Sequence[Item], middle: float, height: float) -> tuple[int, int]:
+    """Return the first border and the one after the last, without narrow empty columns at the sides."""
+
+    def is_frame(place: int) -> bool:
+        begin, end = edges[place], edges[place + 1]
+        is_narrow = end(middle) - begin(middle) < _FRAME * height
+        return is_narrow and not any(begin(item.middle) <= item.centre <= end(item.middle) for item in items)
+
+    first, last = 0, len(edges)
+    while last - first > MIN_COLUMNS and is_frame(first):
+        first += 1
+    while last - first > MIN_COLUMNS and is_frame(last - 2):
+        last -= 1
+    return first, last
 
 
 def _begin(ruling: Ruling) -> float:
@@ -148,11 +171,13 @@ def columns_of_pages(
     if size[0] <= 1.05 * size[1] or len(edges) < 4:
         yield columns
         return
-    inside = [item.centre for item in items if top <= item.middle <= bottom]
+    inside = [item for item in items if top <= item.middle <= bottom]
     empty = [
         place
         for place, (begin, end) in enumerate(pairwise(places))
-        if abs((begin + end) / 2 - centre) < near and sum(begin < each < end for each in inside) <= 1
+        if abs((begin + end) / 2 - centre) < near
+        # A title over both pages is not in the gutter.
+        and sum(begin < item.centre < end and (item.left > begin or item.right < end) for item in inside) <= 1
     ]
     sides = None
     if any(uprights) and empty and empty[0] > 0 and empty[-1] + 2 < len(edges):

@@ -57,7 +57,8 @@ class RegisterRow:
 def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
     """Return a table with its heading rows marked, which are those above columns of numbers that hold no numbers.
 
-    A row with the numbers of the columns belongs to the heading. Without a column of numbers the marks stay.
+    A title above them and a row with the numbers of the columns belong to the heading. Without a column of numbers
+    the marks stay.
     """
     texts = _texts(table, lines)
     rows, _ = table.size
@@ -79,13 +80,20 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
         ):
             headings = row + 1
             break
+        is_title = not headings and len(known) == 1 and known[0].column_span > 2
+        if is_title:
+            continue
         if any(re.search(r"\d", texts[cell.id]) for cell in above):
             break
         if not any(cell.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
             if not headings and not known:
                 continue
             break
-        headings = max([row + 1, *(cell.row + cell.row_span for cell in by_row.get(row, ()) if texts[cell.id])])
+        below = max(cell.row + cell.row_span for cell in by_row.get(row, ()) if texts[cell.id])
+        # A heading is not taken into the row of a year and month, even if no ruling was found between them.
+        while below > row + 1 and any(re.search(r"\d", texts[cell.id]) for cell in by_row.get(below - 1, ())):
+            below -= 1
+        headings = max(row + 1, below)
     cells = (replace(cell, is_heading=cell.row < headings) for cell in table.cells)
     return replace(table, cells=tuple(cells))
 
