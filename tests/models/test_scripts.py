@@ -92,6 +92,11 @@ def test_the_script_of_a_page_is_the_likelier_one_with_its_language_model(learne
     assert decide_script([doubtful] * MIN_LINES, ("a", "e", *CHARACTERS[10:]), model) == "any"
 
 
+def test_letters_that_the_network_sees_outweigh_a_text_that_the_language_model_does_not_foresee() -> None:
+    model = LanguageModel.fit(["aeopn"] * 9)
+    assert decide_script([CLEAR_CYRILLIC] * MIN_LINES, CHARACTERS, model) == "cyrillic"
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> LocalReader:
     network = small_network(list(CHARACTERS))

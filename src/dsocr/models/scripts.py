@@ -31,8 +31,8 @@ _MIXED = (3, 8)
 _SURE = 100.0
 """Difference of log likelihoods from which fewer lines decide: lines of a known script were never so much likelier in
 the other one, alone or together."""
-_WEIGHT = 2.0
-"""Weight of the language model in the decision; in reading it weighs less, where no word of two scripts competes."""
+_WEIGHT = 0.5
+"""Weight of the language model in the decision: on a page that is hardly read it foresees neither script's text."""
 _FORESEES = (-0.4, 0.0)
 """Mean logarithm of how much likelier the model makes clear letters than their frequency does: where it has no weight,
 and all. Held-out pages in its languages have 0.1 to 1.3, others -1.0 to -0.6 (docs/lab/experiments.md)."""
