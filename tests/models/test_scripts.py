@@ -174,17 +174,19 @@ def test_a_language_model_is_asked_as_far_as_it_foresees_what_is_clear() -> None
     letters = tuple(sorted(set("".join(texts)) | set("kwxz")))
     model = LanguageModel.fit(texts * 20)
 
-    def lines(text: str, probability: float) -> list[NDArray[np.float32]]:
-        rows = np.full((2 * len(text), len(letters) + 1), (1 - probability) / len(letters), dtype=np.float32)
-        rows[1::2] = np.eye(1, len(letters) + 1)
-        rows[range(0, len(rows), 2), [letters.index(letter) + 1 for letter in text]] = probability
-        return [rows] * MIN_LINES
+    def lines(text: str, *probabilities: float) -> list[NDArray[np.float32]]:
+        likely = np.resize(np.array(probabilities, dtype=np.float32), len(text))
+        rows = np.repeat((1 - likely[:, None]) / len(letters), len(letters) + 1, axis=1)
+        rows[range(len(text)), [letters.index(letter) + 1 for letter in text]] = likely
+        blanks = np.eye(1, len(letters) + 1, dtype=np.float32).repeat(len(text), axis=0)
+        return [np.stack([rows, blanks], axis=1).reshape(-1, len(letters) + 1)] * MIN_LINES
 
     known, foreign = "la rue du chat noir", "kann nicht walzx cund"
     foreign = "".join(letter for letter in foreign if letter in letters)
     assert model_share(lines(known, 0.97), letters, model) == 1
     assert model_share(lines(foreign, 0.97), letters, model) == 0
     assert model_share(lines(foreign, 0.6), letters, model) == 1, "nothing is clear"
+    assert model_share(lines(foreign, 0.6, 0.97), letters, model) == 1, "nothing is clear before what is"
     assert model_share([], letters, model) == 1
 
 

@@ -33,10 +33,13 @@ _SURE = 100.0
 the other one, alone or together."""
 _WEIGHT = 0.5
 """Weight of the language model in the decision: on a page that is hardly read it foresees neither script's text."""
-_FORESEES = (-0.4, 0.0)
+_FORESEES = (0.1, 0.5)
 """Mean logarithm of how much likelier the model makes clear letters than their frequency does: where it has no weight,
-and all. Held-out pages in its languages have 0.1 to 1.3, others -1.0 to -0.6 (docs/lab/experiments.md)."""
-_USUAL, _USUAL_LETTERS = 0.4, 20
+and all. Pages in its languages have 0.5 to 4.5, others -0.8 to 0.5 (docs/lab/experiments.md)."""
+_CONTEXT = 2
+"""Letters before a clear one that must be clear too: on a page that is hardly read most are wrong, and after a wrong
+letter the model foresees nothing in any language."""
+_USUAL, _USUAL_LETTERS = 0.5, 20
 """What is assumed of a page before it is read, with the weight of so many letters."""
 
 Probabilities = NDArray[np.float32]
@@ -175,13 +178,16 @@ def decide_script(
 def model_share(lines: Iterable[Probabilities], characters: Sequence[str], model: LanguageModel) -> float:
     """Return the share of its weight, 0 to 1, that a language model has on a page with these lines.
 
-    It depends on how well the model foresees each letter that is clear, compared with how frequent that letter is.
+    It depends on how well the model foresees each letter that is clear, as are those before it, compared with how
+    frequent that letter is.
     """
     total, count = _USUAL * _USUAL_LETTERS, _USUAL_LETTERS
     for line in lines:
         runs = best_path(line)
         text = text_of(runs, characters)
-        gains = [model.log_probability(text[at], text[:at]) for at, run in enumerate(runs) if run.probability > _CLEAR]
+        clear = [run.probability > _CLEAR for run in runs]
+        known = (at for at in range(len(runs)) if all(clear[max(0, at - _CONTEXT) : at + 1]))
+        gains = [model.log_probability(text[at], text[:at]) for at in known]
         total, count = total + sum(gains), count + len(gains)
     none, full = _FORESEES
     return min(1.0, max(0.0, (total / count - none) / (full - none)))
