@@ -147,9 +147,8 @@ class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unus
     def __init__(self, config: PPOCRV6SmallRecConfig) -> None:
         super().__init__(config)
         self.config._attn_implementation = "dsocr_line"
-        clear_input = (
-            _clear_input  # the stem ends in a ReLU, which keeps its output; blocks end in a convolution or a sum
-        )
+        # The stem ends in a ReLU, which keeps its output; blocks end in a convolution or a sum.
+        clear_input = _clear_input
         for module in self.modules():
             if isinstance(module, PPLCNetV4LargeStem):
                 module.stem1.register_forward_hook(_clear_output)
