@@ -72,7 +72,6 @@ def first_hour(day: Day, minutes: float, pictures: Path) -> dict[str, Any]:
             day.page.screenshot(path=pictures / f"accepted_{accepted}.png")
     seen |= {"keystrokes": keystrokes, "seconds_of_the_machine": waits}
     day.page.get_by_role("button", name="Learn from them while you go on").click()
-    before = {line.number: line.machine for line in rest}
     started = time.monotonic()
     said = day.page.locator("[role=status]").filter(has_text="learnt from")
     said.wait_for(timeout=60_000 * minutes)
@@ -80,15 +79,22 @@ def first_hour(day: Day, minutes: float, pictures: Path) -> dict[str, Any]:
     seen["sentences"].append(sentence(day.page))
     day.page.screenshot(path=pictures / "learnt.png")
     if "but reads no better" not in said.first.inner_text():
-        wait_for(day, lambda lines: is_read_again(lines, before), minutes)
+        started = time.monotonic()
+        wait_until_read_again(day, minutes)
+        seen["seconds_of_reading_again"] = time.monotonic() - started
     after = {line.number: line for line in stored_lines(day)}
     seen["cer_after"] = cer(day, [after[line.number] for line in rest])
     return seen
 
 
-def is_read_again(lines: list[StoredLine], before: dict[int, str | None]) -> bool:
-    """Whether a quarter of the lines have other texts than before."""
-    return sum(line.machine != before[line.number] for line in lines if line.number in before) > len(before) / 4
+def wait_until_read_again(day: Day, minutes: float) -> None:
+    """Wait until the window has said nothing of reading for five seconds."""
+    quiet, until = 0, time.monotonic() + 60 * minutes
+    while quiet < 10:
+        if time.monotonic() > until:
+            raise SystemExit(f"not read again within {minutes:g} minutes; it says {sentence(day.page)!r}")
+        quiet = 0 if "reading:" in sentence(day.page) else quiet + 1
+        day.page.wait_for_timeout(500)
 
 
 def main() -> None:

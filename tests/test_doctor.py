@@ -231,6 +231,27 @@ def test_this_machine_is_ready_and_the_network_is_not_asked(monkeypatch: pytest.
     assert {"CPU", "precision", "disk", "bases"} <= {fact.name for fact in facts}
 
 
+@pytest.mark.parametrize(
+    ("chosen", "load", "state", "threads"),
+    [
+        pytest.param(None, 1.0, "ok", "all cores", id="a machine that is not busy"),
+        pytest.param(None, 16.0, "warning", "1 of them", id="a busy machine"),
+        pytest.param("3", 16.0, "ok", "OMP_NUM_THREADS is 3", id="a user who has chosen"),
+    ],
+)
+def test_the_threads_of_a_training_are_explained(
+    chosen: str | None, load: float, state: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("dsocr.io.processes.available_cores", lambda: 2)
+    fact = only(doctor.processor(), "CPU")
+    assert fact.state == state
+    assert threads in fact.message
+
+
 def test_broken_libraries_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("torch", "dsocr.models.loading"):
         monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError

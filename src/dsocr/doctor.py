@@ -1,5 +1,6 @@
 """Check this machine: packages, processor, GPUs, disk and bases. Needs no network and changes nothing."""
 
+import os
 import shutil
 import sys
 import warnings
@@ -129,6 +130,8 @@ def processor() -> list[Fact]:
     memory = psutil.virtual_memory()
     message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
     threads, load = free_threads(), psutil.getloadavg()[0]
+    if chosen := os.environ.get("OMP_NUM_THREADS"):
+        return [Fact("CPU", "ok", f"{message}; OMP_NUM_THREADS is {chosen}, the threads that training computes in")]
     if threads is None:
         return [Fact("CPU", "ok", f"{message}; load {load:.1f}, so training computes in all cores (training.threads)")]
     message += f"; load {load:.0f}, so training would compute in {threads} of them"

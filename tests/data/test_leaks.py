@@ -76,9 +76,14 @@ def test_the_paragraph_has_the_numbers(dataset: Dataset) -> None:
 
 def test_unknown_metadata_is_reported_and_not_counted_as_zero(tmp_path: Path) -> None:
     rows = [(split, "", "", text) for split, _, _, text in ROWS]
-    quote = summarise(report_leaks(dataset_of(tmp_path, rows)))
+    report = report_leaks(dataset_of(tmp_path, rows))
+    quote = summarise(report)
     assert "1 text " in quote
     assert "a writer" not in quote
+    tables = {title: (header, table) for title, header, table in leak_tables(report)}
+    header, counts = tables["splits"]
+    assert {dict(zip(header, row, strict=True))["writers"] for row in counts} == {"unknown"}
+    assert dict(row[:2] for row in tables["in more than one split"][1])["writers"] == "unknown"
 
 
 def test_the_page_of_markdown_holds_every_table_and_hash(dataset: Dataset) -> None:

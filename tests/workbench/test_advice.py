@@ -15,8 +15,9 @@ from dsocr.workbench.session import Outlook, Session, Statistics
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 
-BETTER = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(60, 1000))
-WORSE = Lesson(50, 40, ErrorRate(60, 1000), ErrorRate(100, 1000))
+BETTER = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=False)
+HERE = Lesson(43, 7, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=True)
+WORSE = Lesson(50, 40, ErrorRate(60, 1000), ErrorRate(100, 1000), same_pages=True)
 
 
 @dataclass
@@ -64,15 +65,23 @@ class Watching:
             60,
             0.61,
             Watching(is_on=True, lesson=BETTER),
-            ("learnt", {"before": "10.0 %", "after": "6.0 %", "accepted": 50, "lines": 40}, False),
+            ("learnt", {"before": "10.0 %", "after": "6.0 %", "learnt": 50, "lines": 40}, False),
             id="what learning changed",
+        ),
+        pytest.param(
+            60,
+            60,
+            0.61,
+            Watching(is_on=True, lesson=HERE),
+            ("learnt_here", {"before": "10.0 %", "after": "6.0 %", "learnt": 43, "lines": 7}, False),
+            id="what learning changed on pages that it learnt from",
         ),
         pytest.param(
             60,
             60,
             None,
             Watching(lesson=WORSE),
-            ("learnt_worse", {"before": "6.0 %", "after": "10.0 %", "accepted": 50, "lines": 40}, True),
+            ("learnt_worse", {"before": "6.0 %", "after": "10.0 %", "learnt": 50, "lines": 40}, True),
             id="what learning did not change",
         ),
     ],

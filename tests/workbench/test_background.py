@@ -190,6 +190,8 @@ def test_a_reader_that_became_better_is_used(
     learner.step()
     assert learner.lesson is not None
     assert learner.lesson.lines > 0
+    assert learner.lesson.learnt + learner.lesson.lines == len(empty_store.lines()), "each accepted line is in one"
+    assert learner.lesson.same_pages, "there are too few pages to keep whole ones"
     assert (learner.lesson.is_better, bool(used)) == (is_used, is_used)
     learner.step()
     assert training.started == 1, "nothing new was accepted"

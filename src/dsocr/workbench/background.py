@@ -17,6 +17,7 @@ from PIL import Image
 
 from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset
+from dsocr.data.splits import page_key
 from dsocr.document import Sample, SkipReason, Split
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
@@ -274,15 +275,16 @@ Load = Callable[[Path], ImageReader]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a run on accepted lines brought: the CER of both readers on the lines kept for validation.
+    """What a run brought that `learnt` from accepted lines: the CER of both readers on the `lines` kept for validation.
 
-    `before` is None if there was no reader before.
+    `before` is None if there was no reader before. With few pages, lines for validation are of the `same_pages`.
     """
 
-    accepted: int
+    learnt: int
     lines: int
     before: ErrorRate | None
     after: ErrorRate
+    same_pages: bool
 
     @property
     def is_better(self) -> bool:
@@ -372,18 +374,23 @@ class Learner:
             self._learnt_from = accepted
             if status is not None and status.error is None:
                 self.error = None
-                self.lesson = self._judge(run, accepted)
+                self.lesson = self._judge(run)
                 if self.lesson.is_better:
                     self._adopt(lambda: self._load(run))
         elif self.is_on and accepted >= self.wanted():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once
             self._pending = self._training.start()
 
-    def _judge(self, run: Path, accepted: int) -> Lesson:
+    def _judge(self, run: Path) -> Lesson:
         dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
-        samples = dataset.samples(Split.VALIDATION)
+        samples, learnt = dataset.samples(Split.VALIDATION), dataset.samples(Split.TRAIN)
         before = None if self._first is None else _error_rate(self._first(), samples)
-        return Lesson(accepted, len(samples), before, _error_rate(self._load(run), samples))
+        after, same_pages = _error_rate(self._load(run), samples), not _pages(samples).isdisjoint(_pages(learnt))
+        return Lesson(len(learnt), len(samples), before, after, same_pages)
+
+
+def _pages(samples: Sequence[Sample]) -> set[str]:
+    return {page_key(sample.document, sample.page) or sample.id for sample in samples}
 
 
 def _error_rate(reader: ImageReader, samples: Sequence[Sample]) -> ErrorRate:

@@ -225,12 +225,16 @@ _WORDS: dict[str, tuple[str, str]] = {
         "обучение начнётся после {wanted} принятых строк",
     ),
     "learnt": (
-        "learnt from {accepted} lines: CER {before} → {after} on {lines} others",
-        "обучено на {accepted} строках: CER {before} → {after} (проверка: {lines})",
+        "learnt from {learnt} lines: CER {before} → {after} on {lines} others",
+        "обучено на {learnt} строках: CER {before} → {after} (проверка: {lines})",
+    ),
+    "learnt_here": (
+        "learnt from {learnt} lines: CER {before} → {after} on {lines} others of the same pages",
+        "обучено на {learnt} строках: CER {before} → {after} (проверка: {lines} с тех же страниц)",
     ),
     "learnt_worse": (
-        "learnt from {accepted} lines, but reads no better ({before} → {after} on {lines} lines): not used",
-        "обучение на {accepted} строках не помогло ({before} → {after}, строк: {lines}): не используется",
+        "learnt from {learnt} lines, but reads no better ({before} → {after} on {lines} lines): not used",
+        "обучение на {learnt} строках не помогло ({before} → {after}, строк: {lines}): не используется",
     ),
     "learning_failed": ("learning failed: {error}", "обучение не удалось: {error}"),
     "outlook": ("Estimated CER now: {cer}", "Оценка CER сейчас: {cer}"),

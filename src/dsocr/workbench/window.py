@@ -298,7 +298,9 @@ class Window:
         share = f" ({percentage(status.share, 0)})" if status.share is not None else ""
         is_running = status.is_running
         yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
-        if status.cer is not None:
+        # Of the same lines the lesson has another CER, for they are read with the language model then.
+        is_told = learner is not None and learner.lesson is not None and not is_running
+        if status.cer is not None and not is_told:
             yield self._t("validation_cer", cer=percentage(status.cer, 1))
 
     def _learning_status(self, learner: Learner) -> Iterator[str]:

@@ -464,12 +464,14 @@ Rows = list[list[str]]
 def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
     """Title, header and rows of each table: splits, texts, what splits share, what occurs in train."""
     splits = list(report.splits.items())
+    unknown = {kind for kind in ("writers", "documents", "pages") if not report.knows(kind)}
+    kinds = ("writers", "documents", "pages", "texts", "characters")
     counts: Rows = [
         [str(split), f"{of.samples:,}", percentage(of.share, 1), "" if of.asked is None else percentage(of.asked, 1)]
-        + [f"{count:,}" for count in (of.writers, of.documents, of.pages, of.texts, of.characters)]
+        + ["unknown" if kind in unknown else f"{getattr(of, kind):,}" for kind in kinds]
         for split, of in splits
     ]
-    count_header = ["split", "samples", "share", "asked", "writers", "documents", "pages", "texts", "characters"]
+    count_header = ["split", "samples", "share", "asked", *kinds]
     scripts = list(dict.fromkeys(name for _, of in splits for name in of.scripts))
     texts: Rows = [
         [
@@ -481,7 +483,7 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
     ]
     lengths = ["shortest", "quarter", "median", "three quarters", "longest"]
     shared: Rows = [
-        [kind, f"{values.count:,}", ", ".join(map(_shorten, values.examples))]
+        [kind, "unknown" if kind in unknown else f"{values.count:,}", ", ".join(map(_shorten, values.examples))]
         for kind, values in report.crossing.items()
     ]
     tables = [
