@@ -22,7 +22,7 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training import align as module
 from dsocr.training import many_runs
-from dsocr.training.align import LINES
+from dsocr.training.align import LINES, AlignReport
 from tests.raising import raises_code
 from tests.training.aligning import PAGES, SAMPLE, copy_pages, reading_once, true_lines
 
@@ -70,6 +70,22 @@ def test_every_line_is_listed_with_its_score_those_in_doubt_first(aligned: tuple
     scores = [float(row["score"]) for row in rows if row["text"]]
     assert scores == sorted(scores)
     assert sum(row["sure"] == "yes" for row in rows) == report.sure
+    likely = [row for row in rows if float(row["score"]) >= 0.5]
+    assert report.reading_cer == pytest.approx(
+        dsocr.cer([row["text"] for row in likely], [row["reading"] for row in likely])
+    )
+
+
+@pytest.mark.parametrize(
+    ("cer", "is_hardly_read"),
+    [
+        pytest.param(None, False, id="no line is likely right"),
+        pytest.param(0.16, False, id="peraire, whose scores hold"),
+        pytest.param(0.30, True, id="a notary's register, whose scores are too low"),
+    ],
+)
+def test_scores_of_a_hand_that_is_hardly_read_are_too_low(cer: float | None, is_hardly_read: bool) -> None:
+    assert AlignReport(Path("out"), reading_cer=cer).is_hardly_read is is_hardly_read
 
 
 @pytest.fixture(scope="module")

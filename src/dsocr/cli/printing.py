@@ -481,6 +481,11 @@ def aligned(printer: Printer, report: "AlignReport", given: "Given") -> None:
     pages = f"{report.pages} of {report.pages + len(report.missing) + len(report.unread)} pages"
     printer.message(f"lines:   {report.lines} on {pages}")
     printer.message(f"sure:    {report.sure}; in doubt {report.doubt}, without a text {report.without}")
+    if report.reading_cer is not None:
+        printer.message(f"read:    CER {percentage(report.reading_cer, 1)}, in lines whose text is likely right")
+    if report.is_hardly_read:
+        learn = "" if report.rounds else "; --rounds 3 learns from the sure ones first"
+        printer.message(f"note:    of a hand that is hardly read more lines are right than their scores say{learn}")
     if report.differences:
         printer.message(f"differ:  {report.differences} lines read otherwise than their text says; {LINES} lists them")
     printer.result(f"dataset: {report.out / DATASET}")
