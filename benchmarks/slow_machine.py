@@ -2,9 +2,9 @@
 
     python benchmarks/slow_machine.py data/small --work runs/slow [--busy 16] [--seconds 200]
 
-The dataset should be small: 30 lines take the four minutes that this may last. The busy processes end by themselves. A
-dry run that does not come to an end must say that it is too slow to tell, a training must make the steps that it
-planned, in one thread a free core, and a forecast must never show more steps than it has. Exits with 1 otherwise.
+The dataset should be small: 30 lines took 12 minutes. The busy processes end by themselves, before that. A dry run that
+does not come to an end must say that it is too slow to tell, a training must make the steps that it planned, in one
+thread on two cores, and a forecast must never show more steps than it has. Exits with 1 otherwise.
 """
 
 import argparse
