@@ -6,6 +6,7 @@ of another type. Edited files may change the result; nothing else may, and nothi
 
 import contextlib
 import copy
+import importlib
 import json
 import os
 import random
@@ -23,8 +24,6 @@ from fault_jobs import invoke as invoke_command
 
 _WRONG: tuple[Any, ...] = (None, 3, "x", [], {"a": 3}, [3], True, -1.5, "")
 _JSON = {".json", ".jsonl"}
-_MOST = 24
-"""Files of a kind of folder that are damaged."""
 _CODE = "CODE "
 
 Damage = Callable[[Path, random.Random], None]
@@ -91,8 +90,8 @@ def _spots(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _spots(value[key])
 
 
-def damage(kept: Kept, folder: Path, rng: random.Random, fault: Callable[[str, str], None]) -> int:
-    """Damage a folder that is kept; return the number of files that were damaged and used."""
+def damage(kept: Kept, folder: Path, most: int, rng: random.Random, fault: Callable[[str, str], None]) -> int:
+    """Damage so many files of a folder that is kept; return how often one was damaged and used."""
     outcomes = Counter[str]()
     out, log, intact = folder / "used", folder / "log.txt", folder / "intact"
     shutil.rmtree(intact, ignore_errors=True)
@@ -101,8 +100,9 @@ def damage(kept: Kept, folder: Path, rng: random.Random, fault: Callable[[str, s
     if code:
         fault(kept.name, f"intact: {printed[-800:]}")
         return 0
+    _import_as(log.with_suffix(".modules"))
     whole = content(out, is_timed=kept.is_timed)
-    for path, name, change in _cases(kept, intact, rng):
+    for path, name, change in _cases(kept, intact, most, rng):
         shutil.rmtree(kept.folder)  # some files name their own place
         shutil.copytree(intact, kept.folder, symlinks=True)
         with contextlib.suppress(IndexError, ValueError):  # an empty file has no bit to flip
@@ -128,12 +128,12 @@ def damage(kept: Kept, folder: Path, rng: random.Random, fault: Callable[[str, s
     return outcomes.total()
 
 
-def _cases(kept: Kept, intact: Path, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
+def _cases(kept: Kept, intact: Path, most: int, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
     files = sorted(path.relative_to(intact) for path in intact.rglob(kept.files) if path.is_file())
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
     if kept.name in {"tune", "audit"}:  # logs of trainings that ended, which nothing reads any more
         files = [path for path in files if path.name != "metrics.jsonl"]
-    chosen = sorted(rng.sample(files, min(_MOST, len(files))))
+    chosen = sorted(rng.sample(files, min(most, len(files))))
     for path in chosen:
         for change, name in ((flip, "flipped"), (cut, "cut"), (empty, "emptied"), (delete, "deleted")):
             yield path, name, change
@@ -169,9 +169,18 @@ def _use(kept: Kept, out: Path, log: Path) -> tuple[int, str]:
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
+        log.with_suffix(".modules").write_text("\n".join(list(sys.modules)), encoding="utf-8")
         os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code, log.read_text(encoding="utf-8", errors="replace")
+
+
+def _import_as(modules: Path) -> None:
+    """Import what an intact use imported, which takes most of its time, before further processes are forked."""
+    for name in modules.read_text(encoding="utf-8").splitlines():
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):  # made up by a library
+                importlib.import_module(name)
 
 
 def invoke(*arguments: object) -> None:
@@ -198,9 +207,11 @@ KEPT = {
     "audit": "*.json*",
     "tune": "*.json*",
     "workbench": "*.sqlite*",
+    "fetch": "*",
+    "unlabelled": "*",
 }
 """What is kept, with the files that are damaged; the last ones are the outputs of jobs, which are run again."""
-_INTERRUPTED = {"prepare", "transcribe", "align"}
+_INTERRUPTED = {"prepare", "transcribe", "align", "fetch", "unlabelled"}
 """Jobs that were killed near their end, and resume."""
 _NEAR_END = 0.8
 """Of the changes of files that a job makes."""
@@ -218,7 +229,10 @@ def make_kept(name: str, folder: Path) -> Kept:
     steps = ("--no-preflight", "-q", "--set", "base=small")
 
     def again(kept: Path, out: Path) -> None:
-        target = kept / "out" if name in _INTERRUPTED else kept
+        target = kept
+        if name in _INTERRUPTED:
+            target = kept / "out"
+            os.environ["DSOCR_CACHE"] = str(kept / "cache")  # that of the job that was killed
         every[name].run(target)
         shutil.copytree(target, out, dirs_exist_ok=True)
 

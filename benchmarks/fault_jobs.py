@@ -271,7 +271,7 @@ def content(out: Path, *, is_timed: bool) -> dict[str, object]:
         raw = path.read_bytes().replace(out.as_posix().encode(), b"OUT")
         if is_timed and path.suffix in {".json", ".jsonl"}:
             rows = [raw] if path.suffix == ".json" else raw.splitlines()
-            made[name.as_posix()] = [without_times(json.loads(row)) for row in rows]
+            made[name.as_posix()] = [parsed(row) for row in rows]
         elif is_timed and path.suffix == ".xml":
             rows = [row for row in raw.splitlines() if b"LastChange" not in row and b"Created" not in row]
             made[name.as_posix()] = hashlib.sha256(b"\n".join(rows)).hexdigest()
@@ -288,8 +288,16 @@ def stored_lines(path: Path) -> list[tuple[object, ...]]:
         with contextlib.closing(sqlite3.connect(Path(folder) / path.name)) as connection:
             try:
                 return connection.execute("SELECT number, text, state FROM line ORDER BY 1").fetchall()
-            except sqlite3.OperationalError:  # no table yet
+            except sqlite3.DatabaseError:  # no table yet, or damaged
                 return []
+
+
+def parsed(row: bytes) -> Any:
+    """JSON without what differs from run to run; the bytes if it is damaged."""
+    try:
+        return without_times(json.loads(row))
+    except ValueError:
+        return row
 
 
 def without_times(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Kills commands with SIGKILL, fills their disks and damages what they keep, and compares what they make in the end.
 
-    python benchmarks/faults.py [--kills 135] [--jobs prepare,train,...] [--parts kills,disks,damage] [--seed 17]
-                                [--record FILE [--minutes 25]] [--spawn]
+    python benchmarks/faults.py [--kills 135] [--jobs prepare,train,...] [--parts kills,disks,damage] [--files 24]
+                                [--seed 17] [--record FILE [--minutes 25]] [--spawn]
 
 Each job is run once undisturbed. Then it is killed at a change of a file that is drawn, or at any moment, run again,
 killed, ... until it ends: what it made must be the same but for times, nothing may be left beside it, and no more work
@@ -177,9 +177,10 @@ class Suite:
         print(f"{job.name}: {full} full disks of a job that needs {need >> 10} kB", flush=True)
         return self.outcome("disks", job.name, full)
 
-    def damage(self, name: str) -> Outcome:
-        """Damage the files of a kept folder."""
-        return self.outcome("damage", name, damage(make_kept(name, self.folder), self.folder, self.rng, self.fault))
+    def damage(self, name: str, files: int) -> Outcome:
+        """Damage so many files of a kept folder."""
+        count = damage(make_kept(name, self.folder), self.folder, files, self.rng, self.fault)
+        return self.outcome("damage", name, count)
 
     def _measure(self, job: Job, out: Path) -> tuple[int, dict[str, object]]:
         """The most bytes that a job holds on its disk, and what it makes."""
@@ -224,7 +225,7 @@ def planned(suite: Suite, options: argparse.Namespace) -> Iterator[tuple[str, st
             yield "disks", job.name, partial(suite.fill_disks, job)
     for name in KEPT if "damage" in parts and hasattr(os, "fork") else ():
         if names is None or name in names:
-            yield "damage", name, partial(suite.damage, name)
+            yield "damage", name, partial(suite.damage, name, options.files)
 
 
 def read_record(record: Path | None) -> dict[tuple[str, str], Outcome]:
@@ -254,6 +255,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=135, help="of all jobs together")
     parser.add_argument("--jobs", default="")
     parser.add_argument("--parts", default="kills,disks,damage")
+    parser.add_argument("--files", type=int, default=24, help="of each folder that are damaged")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--record", type=Path, help="what was done, a JSON object a line")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which nothing is begun")

@@ -1,6 +1,8 @@
 """Small PDF files to test with."""
 
 import io
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,3 +65,27 @@ def encrypted_pdf() -> bytes:
         pdf.add_blank_page()
         pdf.save(buffer, encryption=pikepdf.Encryption(owner="a", user="b"))
     return buffer.getvalue()
+
+
+def pdf_of_names(path: Path, names: int) -> Path:
+    """A PDF of a blank page and, compressed beside it, an array of so many names, of which PDFium sees nothing."""
+    packer = zlib.compressobj(9)
+    packed = packer.compress(b"9 0 [") + b"".join(packer.compress(b"/A " * 10_000) for _ in range(names // 10_000))
+    packed += packer.compress(b"]") + packer.flush()
+    head = "/Filter /FlateDecode /Length"
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R /PieceInfo 9 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 96 144] >>",
+        f"<< /Type /ObjStm /N 1 /First 4 {head} {len(packed)} >>\nstream\n".encode() + packed + b"\nendstream",
+    ]
+    file = b"%PDF-1.5\n"
+    places = [struct.pack(">BIH", 0, 0, 65535)]
+    for number, content in enumerate(objects, 1):
+        places.append(struct.pack(">BIH", 1, len(file), 0))
+        file += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
+    places += [struct.pack(">BIH", 2, 4, 0), struct.pack(">BIH", 1, len(file), 0)]
+    table = f"/Type /XRef /Size 11 /W [1 4 2] /Index [0 5 9 2] /Root 1 0 R /Length {7 * len(places)}"
+    file += f"10 0 obj\n<< {table} >>\nstream\n".encode() + b"".join(places)
+    path.write_bytes(file + f"\nendstream\nendobj\nstartxref\n{file.index(b'10 0 obj')}\n%%EOF\n".encode())
+    return path

@@ -21,14 +21,17 @@ from dsocr.document import Line, Outline, Page, ProcessingStep, Region
 from dsocr.formats import OUTPUT_FORMATS, parse_xml_page
 from dsocr.formats.pdf import page_image
 from dsocr.images import decode_image
-from tests.formats.making_pdf import image_object, scan, write_pdf
+from tests.formats.making_pdf import image_object, jpeg, pdf_of_names, scan, write_pdf
 from tests.inference.reading_pages import draw_page
+from tests.raising import raises_code
 
 STEP = ProcessingStep("dsocr", "1.2.3", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
 SCHEMAS = Path(__file__).parent / "schemas"
 TEXTS = ["Ёжик шёл — «домой»", 'и нёс <яблоко> & "грушу"', "в 1905 г. 𝔄"]
 POINTS = 72 / 300
 """Points per pixel."""
+CEILING = 1000
+"""Megabytes over the start that writing may take."""
 
 
 def written(format_: str, pages: Iterable[Page], path: Path) -> Path:
@@ -131,6 +134,28 @@ def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, mo
     assert [text_of_pdf(paths[0], number) for number in range(4)] == [TEXTS] * 4
     assert [path.name for path in paths[0].parent.iterdir()] == ["out.pdf"]
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def peak_in_mb() -> int:
+    return int(Path("/proc/self/status").read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]) // 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs a peak that can be reset")
+@pytest.mark.parametrize("names", [pytest.param(2_000_000, id="many"), pytest.param(30_000_000, id="87 kB, 3 GB")])
+def test_a_pdf_of_many_objects_takes_little_memory_or_is_named(tmp_path: Path, names: int) -> None:
+    source = pdf_of_names(tmp_path / "in.pdf", names)
+    assert source.stat().st_size < 100_000
+    line = Line("слово", "in.pdf", Outline((10, 10, 60, 30)))
+    page = Page(source, "in_0001", "in.pdf#1", (line,), scan().size, content=partial(jpeg, scan()), number=1)
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak
+    before = peak_in_mb()
+    if names < 10_000_000:
+        with pikepdf.open(written("pdf", [page], tmp_path / "out.pdf")) as pdf:
+            assert len(pdf.Root.PieceInfo) == names
+    else:
+        with raises_code("pdf-too-costly", "in.pdf"):
+            written("pdf", [page], tmp_path / "out.pdf")
+    assert peak_in_mb() - before < CEILING
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])

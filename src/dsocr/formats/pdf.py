@@ -2,7 +2,8 @@
 
 A page is read as the scan that is stored in it if it consists of nothing else, and rendered otherwise. PDFium is not
 thread-safe, and allocates whatever a file asks for: 62 kB can hold six million letters, which take 4 GB. So it runs in
-a process of its own under limits, and one document is open at a time, only as long as it is needed.
+a process of its own under limits, and one document is open at a time, only as long as it is needed. So does qpdf where
+it reads a PDF from outside.
 
 A searchable PDF shows each scan unchanged, with its text invisible on top. The text of a line is stretched over the
 line's width, so that a viewer highlights a found word where it is written. The font has one blank glyph for every
@@ -72,6 +73,8 @@ _KEPT_OF_PAGE = {"/Type", "/Parent", "/MediaBox", "/CropBox", "/UserUnit", "/Ann
 
 _PDFIUM = LimitedProcess(memory=960 * 2**20, seconds=60)
 """A4 at 300 dpi takes 220 MB and 1 s, A2 at 600 dpi with a text on it 510 MB and 5 s."""
+_QPDF = LimitedProcess(memory=512 * 2**20, seconds=60)
+"""What passes here takes as much again where the transcribed pages are written."""
 
 
 def find_pdf(source: Path, columns: Columns | None = None) -> list[Path]:
@@ -166,9 +169,13 @@ def _call_pdfium(function: "Callable[..., R]", path: Path, *number: int) -> R:
     try:
         return _PDFIUM.call(function, path, *number)
     except OverLimit as error:
-        subject, where = ("the page", f"{path}#{number[0]}") if number else ("the PDF", str(path))
-        hint = f"{subject} is no plain scan; save it as an image at 300 dpi from a PDF viewer, and give that"
-        raise DataError(f"{subject} {error}", code="pdf-too-costly", where=where, hint=hint) from error
+        raise _too_costly(error, path, *number) from error
+
+
+def _too_costly(error: OverLimit, path: Path, *number: int) -> DataError:
+    subject, where = ("the page", f"{path}#{number[0]}") if number else ("the PDF", str(path))
+    hint = f"{subject} is no plain scan; save it as an image at 300 dpi from a PDF viewer, and give that"
+    return DataError(f"{subject} {error}", code="pdf-too-costly", where=where, hint=hint)
 
 
 # What PDFium's process calls
@@ -309,14 +316,15 @@ def _thumbnail(picture: Image.Image) -> np.ndarray:
 def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write one PDF page per image, in the size of the image.
 
-    If the first pages are those of a PDF, its bookmarks, title, author and annotations are kept.
+    If the first pages are those of a PDF, its bookmarks, title, author and annotations are kept. Raises DataError if
+    that takes too much memory or time.
     """
     import pikepdf
 
     remaining = iter(pages)
     first = list(islice(remaining, 1))
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
-        document, source = _document_for(first)
+        document, source = _document_for(first, Path(folder, "source.pdf"))
         in_memory, unfilled = 0, set(range(len(document.pages)))
         font = document.make_indirect(_blank_font(document))
         for number, page in enumerate(chain(first, remaining)):
@@ -337,23 +345,46 @@ def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
         document.close()
 
 
-def _document_for(pages: list[Page]) -> "tuple[pikepdf.Pdf, Path | None]":
-    """Return the PDF of a page, to replace what its pages show, with its path; else an empty one and None."""
+def _document_for(pages: list[Page], copy: Path) -> "tuple[pikepdf.Pdf, Path | None]":
+    """Return a copy of the PDF of a page, to fill its pages, with the PDF's path; else an empty one and None."""
     import pikepdf
 
     path = next((page.image for page in pages if page.number and page.image.suffix.lower() in PDF_SUFFIXES), None)
     try:
-        document = pikepdf.open(path) if path else pikepdf.new()
-    except pikepdf.PdfError:  # PDFium reads some damaged files that qpdf does not
-        return pikepdf.new(), None
-    for claim in ("/StructTreeRoot", "/MarkInfo"):  # they describe the contents that are replaced
-        if claim in document.Root:
-            del document.Root[claim]
-    if "/Metadata" in document.Root:
-        with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
-            for claim in ("pdfaid:part", "pdfaid:conformance"):
-                metadata.pop(claim, None)
-    return document, path
+        if path and _QPDF.call(_copy_without_contents, path, copy):
+            return pikepdf.open(copy, access_mode=pikepdf.AccessMode.stream), path
+    except OverLimit as error:
+        raise _too_costly(error, path or copy) from error
+    return pikepdf.new(), None
+
+
+def _copy_without_contents(path: Path, copy: Path) -> bool:
+    """Copy a PDF, its pages upright and without what they show; False if qpdf cannot read it, as PDFium sometimes can.
+
+    Its objects are written plainly, so that the copy takes no more than this when it is opened.
+    """
+    import pikepdf
+
+    try:
+        with pikepdf.open(path) as document:
+            for claim in ("/StructTreeRoot", "/MarkInfo"):  # they describe the contents that are replaced
+                if claim in document.Root:
+                    del document.Root[claim]
+            if "/Metadata" in document.Root:
+                with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
+                    for claim in ("pdfaid:part", "pdfaid:conformance"):
+                        metadata.pop(claim, None)
+            for page in document.pages:
+                page.flatten_rotation()  # turns the annotations too
+                for key in set(page.obj.keys()) - _KEPT_OF_PAGE:
+                    del page.obj[key]
+            plain = pikepdf.ObjectStreamMode.disable
+            document.save(copy, object_stream_mode=plain, deterministic_id=True)
+            if any("bad_alloc" in warning for warning in document.get_warnings()):
+                raise MemoryError  # qpdf takes an object too large for null
+    except pikepdf.PdfError:
+        return False
+    return True
 
 
 def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
@@ -388,13 +419,10 @@ def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.
         target = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
     else:
         target = document.pages[index]
-        target.flatten_rotation()  # turns the annotations too
         # The lower left corner of what is shown of the page, upright now.
         boxes = [[float(value) for value in box] for box in (target.mediabox, target.cropbox)]
         left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
         drawing = f"1 0 0 1 {left:.2f} {bottom:.2f} cm\n{drawing}"
-        for key in set(target.obj.keys()) - _KEPT_OF_PAGE:
-            del target.obj[key]
     target.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
     target.Contents = document.make_stream(drawing.encode("ascii"))
     return len(content)
