@@ -6,10 +6,12 @@
     python benchmarks/tables.py cells tests/real_data/registers         # ten pages of real registers
     python benchmarks/tables.py texts tests/real_data/registers OUT     # OUT is what transcribe --tables wrote as PAGE
     python benchmarks/tables.py columns REPERTOIRES                     # ALTO with regions called Col_1, Col_2, ...
+    python benchmarks/tables.py entries REPERTOIRES                     # the same, with lines called First_line
     python benchmarks/tables.py prose FOLDER...                         # pages without tables
 
 A cell is in its place if all its lines, and no others, are in one cell with its row, column and spans. Rows of the body
-count from the first one below the headings, those of headings from the first of all. Intervals are over pages.
+count from the first one below the headings, those of headings from the first of all. An entry is the lines of a column
+from a First_line to the next; it is whole if a cell has these lines and no others. Intervals are over pages.
 """
 
 import argparse
@@ -215,6 +217,38 @@ def measure_columns(folder: Path, *, verbose: bool) -> None:
     print(f"lines in their column: {interval(shares)}; {len(shares)} pages")
 
 
+def measure_entries(folder: Path, *, every: int, start: int, verbose: bool) -> None:
+    """Print the share of entries that are a cell, of each `every`-th page from `start` on."""
+    shares = []
+    for path, image, page in list(read_pages(folder))[start::every]:
+        types, kinds = region_types(path), line_types(path)
+        firsts = [line for line in page.lines if kinds.get(line.id) == "First_line" and line.region]
+        columns = Counter(types.get(line.region.id, "") for line in firsts if line.region)
+        if len(firsts) < 3 or not columns.most_common(1)[0][0].startswith("Col_"):
+            continue
+        column = columns.most_common(1)[0][0]
+        entries: list[set[int | None]] = []
+        known = [line for line in page.lines if line.region and types.get(line.region.id) == column]
+        for line in sorted(known, key=lambda line: middle(line)[1]):
+            kind = kinds.get(line.id, "")
+            if kind in ("First_line", "Main_date"):
+                entries.append(set())
+            if entries and kind != "printed":
+                entries[-1].add(line.index)
+        found, tables = find_tables(image, page.lines, split=False)
+        cells = {cell.id for table in tables for cell in table.cells}
+        contents: dict[str, set[int | None]] = {}
+        for line in found:
+            if line.region and line.region.id in cells:
+                contents.setdefault(line.region.id, set()).add(line.index)
+        entries = [entry for entry in entries if entry]
+        whole = sum(entry in contents.values() for entry in entries)
+        shares.append((whole, len(entries)))
+        if verbose:
+            print(f"{path.name} {whole}/{len(entries)} tables {len(tables)}")
+    print(f"whole entries: {interval(shares)}; {len(shares)} pages")
+
+
 def measure_texts(folder: Path, transcribed: Path) -> None:
     """Print the CER of cells with text and the share read exactly, end to end; a cell that is not found has no text."""
     exact, errors = [], []
@@ -247,6 +281,14 @@ def region_types(path: Path) -> dict[str, str]:
     return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in blocks}
 
 
+def line_types(path: Path) -> dict[str, str]:
+    """The type of each line of an ALTO file by its id."""
+    text = path.read_text(encoding="utf-8")
+    labels = dict(re.findall(r'<OtherTag ID="(\w+)" LABEL="([^"]*)"', text))
+    lines = re.findall(r'<TextLine\b[^>]*?\bID="([^"]+)"[^>]*?TAGREFS="([^"]*)"', text, re.DOTALL)
+    return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in lines}
+
+
 def measure_prose(folders: Sequence[Path]) -> None:
     """Print the pages without tables that one is found on."""
     for folder in folders:
@@ -263,15 +305,20 @@ def measure_prose(folders: Sequence[Path]) -> None:
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "texts", "columns", "prose"))
+    parser.add_argument("what", choices=("cells", "texts", "columns", "entries", "prose"))
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--detect", action="store_true", help="by detected lines")
+    parser.add_argument("--every", type=int, default=1, help="take each so many-th page")
+    parser.add_argument("--start", type=int, default=0, help="from this page on")
     parser.add_argument("--verbose", action="store_true", help="a line for each page")
     options = parser.parse_args()
     measures: dict[str, Callable[[], None]] = {
         "cells": lambda: measure_cells(options.folders[0], detected=options.detect, verbose=options.verbose),
         "texts": lambda: measure_texts(*options.folders),
         "columns": lambda: measure_columns(options.folders[0], verbose=options.verbose),
+        "entries": lambda: measure_entries(
+            options.folders[0], every=options.every, start=options.start, verbose=options.verbose
+        ),
         "prose": lambda: measure_prose(options.folders),
     }
     measures[options.what]()

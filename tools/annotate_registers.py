@@ -8,6 +8,7 @@ page, made by eye; places are those on a picture of `width`, and numbers of line
 - `x`: two lines, each a height and the borders of the columns there. `top` and `bottom`: the ends of the table.
 - `head`: the height of the border inside the heading, and of that below it at its left and right end.
 - `rows`: the first line of each row in the column `main`; a row begins above it and goes on until the next.
+- `slope`: that of the borders between rows, if lines of `main` do not show it, as on the other page of an opening.
 - `cells`: the row and column of lines that their place does not tell; `outside`: lines that are in no cell.
 - `deep`: cells over several rows, each as row, column and number of rows.
 """
@@ -63,7 +64,7 @@ def row_borders(page: XmlPage, note: dict[str, Any], scale: float) -> list[tuple
         assert line.outline
         (x0, y0), (x1, y1) = line.outline.baseline[0], line.outline.baseline[-1]
         slopes.append((y1 - y0) / max(x1 - x0, 1))
-    slope = float(np.median(slopes))
+    slope = float(note.get("slope", np.median(slopes)))
     inner, left, right = note["head"]
     heading = (right - left) / (tops[-1] - tops[0])
     borders = [(tops[0], float(note["top"]), heading)]

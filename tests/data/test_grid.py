@@ -1,7 +1,9 @@
 """Tables on pages: columns and rows by rulings and by lines, cells that span, and no tables where there are none."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from PIL import Image, ImageDraw
 from draw_registers import Look, draw_register
 from dsocr.data.grid import find_tables
 from dsocr.document import Line, Outline, Page, Region, Table
+from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 
+REGISTERS = Path(__file__).parents[1] / "real_data" / "registers"
 ROLL = Look("roll", "full", rows=6, titled=False, spans=False)
 
 
@@ -169,6 +173,111 @@ def test_a_line_over_two_cells_is_cut_at_the_ruling_and_not_in_files_that_are_fi
     assert (first.region, second.region) == tuple(Region(cell.id, cell.outline) for cell in table.cells[:2])
     assert len({line.where for line in cut}) == len(cut)
     assert [line.index for line in cut] == list(range(len(cut)))
+
+
+def entries(tops: list[int], lines: int, *, left: int = 60) -> list[Line]:
+    """Entries of a register: a number, some words, and a text of so many lines, which has the entry's number."""
+    made = []
+    for row, top in enumerate(tops):
+        made += [bar(left, top, left + 30, row), bar(left + 100, top, left + 170, row)]
+        made += [bar(left + 300, top + 24 * line, left + 700, row) for line in range(lines)]
+    return made
+
+
+def numbered(lines: list[Line]) -> list[Line]:
+    return [replace(line, index=place) for place, line in enumerate(lines)]
+
+
+TOPS = list(range(180, 580, 96))
+
+
+def test_a_number_that_stands_higher_than_its_text_begins_its_row_and_no_other() -> None:
+    lines = entries(TOPS, 3)
+    lines[5] = bar(60, TOPS[1] - 14, 90, 1)
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), numbered(lines))
+    assert rows_of(table, found) == {row: {row} for row in range(len(TOPS))}
+
+
+def test_a_second_line_in_a_column_of_words_begins_no_row() -> None:
+    lines = entries(TOPS, 3)
+    lines += [bar(160, top + 24, 220, row) for row, top in enumerate(TOPS)]
+    lines += [bar(left, 130, left + 60, 90) for left in (60, 160, 500)]
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 160, 650]), numbered(lines))
+    assert list(rows_of(table, found).values()) == [{90}, *({row} for row in range(len(TOPS)))]
+
+
+def test_a_month_with_space_around_it_is_a_row() -> None:
+    tops = [180, 228, 380, 428, 476]
+    lines = [*entries(tops, 2), bar(500, 312, 640, 40)]
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), numbered(lines))
+    assert list(rows_of(table, found).values()) == [{0}, {1}, {40}, {2}, {3}, {4}]
+
+
+def test_notes_beside_the_frame_are_no_column_and_a_title_over_it_no_row() -> None:
+    image = ruled_page([150, 250, 450, 860], [120, 160, 650])
+    ImageDraw.Draw(image).line((30, 20, 30, 690), fill=190, width=2)  # the edge of the paper
+    for x in (150, 250, 450, 860):
+        ImageDraw.Draw(image).line((x, 60, x, 120), fill=60, width=2)  # the fold makes rulings longer than the table
+    inside = [*(bar(left, 130, left + 60, 90) for left in (160, 260, 600)), *entries(TOPS, 3, left=160)]
+    notes = [bar(60, top, 90, 70) for top in TOPS]
+    title = [bar(200, 66, 800, 80), bar(220, 90, 780, 80)]
+    found, (table,) = find_tables(image, numbered([*title, *inside, *notes]))
+    in_table = {int(line.text) for line in found if line.region and line.region.id in {cell.id for cell in table.cells}}
+    assert in_table == {90, *range(len(TOPS))}
+    assert table.size == (len(TOPS) + 1, 3)
+
+
+def test_a_heading_over_two_columns_is_above_those_of_each() -> None:
+    image = ruled_page([50, 150, 350, 850], [60, 160, 650])
+    ImageDraw.Draw(image).line((350, 62, 350, 100), fill=220, width=4)  # no ruling inside the upper heading
+    head = [bar(62, 90, 130, 90), bar(220, 70, 500, 91), bar(180, 130, 300, 92), bar(520, 130, 700, 93)]
+    found, (table,) = find_tables(image, numbered([*head, *entries(TOPS, 3)]))
+    spans = [(c.row, c.column, c.row_span, c.column_span) for c in table.cells if c.is_heading]
+    assert sorted(spans) == [(0, 0, 2, 1), (0, 1, 1, 2), (1, 1, 1, 1), (1, 2, 1, 1)]
+    assert [line.text for line in found][:4] == ["90", "91", "92", "93"]
+
+
+def test_the_end_of_a_long_line_that_runs_over_a_ruling_stays_with_it() -> None:
+    rows = list(range(100, 601, 50))
+    starts = [(60, 170), (180, 270), (290, 700)]
+    lines = [bar(left, y + 15, right, 0) for y in rows[:-1] for left, right in starts]
+    lines[2] = bar(290, rows[0] + 15, 750, 0)
+    image = ruled_page([50, 175, 280, 730, 880], rows)
+    found, _ = find_tables(image, [*numbered(lines), *(bar(760, y + 15, 800, 90 + y) for y in rows[2:-1])])
+    assert len(found) == len(lines) + len(rows) - 3
+
+
+PLACES = {
+    "DAFANCH96_048MIC06480_L-0": 44,
+    "DAFANCH96_048MIC06484_L-1": 40,
+    "FRAN_0025_2674_L-1": 141,
+    "FRAN_0187_49914_L": 97,
+    "FRAN_0187_50722_L": 95,
+}
+"""Cells of real registers that are in their place; `benchmarks/tables.py cells` has all ten pages."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_cells_of_real_registers_are_in_their_place(name: str) -> None:
+    page = parse_xml_page(REGISTERS / f"{name}.xml")
+    with Image.open(REGISTERS / f"{name}.jpg") as image:
+        lines, (table,) = find_tables(image, page.lines)
+    marked = mark_headings(table, lines)
+
+    def contents(lines: Sequence[Line], table: Table) -> dict[tuple[int, ...], set[str]]:
+        body = max(cell.row + 1 for cell in table.cells if cell.is_heading)
+        places = {
+            cell.id: (cell.row - body, cell.column, cell.row_span, cell.column_span, cell.is_heading)
+            for cell in table.cells
+        }
+        kept: dict[tuple[int, ...], set[str]] = {}
+        for line in lines:
+            if line.region and line.region.id in places:
+                kept.setdefault(places[line.region.id], set()).add(line.id)
+        return kept
+
+    true, found = contents(page.lines, page.tables[0]), contents(lines, marked)
+    assert sum(found.get(place) == members for place, members in true.items()) >= PLACES[name]
 
 
 def prose(count: int = 20) -> list[Line]:

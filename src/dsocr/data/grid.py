@@ -4,6 +4,7 @@ Everything is measured in the upright frame of `rulings.Frame`, with `height` th
 Prose has no tables: there are three columns with text, or two ruled ones that are filled side by side.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -33,6 +34,8 @@ _SHORT_LINE = 7.0
 """Heights up to which lines are those of a table; half of the columns without rulings have such."""
 _NUMBER = 3.5
 """Heights up to which a line is a number, a day or an age."""
+_FIGURE = 2.0
+"""Heights up to which a line is a number that has no second line."""
 _KEYED = 0.12
 """Share of the levels from which a number at the left begins the rows."""
 _UNBROKEN = 0.75
@@ -43,10 +46,20 @@ _OPEN = 0.4
 """Share of a ruling's usual ink below which it is interrupted, so that cells on both sides are one."""
 _INDENT = 0.06
 """Share of a column's width by which a line is farther in than nine of ten others, if it is a row of its own."""
-_GUIDE = 0.6
+_GUIDE = 0.5
 """Share of the darkness of the darkest level rulings below which a ruling is a line to write on."""
 _HEADING = 4.5
 """Heights up to which a band above the body is its heading."""
+_ROW = 0.9
+"""Distances between lines within which numbers are those of a row."""
+_NUMBERED = 0.8
+"""Share of the rows with a number in the first column, from which all have one."""
+_APART = 1.5
+"""Distances between lines above and below a line that is a row of its own."""
+_OVERHANG, _END = 1.5, 0.12
+"""Heights, and the share of its length, up to which a line may run over a ruling."""
+_TALL_HEADING, _HEADED = 9.0, 0.7
+"""The same, if this share of the columns has text in it."""
 _MATCHING = 0.85
 """Share of the bands between faint rulings with one start of a row, from which they are rows."""
 
@@ -159,7 +172,8 @@ def _rows(
     grid = Grid(edges, [], uprights, level, bend)
     borders = _borders(level, bend, left, right, top, bottom, height)
     flat = [replace(item, middle=item.middle - bend(item.centre)) for item in inside]
-    starts = _starts(flat, grid, height)
+    unit = min(height, _pitch(flat, grid, height)) if flat else height
+    starts = _starts(flat, grid, height, unit)
     strongest = max((ruling.strength for ruling in (*level, *filter(None, uprights))), default=0.0)
     strong = [ruling for ruling in level if ruling.strength >= _GUIDE * strongest]
     for rulings_of_rows, is_faint in ((strong, False), (level, True)):
@@ -184,12 +198,23 @@ def _rows(
     for place, ((begin, end), band) in enumerate(zip(pairwise(borders), bands, strict=True)):
         # The first row of a band begins with the band; rulings divide the heading, which is the band above the body.
         after = min((item.middle for item in band), default=end)
-        is_heading = place < body and end - begin < _HEADING * height
-        inner = [start for start in starts if after < start < end - 0.7 * height and not is_heading]
-        rows += _unique([begin, *inner], height)
+        is_heading = place < body and _is_heading(band, end - begin, grid, height)
+        inner = [start for start in starts if after < start < end - 0.7 * unit and not is_heading]
+        rows += _unique([begin, *inner], unit)
     grid.heading_rows = sum(len(band) > 0 for band in bands[:-1]) if len(bands) == 2 else 0
     grid.rows = _with_heading_rows([*rows, borders[-1]], strong, grid, height)
+    if grid.heading_rows == 1 and _is_heading(bands[0], borders[1] - borders[0], grid, height):
+        divided = _divide_heading(grid.rows[:2], flat, grid, height)
+        grid.heading_rows += len(divided) - 2
+        grid.rows[:2] = divided
     return grid
+
+
+def _is_heading(band: Sequence[Item], deep: float, grid: Grid, height: float) -> bool:
+    """Whether a band above the body is low, or has text in most columns, as a heading of several lines has."""
+    filled = {grid.column_of(item) for item in band}
+    is_filled = len(filled) >= _HEADED * (len(grid.edges) - 1)
+    return deep < (_TALL_HEADING if is_filled else _HEADING) * height
 
 
 def _drop_ends(grid: Grid, items: Sequence[Item]) -> None:
@@ -295,35 +320,53 @@ def _with_heading_rows(rows: list[float], level: Sequence[Ruling], grid: Grid, h
     return rows
 
 
-def _starts(items: Sequence[Item], grid: Grid, height: float) -> list[float]:
-    """Return where rows begin: at the numbers on their left if there are any, else at each level."""
+def _divide_heading(ends: Sequence[float], items: Sequence[Item], grid: Grid, height: float) -> list[float]:
+    """Return the borders of heading rows: what is over several columns is above what is in each of them."""
+    begin, end = ends
+    inside = [item for item in items if begin <= item.middle < end]
+    above, below = list[float](), list[float]()
+    for place, edge in enumerate(grid.edges[1:-1], start=1):
+        over = [item.middle for item in inside if crosses(item, edge, height)]
+        if not over:
+            continue
+        under = [item for item in inside if item.middle > max(over) + 0.4 * height]
+        sides = [[item.middle for item in under if grid.column_of(item) == side] for side in (place - 1, place)]
+        if all(sides):
+            above.append(max(over))
+            below.append(min(map(min, sides)))
+    if not above or max(above) >= min(below):
+        return [begin, end]
+    return [begin, (max(above) + min(below)) / 2, end]
+
+
+def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> list[float]:
+    """Return where rows begin: at the numbers on their left if there are any, else at each level.
+
+    `unit` is how far lines usually are below each other.
+    """
     if not items:
         return []
-    levels = _heading_levels(group_levels(items, height), grid, height)
+    levels = _heading_levels(group_levels(items, unit), grid, unit)
     by_column: dict[int, list[Item]] = {}
     for item in items:
         by_column.setdefault(grid.column_of(item), []).append(item)
+    widths = {column: float(np.median([item.width for item in members])) for column, members in by_column.items()}
     keys: set[int] = set()
     for column in range(len(grid.edges) - 1):
-        widths = [item.width for item in by_column.get(column, ())]
-        if not widths or float(np.median(widths)) > _NUMBER * height:
+        if widths.get(column, math.inf) > (_FIGURE if column else _NUMBER) * height:
             break
         keys.add(column)
-    keyed = [any(grid.column_of(item) in keys for item in level) for level in levels]
-    if sum(keyed) < max(2, _KEYED * len(levels)):
-        keyed = [True] * len(levels)
-    narrow = {
-        column
-        for column, members in by_column.items()
-        if float(np.median([item.width for item in members])) <= _NUMBER * height
-    }
+    begins = _key_levels(levels, keys, grid, unit)
+    if len(begins) < max(2, _KEYED * len(levels)):
+        begins = set(range(len(levels)))
+    narrow = {column for column, width in widths.items() if width <= _FIGURE * height}
     starts, own_row = list[float](), False
     numbers: set[int] = set()
     """Columns of numbers that the row has text in; a number has one line."""
     for place, level in enumerate(levels):
-        is_section = _is_section(level, items, grid, height)
+        is_section = _is_section(level, items, grid, height) or _stands_alone(levels, place, unit)
         numbers_of_level = {grid.column_of(item) for item in level} & narrow
-        if keyed[place] or is_section or own_row or place == 0 or numbers & numbers_of_level:
+        if place in begins or is_section or own_row or place == 0 or (numbers & numbers_of_level - keys):
             numbers = set()
             before = max((item.middle for item in levels[place - 1]), default=0.0) if place else None
             first = min(item.middle for item in level)
@@ -331,6 +374,40 @@ def _starts(items: Sequence[Item], grid: Grid, height: float) -> list[float]:
         own_row = is_section
         numbers |= numbers_of_level
     return starts
+
+
+def _pitch(items: Sequence[Item], grid: Grid, height: float) -> float:
+    """Return how far a line usually is below the one before it in its column."""
+    columns: dict[int, list[float]] = {}
+    for item in items:
+        columns.setdefault(grid.column_of(item), []).append(item.middle)
+    steps = [step for middles in columns.values() for step in np.diff(sorted(middles)).tolist() if step > 0.3 * height]
+    return float(np.percentile(steps, 25)) if steps else height
+
+
+def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, unit: float) -> set[int]:
+    """Return the levels that rows with numbers on the left begin at.
+
+    The numbers of a row may be a little higher or lower than its text, so they are grouped first. Where nearly all
+    groups have a number in the first column, the others are second lines of a date.
+    """
+    groups: list[dict[int, tuple[int, float]]] = []
+    """Of each row with numbers, the level and the height of that of each column."""
+    for place, level in enumerate(levels):
+        for item in sorted(level, key=lambda item: item.middle):
+            column = grid.column_of(item)
+            if column not in keys:
+                continue
+            group = groups[-1] if groups else {}
+            first = min((middle for _, middle in group.values()), default=-math.inf)
+            if column in group or item.middle - first > _ROW * unit:
+                groups.append({})
+            groups[-1][column] = place, item.middle
+    numbered = [group for group in groups if 0 in group]
+    if len(numbered) >= _NUMBERED * len(groups):
+        groups = numbered
+    filled = [len({grid.column_of(item) for item in level}) for level in levels]
+    return {max((place for place, _ in group.values()), key=lambda place: (filled[place], -place)) for group in groups}
 
 
 def _heading_levels(levels: list[list[Item]], grid: Grid, height: float) -> list[list[Item]]:
@@ -345,6 +422,15 @@ def _heading_levels(levels: list[list[Item]], grid: Grid, height: float) -> list
         else:
             joined.append(level)
     return joined
+
+
+def _stands_alone(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
+    """Whether a level is a single line with more space above and below it than lines have."""
+    if len(levels[place]) != 1 or not 0 < place < len(levels) - 1:
+        return False
+    middle = levels[place][0].middle
+    above, below = max(item.middle for item in levels[place - 1]), min(item.middle for item in levels[place + 1])
+    return min(middle - above, below - middle) >= _APART * unit
 
 
 def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid, height: float) -> bool:
@@ -406,7 +492,8 @@ def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, sp
     inside = [(row, item) for row, item in inside if 0 <= row < rows and 0 <= grid.column_of(item) < count]
     for row, item in inside:
         for place in range(1, count):
-            if crosses(item, grid.edges[place], height) and _is_open(grid, row, place):
+            is_over = row == 0 and grid.heading_rows > 1  # which is how the heading was found to have two rows
+            if crosses(item, grid.edges[place], height) and (is_over or _is_open(grid, row, place)):
                 joined.add((row, place - 1))
     filled = {(row, grid.column_of(item)) for row, item in inside}
     for row in range(rows):
@@ -446,7 +533,7 @@ def _cut(item: Item, grid: Grid, row: int, joined: set[tuple[int, int]], height:
     places = [
         edge(item.middle)
         for place, edge in enumerate(grid.edges[1:-1])
-        if (row, place) not in joined and crosses(item, edge, height)
+        if (row, place) not in joined and crosses(item, edge, height) and not _runs_over(item, edge, height)
     ]
     rest = item
     for place in sorted(places):
@@ -456,6 +543,12 @@ def _cut(item: Item, grid: Grid, row: int, joined: set[tuple[int, int]], height:
         yield parts[0]
         rest = parts[1]
     yield rest
+
+
+def _runs_over(item: Item, edge: Edge, height: float) -> bool:
+    """Whether only the end of a long line is in the next column, as that of a word without room."""
+    place = edge(item.middle)
+    return min(place - item.left, item.right - place) < min(_OVERHANG * height, _END * item.width)
 
 
 def _part(item: Item, place: float, frame: Frame, *, keep_left: bool) -> Item | None:
@@ -519,9 +612,11 @@ def _is_one_below(grid: Grid, row: int, column: int, deep: int, height: float, j
 
     Without rulings, the cells of a heading beside one over several columns reach down beside what is below that.
     """
+    count = len(grid.edges) - 1
+    over = {place + side for place in range(count) if (row, place) in joined for side in (0, 1)}
+    if row + deep < grid.heading_rows and any(grid.rulings):
+        return row == 0 and deep == 1 and bool(over) and column not in over
     if not any(grid.rulings):
-        count = len(grid.edges) - 1
-        over = {place + side for place in range(count) if (row, place) in joined for side in (0, 1)}
         below = {place for place in range(count) if grid.items.get((row + deep, place))}
         is_group = row == 0 and deep == 1 and bool(over) and bool(below) and below <= over
         return is_group and column not in over

@@ -16,7 +16,7 @@ _LONG = 0.5
 """Share of the longest upright ruling that those between columns have."""
 _STRONG = 0.5
 """Share of the ink of the best rulings that those between columns have."""
-_DARK = 0.25
+_DARK = 0.33
 """Share of the darkness of the third darkest ruling below which one shows through from the other side of the paper."""
 _MAX_CROSSED = 0.3
 """Lines over a ruling, by the number of levels, from which it is none but letters that line up."""
@@ -24,6 +24,10 @@ _NARROW = 1.5
 """Heights below which a column without text is the space between the two parts of a ruling."""
 _FRAME = 6.0
 """Heights below which a column at a side without text is between the table's frame and the edge of the paper."""
+_WHOLE = 0.8
+"""Share of a table's width that its first level ruling has."""
+_OUTSIDE = 0.4
+"""Share of the levels that have text outside the outermost rulings, if that is a column."""
 _GUTTER = 0.6
 """Heights that are free of text between two columns without rulings."""
 _SIMILAR, _SIMILAR_FREE = 0.15, 0.4
@@ -69,9 +73,7 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     strong = [ruling for ruling in strong if ruling.strength >= _DARK * darkest[0]]
     if len(strong) < 2:
         return None
-    # Cells that span columns interrupt rulings at their ends, and the shadow of a fold is longer than the table.
-    outliers = max(1, len(strong) // 4)
-    top, bottom = sorted(map(_begin, strong))[outliers], sorted(map(_end, strong))[-1 - outliers]
+    top, bottom = _ends(strong)
     middle = (top + bottom) / 2
     kept: list[Ruling] = []
     for ruling in sorted(strong, key=lambda ruling: ruling.at(middle)):
@@ -95,14 +97,57 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     edges: list[Edge] = [ruling.at for ruling in kept]
     left = [item for item in inside if item.centre < edges[0](item.middle)]
     right = [item for item in inside if item.centre > edges[-1](item.middle)]
-    if len(left) >= MIN_ROWS:
+    if _is_column(left, (edges[0](middle) + edges[1](middle)) / 2, rulings, levels):
         edges.insert(0, _constant(min(item.left for item in left) - height))
         uprights.insert(0, None)
-    if len(right) >= MIN_ROWS:
+    if _is_column(right, (edges[-2](middle) + edges[-1](middle)) / 2, rulings, levels):
         edges.append(_constant(max(item.right for item in right) + height))
         uprights.append(None)
+    for side in (0, -1):
+        places = [edge(middle) for edge in (edges[:3] if side == 0 else edges[:-4:-1])]
+        centres = [(first + second) / 2 for first, second in pairwise(places)]
+        is_ruled = len(edges) > MIN_COLUMNS + 1 and uprights[side] is not None
+        if is_ruled and _is_reached(centres[0], centres[1], rulings) is False:
+            del edges[side], uprights[side]
+            top, bottom = _ends([ruling for ruling in uprights if ruling])
+    top = _below_title(edges, inside, rulings, top, height)
     first, last = _without_frame(edges, inside, middle, height)
     return edges[first:last], uprights[first:last], top, bottom
+
+
+def _is_column(outside: Sequence[Item], inner: float, rulings: Rulings, levels: int) -> bool:
+    """Whether text outside the outermost upright rulings is in the table: level ones reach it, or most rows have it."""
+    if len(outside) < MIN_ROWS:
+        return False
+    reached = _is_reached(float(np.median([item.centre for item in outside])), inner, rulings)
+    return len(outside) >= _OUTSIDE * levels if reached is None else reached
+
+
+def _is_reached(place: float, inner: float, rulings: Rulings) -> bool | None:
+    """Whether a level ruling of the column inside it goes as far as a place; None if it has none."""
+    dark = _dark(rulings)
+    longest = max((ruling.length for ruling in dark), default=0.0)
+    wide = [ruling for ruling in dark if ruling.length >= _LONG * longest and ruling.begin <= inner <= ruling.end]
+    if not wide:
+        return None
+    return any(ruling.begin <= place <= ruling.end for ruling in wide)
+
+
+def _below_title(edges: Sequence[Edge], items: Sequence[Item], rulings: Rulings, top: float, height: float) -> float:
+    """Return where a table begins: at its first level ruling, if what is above that is a title over several columns."""
+    left, right = edges[0](top), edges[-1](top)
+    wide = [ruling.at((left + right) / 2) for ruling in _dark(rulings) if ruling.length >= _WHOLE * (right - left)]
+    if not wide:
+        return top
+    above = [item for item in items if top <= item.middle < min(wide)]
+    over = [item for item in above if sum(crosses(item, edge, height) for edge in edges) > 1]
+    return min(wide) if above and 2 * len(over) >= len(above) else top
+
+
+def _dark(rulings: Rulings) -> list[Ruling]:
+    """Return the level rulings that are as dark as upright ones: lines of writing are found as faint ones, too."""
+    darkest = max((ruling.strength for ruling in (*rulings.level, *rulings.upright)), default=0.0)
+    return [ruling for ruling in rulings.level if ruling.strength >= _STRONG * darkest]
 
 
 def _without_frame(edges: Sequence[Edge], items: Sequence[Item], middle: float, height: float) -> tuple[int, int]:
@@ -119,6 +164,13 @@ def _without_frame(edges: Sequence[Edge], items: Sequence[Item], middle: float, 
     while last - first > MIN_COLUMNS and is_frame(last - 2):
         last -= 1
     return first, last
+
+
+def _ends(uprights: Sequence[Ruling]) -> tuple[float, float]:
+    """Return where a table begins and ends by its upright rulings, of which there are at least two."""
+    # Cells that span columns interrupt rulings at their ends, and the shadow of a fold is longer than the table.
+    outliers = max(1, len(uprights) // 4)
+    return sorted(map(_begin, uprights))[outliers], sorted(map(_end, uprights))[-1 - outliers]
 
 
 def _begin(ruling: Ruling) -> float:

@@ -85,6 +85,13 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
             continue
         if any(re.search(r"\d", texts[cell.id]) for cell in above):
             break
+        # A year and a month under the heading, with a clerk's note beside them.
+        if (
+            headings
+            and 2 * len(known) <= len(by_row[row])
+            and any(re.search(r"\d{4}", texts[cell.id]) for cell in known)
+        ):
+            break
         if not any(cell.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
             if not headings and not known:
                 continue
