@@ -78,6 +78,13 @@ def _set(settings: dict[str, Any]) -> list[str]:
     return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
 
+def train(run: RunFolder, options: Sequence[str]) -> None:
+    """Train, or resume, unless an earlier call trained to the end; the adapter appears as a whole at the end."""
+    if not run.adapter.is_dir():
+        print("training ...", flush=True)
+        dsocr("train", *options, "--quiet")
+
+
 def table_of_sizes(sizes: Sequence[dict[str, Any]]) -> str:
     """Return memory and speed as a table in Markdown."""
     lines = ["| micro-batch | peak memory | samples/s | seconds a step of it |", "| --- | --- | --- | --- |"]
@@ -168,8 +175,7 @@ def main() -> None:
         sys.exit(1)
     least = arguments.least
     sizes = [steps.once(f"size_{least * n}", partial(at_size, options, least * n)) for n in SIZES]
-    print("training ...", flush=True)
-    dsocr("train", *options, "--quiet")  # resumes, and returns at once if it is finished
+    train(run, options)
     steps.once("scores", lambda: json.loads(dsocr("evaluate", str(run.path), "--json")))
     device = next((size["measured"]["device"] for size in sizes if size["measured"]), "?")
     shown = {"device": device, **made_with["machine"], **made_with["versions"], "begun": made_with["begun"]}

@@ -140,7 +140,14 @@ def _write_tokenizer(folder: Path) -> None:
 
 
 def make_run(
-    folder: Path, base: str, scope: str = "decoder", *, variant: Any = "lora", rank: int = 4, stated_base: str = ""
+    folder: Path,
+    base: str,
+    scope: str = "decoder",
+    *,
+    variant: Any = "lora",
+    rank: int = 4,
+    stated_base: str = "",
+    prompt: str = "<image>\nБВГ",
 ) -> RunFolder:
     """Write a finished run whose adapter has random weights."""
     run = RunFolder(folder)
@@ -158,7 +165,7 @@ def make_run(
             tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
     save_adapter(model, run.adapter)
     generation = {"max_new_tokens": 64, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90}
-    prompt, resolution = "<image>\nБВГ", _RESOLUTIONS[loaded.family.name]
+    resolution = _RESOLUTIONS.get(loaded.family.name, "default")
     ReadingSettings(stated_base or base, None, prompt, resolution, TextPolicy(), generation).save(run.adapter)
     write_manifest(run.adapter)
     provenance = {"dsocr_version": "0.0.1", "dataset_source": "letters", "dataset": {"train": "abc", "test": "def"}}

@@ -105,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_dataset: Path) -> Pat
 
 @contextmanager
 def serve(model: Path, *options: str) -> Iterator[str]:
-    """Run vLLM with the options that the guide names; yields its address."""
+    """Run vLLM with the options of an export's card and those of a test; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -120,12 +120,11 @@ def serve(model: Path, *options: str) -> Iterator[str]:
         "VLLM_NO_USAGE_STATS": "1",
     }
     environment["PYTHONPATH"] = str(Path(__file__).parent / "on_cpu")
-    serving = serving_of("deepseek-ai/DeepSeek-OCR").options
     log = model.with_name(f"{port}.log")
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *serving, *options], stdout=output, stderr=output, env=environment
+            [*command, "--host", "127.0.0.1", *options], stdout=output, stderr=output, env=environment
         ) as process,
     ):
         try:
@@ -145,10 +144,10 @@ def answers(url: str) -> bool:
         return False
 
 
-def ask(address: str, model: str, image: Path) -> dict[str, Any]:
+def ask(address: str, model: str, image: Path, prompt: str = "Free OCR.") -> dict[str, Any]:
     """The first four tokens with the twenty best log-probabilities of each, and the ids of the prompt."""
     url = "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode()
-    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "Free OCR."}]
+    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": prompt}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 4}
     body |= {"logprobs": True, "top_logprobs": 20, "return_tokens_as_token_ids": True, "return_token_ids": True}
     body |= {"skip_special_tokens": False}
@@ -181,7 +180,7 @@ def test_vllm_reads_an_export_as_dsocr_does(form: str, folder: Path) -> None:
         adapter = ["--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"mine={folder / 'lora'}"]
         model, options = folder / "plain", [*adapter, "--lora-target-modules", *LAYERS]
     reader = LocalReader.of_run(RunFolder(folder / "run"))
-    with serve(model, *options) as address:
+    with serve(model, *serving_of("deepseek-ai/DeepSeek-OCR").options, *options) as address:
         spread = []
         for name in ("p00", "p09"):  # without tiles, and with
             answer = ask(address, "mine", folder / "in" / f"{name}.png")

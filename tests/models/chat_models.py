@@ -304,6 +304,7 @@ def _config(model_type: str, vocabulary: dict[str, int]) -> Any:
                 vision |= {"depth": 2, "window_size": 56, "fullatt_block_indexes": [1]}
             else:
                 text["num_hidden_layers"] = 2  # what is added after the first is seen in the second
+                text["rope_parameters"] |= {"mrope_interleaved": True}  # which transformers takes for granted, vLLM not
                 vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
         case "qwen3_5":
             text["rope_parameters"] = dict(_MROPE) | {"partial_rotary_factor": 1.0, "mrope_interleaved": True}

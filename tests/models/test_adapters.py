@@ -17,6 +17,7 @@ from dsocr.models.adapters import (
     Variant,
     adapter_tensors,
     attach_adapter,
+    layers_left_out,
     layers_without_gradient,
     load_adapter,
     save_adapter,
@@ -25,6 +26,7 @@ from dsocr.models.adapters import (
 from dsocr.models.batch import collate
 from dsocr.models.loading import load_base
 from tests.making_models import deepseek_processor, write_first, write_second
+from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
@@ -222,3 +224,31 @@ def test_settings_that_routed_experts_do_not_support_are_rejected(dropout: float
             dropout=dropout,
             variant=variant,
         )
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(write_first, id="deepseek_ocr"),
+        pytest.param(write_second, id="deepseek_ocr_2"),
+        pytest.param(write_trocr, id="trocr"),
+        pytest.param(write_donut, id="donut"),
+        pytest.param(None, id="nano"),
+    ],
+)
+def test_every_linear_layer_is_in_a_set_or_said_to_be_left_out(
+    write: Callable[[Path], Path] | None, tmp_path: Path
+) -> None:
+    """Chat models: test_image_text_to_text.py. Experts are parameters, routers and the head are in no set."""
+    base = load_base("nano" if write is None else str(write(tmp_path / "base")))
+    head = base.network.get_output_embeddings()
+    linear = {name for name, module in base.network.named_modules() if isinstance(module, torch.nn.Linear)}
+    linear -= {name for name, module in base.network.named_modules() if module is head}
+    for target, pattern in base.family.target_modules.items():
+        parts = {part for part in ("vision", "decoder") if part in target}
+        asked = {name for name in linear if base.family.is_vision(f"{name}.weight") == ("vision" in parts)}
+        asked = linear if len(parts) == 2 else asked
+        found = {name for name in linear if re.fullmatch(pattern, name)}
+        assert found, target
+        assert asked - found == {*layers_left_out(base.network, target)}
+        assert found <= asked, "a set has nothing of a part that it does not name"

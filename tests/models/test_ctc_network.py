@@ -1,6 +1,7 @@
-"""The PP-OCRv6 line recogniser: conversion, checkpoint, line images, head, loss and decoding."""
+"""The line recognisers of PP-OCR: conversion, checkpoint, line images, head, loss and decoding."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import nn
-from transformers import PPOCRV6SmallRecForTextRecognition
+from torch.nn import functional
+from transformers import AutoModelForTextRecognition, PPOCRV6SmallRecForTextRecognition
+from transformers.models.pp_lcnet_v3.modeling_pp_lcnet_v3 import PPLCNetV3LearnableAffineBlock
+from transformers.models.pp_ocrv5_mobile_rec.configuration_pp_ocrv5_mobile_rec import PPOCRV5MobileRecConfig
+from transformers.models.pp_ocrv5_server_rec.configuration_pp_ocrv5_server_rec import PPOCRV5ServerRecConfig
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
@@ -27,12 +33,81 @@ def small_config() -> PPOCRV6SmallRecConfig:
     return PPOCRV6SmallRecConfig(backbone_config=backbone, hidden_size=16, num_attention_heads=2)
 
 
-def small_network(characters: list[str] = CHARACTERS) -> Any:
+def small_mobile_config() -> PPOCRV5MobileRecConfig:
+    """With the strides of PP-OCRv5 mobile: all rows become one, and eight columns a step."""
+    stages = [
+        [[3, 16, 16, 1, False]],
+        [[3, 16, 32, 1, False], [3, 32, 32, 1, False]],
+        [[3, 32, 32, [2, 1], False]],
+        [[3, 32, 32, [1, 2], False], [5, 32, 32, 1, False]],
+        [[5, 32, 64, [2, 1], True], [5, 64, 256, [2, 1], False]],
+    ]
+    backbone = {"model_type": "pp_lcnet_v3", "block_configs": stages, "scale": 0.5, "divisor": 8}
+    backbone |= {"out_features": ["stage2", "stage3", "stage4", "stage5"], "conv_symmetric_num": 3}
+    return PPOCRV5MobileRecConfig(backbone_config=backbone, hidden_size=32, num_attention_heads=2)
+
+
+def small_server_config() -> PPOCRV5ServerRecConfig:
+    """With the strides of PP-OCRv5 server."""
+    backbone = {
+        "model_type": "hgnet_v2",
+        "stem_channels": [3, 8, 8],
+        "stem_strides": [2, 1, 1, 1, 1],
+        "stage_in_channels": [8, 16, 16, 24],
+        "stage_mid_channels": [8, 8, 8, 8],
+        "stage_out_channels": [16, 16, 24, 128],
+        "stage_num_blocks": [1, 1, 2, 1],
+        "stage_numb_of_layers": [2, 2, 2, 2],
+        "stage_downsample": [True] * 4,
+        "stage_downsample_strides": [[2, 1], [1, 2], [2, 1], [2, 1]],
+        "out_features": ["stage1", "stage2", "stage3", "stage4"],
+    }
+    return PPOCRV5ServerRecConfig(backbone_config=backbone, hidden_size=32, num_attention_heads=2)
+
+
+CONFIGS = {"v6 small": small_config, "v5 mobile": small_mobile_config, "v5 server": small_server_config}
+V5 = ["v5 mobile", "v5 server"]
+
+
+def small_network(characters: list[str] = CHARACTERS, kind: str = "v6 small") -> Any:
     torch.manual_seed(5)
-    network = create_network(characters, small_config())
+    network = create_network(characters, CONFIGS[kind]())
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.3)
     return network.eval()
+
+
+def init_evenly(network: Any) -> None:
+    """Set random weights that neither damp nor swell what passes them."""
+    for module in network.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            module.reset_parameters()
+        elif isinstance(module, PPLCNetV3LearnableAffineBlock):
+            nn.init.ones_(module.scale)
+            nn.init.zeros_(module.bias)
+
+
+def write_published(folder: Path, kind: str, characters: list[str] = CHARACTERS) -> Any:
+    """Write a checkpoint of transformers' own class, laid out as PaddlePaddle publishes it, and return its network."""
+    torch.manual_seed(6)
+    config = CONFIGS[kind]()
+    config.head_out_channels = len(characters) + 1
+    network = AutoModelForTextRecognition.from_config(config).eval()
+    init_evenly(network)
+    modules: list[Any] = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in modules:
+        nn.init.uniform_(module.weight, 0.7, 1)
+        nn.init.normal_(module.running_mean, std=0.5)
+        nn.init.uniform_(module.running_var, 0.7, 2)
+    network.head.head.weight.data *= 0.3  # probabilities near 0 would be rounded to it
+    network.save_pretrained(folder)
+    settings = {"character_list": ["blank", *characters], "size": {"height": 48, "width": 320}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return network
 
 
 def pixels(width: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,6 +135,40 @@ def test_half_precision_checkpoint(tmp_path: Path) -> None:
     with torch.inference_mode():
         difference = compute_logits(loaded, *pixels()).softmax(-1) - compute_logits(network, *pixels()).softmax(-1)
     assert difference.abs().max() < 0.01
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_published_checkpoint_computes_what_its_class_does(kind: str, tmp_path: Path) -> None:
+    native = write_published(tmp_path / "published", kind)
+    loaded, characters = load_network(tmp_path / "published")
+    assert characters == CHARACTERS
+    ctc_network.save_network(loaded, characters, tmp_path / "saved")
+    again = AutoModelForTextRecognition.from_pretrained(tmp_path / "saved").eval()
+    assert type(again) is type(native)
+    labels, lengths = torch.tensor([[1, 2, 2, 3]]), torch.tensor([4])
+    with torch.inference_mode():
+        images, steps = pixels(96)
+        expected = native(images).last_hidden_state
+        assert (expected[0, 0].log() - expected[0, -1].log()).abs().max() > 0.02, "the image must matter"
+        for training in (False, True):
+            logits = compute_logits(loaded.train(training), images, steps)
+            torch.testing.assert_close(logits.softmax(-1), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(again(images).last_hidden_state, expected, atol=1e-5, rtol=1e-4)
+        theirs = functional.ctc_loss(expected.log().transpose(0, 1), labels, steps, lengths, reduction="none")
+        losses = ctc_network.compute_losses(logits, steps, labels)
+        torch.testing.assert_close(losses, theirs, atol=1e-4, rtol=1e-3)
+
+
+def test_saved_branches_are_one_and_load_to_the_same_bits(tmp_path: Path) -> None:
+    network = small_network(kind="v5 mobile")
+    ctc_network.save_network(network, CHARACTERS, tmp_path)
+    loaded, _ = load_network(tmp_path)
+    saved, state = loaded.state_dict(), network.state_dict()
+    assert saved.keys() == state.keys()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in state.items())
+    written = load_file(tmp_path / "model.safetensors")
+    assert any("conv_symmetric.0" in name for name in written)
+    assert not any("conv_symmetric.1" in name for name in written)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json"])
@@ -179,10 +288,11 @@ def test_line_images() -> None:
     assert not batch[1, :, :, 200:].any()
 
 
+@pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("training", [False, True])
-def test_padding_reaches_no_line(training: bool) -> None:
+def test_padding_reaches_no_line(training: bool, kind: str) -> None:
     """Compared in double precision, where rounding does not hide a leak."""
-    network = small_network().double().train(training)
+    network = small_network(kind=kind).double().train(training)
     drawn = np.random.default_rng(4)
     widths = (8, 20, 64, 137, 400)
     lines = [prepare_line(Image.fromarray(drawn.integers(0, 255, (48, w, 3), dtype=np.uint8))) for w in widths]
@@ -196,8 +306,9 @@ def test_padding_reaches_no_line(training: bool) -> None:
             torch.testing.assert_close(row[:count], alone, atol=1e-7, rtol=0)
 
 
-def test_padding_has_no_part_in_gradients() -> None:
-    network, drawn = small_network().double().train(), np.random.default_rng(5)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_padding_has_no_part_in_gradients(kind: str) -> None:
+    network, drawn = small_network(kind=kind).double().train(), np.random.default_rng(5)
     images = [Image.fromarray(drawn.integers(0, 255, (48, width, 3), dtype=np.uint8)) for width in (400, 20, 137)]
     lines = [prepare_line(image) for image in images]
 

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shlex
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,11 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, target_modules_of, variant_of
-from dsocr.models.export import config_for_vllm, export_adapter
+from dsocr.models.export import config_for_vllm, export_adapter, export_merged
 from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from tests.making_models import make_run, write_first, write_second
+from tests.models.chat_models import write_chat_model
 from tests.raising import raises_code
 
 BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
@@ -105,6 +109,73 @@ def test_adapters_that_vllm_cannot_load_are_rejected(
         export_adapter(run, tmp_path / "out", "vllm")
     assert "--form merged" in caught.value.render()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+def chat_base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_chat_model(tmp_path_factory.mktemp("chat") / request.param, request.param)
+
+
+def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", str(chat_base), "decoder")
+    settings = ReadingSettings.load(run.adapter)
+    replace(settings, resolution="pixels1024-16384").save(run.adapter)
+    export = export_adapter(run, tmp_path / "out", "vllm")
+    tensors = load_file(tmp_path / "out" / WEIGHTS)
+    # vLLM's own mapping (`hf_to_vllm_mapper` of both classes in vLLM 0.32): `model.language_model.` becomes
+    # `language_model.model.`.
+    layer = r"base_model\.model\.model\.language_model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
+    assert all(re.fullmatch(rf"{layer}\.lora_[AB]\.weight", name) for name in tensors)
+    layers = load_base(str(chat_base)).network.config.text_config.num_hidden_layers
+    assert len(tensors) == 14 * layers
+    assert config_in(tmp_path / "out")["target_modules"] == sorted({name.split(".")[-3] for name in tensors}), (
+        "plain names, for vLLM compares nothing else"
+    )
+    assert_all_restored(str(chat_base), tmp_path / "out", tensors)
+
+    command = shlex.split(export.serve_command(tmp_path / "out") or "")
+    assert command[:3] == ["vllm", "serve", str(chat_base)]
+    given = dict(pairwise(command))
+    assert json.loads(given["--mm-processor-kwargs"]) == {"min_pixels": 1024, "max_pixels": 16384}
+    assert given["--generation-config"] == "vllm", "else it would penalise repetition as the authors publish"
+    assert given["--lora-modules"] == f"run={(tmp_path / 'out').as_posix()}"
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert (export.serve_command(Path("out")) or "no command") in card
+    assert "tiles" not in card
+
+
+def test_merged_chat_models_are_served_at_their_own_resolution(chat_base: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", str(chat_base), "decoder+vision")
+    with raises_code("vllm-layers"):
+        export_adapter(run, tmp_path / "out", "vllm")
+    command = shlex.split(export_merged(run, tmp_path / "merged").serve_command(tmp_path / "merged") or "")
+    assert command[:3] == ["vllm", "serve", (tmp_path / "merged").as_posix()]
+    assert "--mm-processor-kwargs" not in command
+
+
+def test_adapters_of_chat_models_that_vllm_was_not_tried_with(tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", "glm_ocr")
+    run = make_run(tmp_path / "run", str(base), "decoder")
+    with raises_code("vllm-base") as caught:
+        export_adapter(run, tmp_path / "out", "vllm")
+    assert "--form merged" in caught.value.render()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "is_served"),
+    [("Qwen/Qwen3-VL-2B-Instruct", True), ("Qwen/Qwen2.5-VL-3B-Instruct", True), ("zai-org/GLM-OCR", False)],
+)
+def test_how_published_chat_models_are_served_is_known_without_them(
+    base: str, is_served: bool, chat_base: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", str(chat_base), "decoder", stated_base=base)
+    if is_served:
+        command = export_adapter(run, tmp_path / "out", "vllm").serve_command(tmp_path / "out") or ""
+        assert command.startswith(f"vllm serve {base} --enable-lora")
+    else:
+        with raises_code("vllm-base"):
+            export_adapter(run, tmp_path / "out", "vllm")
 
 
 @pytest.mark.parametrize(

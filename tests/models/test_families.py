@@ -32,12 +32,13 @@ from dsocr.server.engine import ServedModels
 from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import overfit
 from dsocr.training.train import set_up, train
+from tests.conftest import TEXTS
 from tests.integration.calling import call, fail
 from tests.making_models import write_first
 from tests.models import toy_family
 from tests.models.chat_models import CHAT_MODELS, small_processors, write_chat_model
 from tests.models.encoder_decoder_models import write_donut, write_trocr
-from tests.models.test_ctc_network import CHARACTERS, small_network
+from tests.models.test_ctc_network import CHARACTERS, V5, init_evenly, small_network
 from tests.raising import raises_code
 
 
@@ -51,9 +52,19 @@ class Case(NamedTuple):
     """The base that memorizes five samples; weights of 0.02 make features too small for an adapter."""
 
 
-def write_ctc(folder: Path) -> Path:
+def write_ctc(folder: Path, kind: str = "v6 small") -> Path:
     """Write a small line recogniser."""
-    save_network(small_network(), CHARACTERS, folder)
+    save_network(small_network(kind=kind), CHARACTERS, folder)
+    return folder
+
+
+def write_teachable_ctc(folder: Path, kind: str) -> Path:
+    """Write a small line recogniser that learns quickly: it has a row of its head for each letter of the dataset."""
+    letters = sorted({*"".join(TEXTS), *"train0123456789"})
+    network = small_network(letters, kind)
+    network.config.line_stretch = 0.7
+    init_evenly(network)
+    save_network(network, letters, folder)
     return folder
 
 
@@ -79,7 +90,7 @@ them.
 
 
 def marked(names: Iterable[str]) -> list[Any]:
-    slow = set(CHAT_MODELS) - set(QUICK)
+    slow = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5)} - {*QUICK}
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
@@ -87,6 +98,10 @@ CASES = {
     "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
     "ctc": Case(write_ctc, rate=2e-2),  # whether random weights end without an error depends on the processor
+    **{
+        f"PP-OCR{kind}": Case(partial(write_ctc, kind=kind), rate=3e-3, memory=partial(write_teachable_ctc, kind=kind))
+        for kind in V5
+    },
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
     "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
     "donut": Case(write_donut, memory=write_larger_donut),
@@ -334,6 +349,15 @@ def test_a_checkpoint_of_no_family(tmp_path: Path) -> None:
         recognize(config_of(tmp_path, model_type="bert"))
     with raises_code("remote-code"):
         recognize(config_of(tmp_path, model_type="dots_ocr", auto_map={"AutoModel": "modeling.Dots"}))
+
+
+def test_line_recognisers_that_transformers_does_not_load_are_named(tmp_path: Path) -> None:
+    with raises_code("paddle-checkpoint") as caught:
+        recognize(config_of(tmp_path, Global={"model_name": "PP-OCRv5_server_rec"}, PostProcess={}))
+    assert "PaddlePaddle/PP-OCRv5_server_rec_safetensors" in (caught.value.hint or "")
+    with raises_code("recogniser-unknown") as caught:
+        recognize(config_of(tmp_path, model_type="pp_ocrv6_tiny_rec"))
+    assert "pp_ocrv5_mobile_rec" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("code", ["model-unknown", "remote-code", "processor-missing", "tokenizer-no-image"])

@@ -246,6 +246,19 @@ def test_named_sets_of_other_models(model_type: str) -> None:
     assert {name for name in found if not family.is_vision(name)} == text
 
 
+@pytest.mark.parametrize(
+    ("model_type", "processor"), [("minicpm_ocr", "MiniCPMOcrProcessor"), ("lfm2_vl", "Lfm2VlProcessor")]
+)
+def test_models_whose_images_only_torchvision_prepares(model_type: str, processor: str, tmp_path: Path) -> None:
+    for name, entry in (("config.json", "model_type"), ("processor_config.json", "processor_class")):
+        value = model_type if entry == "model_type" else processor
+        (tmp_path / name).write_text(json.dumps({entry: value}), encoding="utf-8")
+    with raises_code("torchvision-only", tmp_path.name) as caught:
+        recognize(tmp_path).processor(tmp_path, None, "")
+    assert model_type in str(caught.value)
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("target", ["decoder", "decoder+vision"])
 def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
     base: BaseModel, target: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""The family of line recognisers with a CTC head: PP-OCRv6 small, and what was trained from it.
+"""The family of line recognisers with a CTC head: PP-OCRv6 small, PP-OCRv5 mobile and server, and what grew from them.
 
 A line is cut to the rows of its writing, so that a flourish does not make the letters smaller, and drawn 48 pixels high
 and `stretch` times as wide as it is, because joined letters need more steps than the eight pixels of printed ones. The
@@ -51,6 +51,8 @@ _LARGE_HEAD = 2000
 _COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
 BASES = (
     PublishedBase("PP-OCRv6 small", "Apache-2.0", "5.3 million weights", "converted and trained here with its weights"),
+    PublishedBase("PP-OCRv5 mobile", "Apache-2.0", "16 MB", "small random network; not with published weights"),
+    PublishedBase("PP-OCRv5 server", "Apache-2.0", "81 MB", "small random network; not with published weights"),
 )
 """Published networks, and what of them was tried."""
 _NUM_BEAMS = 8
@@ -62,6 +64,7 @@ _LINES_ON_A_CPU = 8
 """Lines that a CPU reads at once: no slower than 16 (34 and 36 ms a line), in 0.9 GB of memory instead of 1.1."""
 _MAX_READERS = 4
 """Groups of lines that a CPU reads at once, each with its share of the threads."""
+_OTHER_RECOGNISER = re.compile(r"pp_ocrv\d+_\w+_rec")
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
@@ -194,12 +197,7 @@ class LineRecognizer(Family):
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> LineProcessor:
         """Return the processor for a stretch such as `x1.3`; None: the one that the base was trained with."""
         config = read_config_json(folder)
-        path = folder / "vocab.json"
-        try:
-            characters = tuple(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            message = f"Cannot read the characters of the head: {error}"
-            raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
+        characters = read_characters(folder)
         stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
         grey = bool(config.get("line_grey", False))
         return LineProcessor(self, characters, stretch, grey, folder)
@@ -439,7 +437,7 @@ class LineRecognizer(Family):
 
 @dataclass(frozen=True, slots=True)
 class PPOCR(LineRecognizer):
-    """PP-OCRv6 small, or what was trained from it."""
+    """A line recogniser of PP-OCR, or what was trained from it."""
 
     name: str = "ctc"
 
@@ -485,9 +483,42 @@ class PPOCR(LineRecognizer):
         return network, replace(processor, characters=tuple(characters))
 
 
+_TYPES = ("pp_ocrv6_small_rec", "pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec")
+
+
 def recognize(config: Mapping[str, Any]) -> PPOCR | None:
-    """Return the family if a `config.json` describes a line recogniser, else None."""
-    return PPOCR() if config.get("model_type") == "pp_ocrv6_small_rec" else None
+    """Return the family if a `config.json` describes a line recogniser, else None.
+
+    Raises ModelError for a recogniser of PP-OCR that is published in PaddlePaddle's own format, or is another one.
+    """
+    model_type = str(config.get("model_type"))
+    if model_type in _TYPES:
+        return PPOCR()
+    own_name = config.get("Global", {}).get("model_name") if isinstance(config.get("Global"), Mapping) else None
+    if own_name is not None:
+        message = f"{own_name} is in PaddlePaddle's own format"
+        hint = f"take it as transformers loads it, from PaddlePaddle/{own_name}_safetensors"
+        raise ModelError(message, code="paddle-checkpoint", hint=hint)
+    if _OTHER_RECOGNISER.fullmatch(model_type):
+        message = f"Line recognisers of type {model_type!r} are not supported"
+        raise ModelError(message, code="recogniser-unknown", hint=f"take {', '.join(_TYPES)} or small")
+    return None
+
+
+def read_characters(folder: Path) -> tuple[str, ...]:
+    """Return the characters of the head: of `vocab.json`, or as published, behind the blank.
+
+    Raises ModelError if they are in neither file.
+    """
+    path, published = folder / "vocab.json", folder / "preprocessor_config.json"
+    try:
+        if path.is_file() or not published.is_file():
+            return tuple(json.loads(path.read_text(encoding="utf-8")))
+        path = published
+        return tuple(json.loads(path.read_text(encoding="utf-8"))["character_list"][1:])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"Cannot read the characters of the head: {error!r}"
+        raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
 
 
 def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:

@@ -1,20 +1,23 @@
-"""The PP-OCRv6 small line recogniser: conversion from ONNX, line images, its head, CTC loss and greedy decoding.
+"""The line recognisers of PP-OCR: conversion from ONNX, line images, their head, CTC loss and greedy decoding.
 
-The network is `PPOCRV6SmallRecForTextRecognition` of transformers: a convolutional trunk (PP-LCNetV4), two transformer
-layers, and a linear head with one class for each character. Class 0 is the CTC blank; class `i + 1` is
-`characters[i]`. A line of height 48 and width W becomes about W / 8 steps.
+The networks are those of transformers, `PPOCRV6SmallRecForTextRecognition` and the mobile and server ones of PP-OCRv5:
+a convolutional trunk (PP-LCNetV4, PP-LCNetV3, HGNetV2), two transformer layers, and a linear head with one class for
+each character. Class 0 is the CTC blank; class `i + 1` is `characters[i]`. A line of height 48 and width W becomes
+about W / 8 steps.
 
 A checkpoint folder holds `config.json` and `model.safetensors`, which transformers loads as they are, and `vocab.json`,
-the list of the characters. In memory the batch normalisations are folded into their convolutions: as published they
-are the identity, and updating their statistics in training would destroy what the network knows.
+the list of the characters, which published ones have in their `preprocessor_config.json`. In memory the batch
+normalisations are folded into their convolutions: updating their statistics in training, a few lines at a time, would
+destroy what the network knows. The branches of PP-LCNetV3's convolutions are added up to one, as in its authors' own
+inference; a checkpoint has the sum as its first branch, and zeros for the others.
 """
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -23,8 +26,18 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from transformers import AttentionInterface, PPOCRV6SmallRecForTextRecognition
+from transformers import (
+    AttentionInterface,
+    PPOCRV5MobileRecForTextRecognition,
+    PPOCRV5ServerRecForTextRecognition,
+    PPOCRV6SmallRecForTextRecognition,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.models.hgnet_v2.modeling_hgnet_v2 import HGNetV2Embeddings
+from transformers.models.pp_lcnet_v3.modeling_pp_lcnet_v3 import (
+    PPLCNetV3LearnableRepLayer,
+    PPLCNetV3SqueezeExcitationModule,
+)
 from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
     PPLCNetV4DepthwiseSeparableConvLayer,
     PPLCNetV4LargeStem,
@@ -34,12 +47,12 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 from dsocr.errors import ModelError
 from dsocr.models.batch import pad_rows
-from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE
+from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, read_characters
 from dsocr.models.family import IGNORED
 from dsocr.models.scripts import best_path, text_of
 
 Network: TypeAlias = Any
-"""`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
+"""One of `NETWORKS`, whose parts have no useful static types."""
 
 
 class _Padding:
@@ -137,32 +150,76 @@ def _attend(
 AttentionInterface.register("dsocr_line", _attend)
 
 
-class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
-    """The network, called with images `(B, 3, 48, W)` and answering with logits instead of probabilities.
+class _ReadsLines:
+    """A network called with images `(B, 3, 48, W)` that answers with logits instead of probabilities.
 
     It computes for a line what it computes for the line alone: padding has no part in averages, in attention, or in
     convolutions at the end of a line.
     """
 
-    def __init__(self, config: PPOCRV6SmallRecConfig) -> None:
-        super().__init__(config)
-        self.config._attn_implementation = "dsocr_line"
-        # The stem ends in a ReLU, which keeps its output; blocks end in a convolution or a sum.
-        clear_input = _clear_input
-        for module in self.modules():
-            if isinstance(module, PPLCNetV4LargeStem):
-                module.stem1.register_forward_hook(_clear_output)
-                module.stem2a.register_forward_hook(_clear_output)
-            elif isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
-                module.token_conv.register_forward_pre_hook(clear_input)
-                clear_input = _clear_sum
-            elif isinstance(module, PPLCNetV4SqueezeExcitationModule):
-                module.avg_pool = _LinePool()
-        self.head.encoder.conv_block[2].register_forward_pre_hook(_clear_input)
+    native: ClassVar[Any]
+    """The class of transformers."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)  # type: ignore[call-arg]
+        network: Network = self
+        network.config._attn_implementation = "dsocr_line"
+        _keep_padding_out(network)
 
     def forward(self, pixels: Tensor, steps: Tensor) -> Tensor:
         """Return logits `(B, T, classes)`; see `compute_logits`."""
         return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last), steps)
+
+
+class LineNetwork(_ReadsLines, PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """PP-OCRv6 small."""
+
+    native = PPOCRV6SmallRecForTextRecognition
+
+
+class MobileLineNetwork(_ReadsLines, PPOCRV5MobileRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """PP-OCRv5 mobile."""
+
+    native = PPOCRV5MobileRecForTextRecognition
+
+
+class ServerLineNetwork(_ReadsLines, PPOCRV5ServerRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """PP-OCRv5 server."""
+
+    native = PPOCRV5ServerRecForTextRecognition
+
+
+NETWORKS: dict[str, Any] = {
+    network.native.config_class.model_type: network for network in (LineNetwork, MobileLineNetwork, ServerLineNetwork)
+}
+"""The networks by the `model_type` of their checkpoints."""
+
+
+def _keep_padding_out(network: Network) -> None:
+    """Register what clears the padding before a convolution or an average would see it beyond the end of a line."""
+    stems = [module for module in network.modules() if isinstance(module, (PPLCNetV4LargeStem, HGNetV2Embeddings))]
+    # A stem widens images by a column for its first layers, whose ReLUs keep their output.
+    for stem in stems:
+        stem.stem1.register_forward_hook(_clear_output)
+        stem.stem2a.register_forward_hook(_clear_output)
+    widened = {layer for stem in stems for layer in (stem.stem2a, stem.stem2b)}
+    is_v6 = isinstance(network, LineNetwork)
+    clear_input = _clear_input
+    for module in network.modules():
+        if isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
+            module.token_conv.register_forward_pre_hook(clear_input)
+            clear_input = _clear_sum  # blocks end in a convolution or a sum
+        elif isinstance(module, (PPLCNetV4SqueezeExcitationModule, PPLCNetV3SqueezeExcitationModule)):
+            module.avg_pool = _LinePool()
+        elif not is_v6 and module not in widened and _sees_beyond(getattr(module, "convolution", None)):
+            module.register_forward_pre_hook(_clear_input)
+    if is_v6:
+        network.head.encoder.conv_block[2].register_forward_pre_hook(_clear_input)
+
+
+def _sees_beyond(convolution: object) -> bool:
+    """Whether the last column of a line depends on columns behind the line; lines end at multiples of the stride."""
+    return isinstance(convolution, nn.Conv2d) and convolution.kernel_size[1] // 2 >= convolution.stride[1]
 
 
 def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> tuple[Tensor, Tensor]:
@@ -241,7 +298,7 @@ def replace_head(network: Network, characters: Sequence[str], new_characters: Se
 
 
 def fold_normalization(network: Network) -> None:
-    """Fold every batch normalisation into the bias and weight of its convolution, in place."""
+    """Fold every batch normalisation into its convolution, and add up branches of convolutions, in place."""
     for module in network.modules():
         normalization = getattr(module, "normalization", None)
         if isinstance(normalization, nn.BatchNorm2d):
@@ -250,13 +307,39 @@ def fold_normalization(network: Network) -> None:
             fused = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval()).requires_grad_(True)
             module.convolution = fused
             module.normalization = nn.Identity()
+    layers = [module for module in network.modules() if isinstance(module, PPLCNetV3LearnableRepLayer)]
+    for layer in layers:
+        _add_up_branches(layer)
+    if layers:
+        network.config.backbone_config.conv_symmetric_num = 1
 
 
-def create_network(characters: Sequence[str], config: PPOCRV6SmallRecConfig | None = None) -> Network:
-    """Create a network with random weights for the given characters; `config` sets other sizes than the published."""
+@torch.no_grad()
+def _add_up_branches(layer: Any) -> None:
+    """Keep one branch of a layer, which computes the sum of all; their normalisations are folded already."""
+    first, *others = layer.conv_symmetric
+    kept: nn.Conv2d = first.convolution
+    weight, bias, middle = kept.weight, cast(Tensor, kept.bias), kept.kernel_size[0] // 2
+    for branch in others:
+        weight += branch.convolution.weight
+        bias += branch.convolution.bias
+    if layer.conv_small_symmetric is not None:
+        weight[:, :, middle, middle] += layer.conv_small_symmetric.convolution.weight[:, :, 0, 0]
+        bias += layer.conv_small_symmetric.convolution.bias
+    if (identity := layer.identity) is not None:
+        scale = identity.weight / (identity.running_var + identity.eps).sqrt()
+        channels = torch.arange(len(scale))
+        weight[channels, channels % weight.shape[1], middle, middle] += scale
+        bias += identity.bias - identity.running_mean * scale
+    layer.conv_symmetric = nn.ModuleList([first])
+    layer.conv_small_symmetric = layer.identity = None
+
+
+def create_network(characters: Sequence[str], config: Any = None) -> Network:
+    """Create a network with random weights for the given characters; without a `config` it is PP-OCRv6 small."""
     config = config or PPOCRV6SmallRecConfig()
     config.head_out_channels = len(characters) + 1
-    network = LineNetwork(config)
+    network = NETWORKS[config.model_type](config)
     fold_normalization(network)
     return network
 
@@ -284,7 +367,8 @@ def network_files(
             tensors |= {prefix + "running_mean": torch.zeros_like(value), prefix + "running_var": variance}
         else:
             tensors[name] = value
-    config = network.config.to_dict() | {"architectures": [PPOCRV6SmallRecForTextRecognition.__name__]}
+    tensors |= _empty_branches(network, tensors, dtype)
+    config = network.config.to_dict() | {"architectures": [network.native.__name__]}
     vocabulary = json.dumps(list(characters), ensure_ascii=False)
     return [
         ("config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()),
@@ -293,20 +377,35 @@ def network_files(
     ]
 
 
+def _empty_branches(network: Network, tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
+    """Return tensors for the branches of the native class that were added up: they add nothing to the first."""
+    if not any(isinstance(module, PPLCNetV3LearnableRepLayer) for module in network.modules()):
+        return {}
+    with torch.device("meta"):
+        drafts = network.native(network.config).state_dict()
+    return {
+        name: (torch.ones if name.endswith("running_var") else torch.zeros)(draft.shape, dtype=dtype)
+        for name, draft in drafts.items()
+        if name not in tensors and not name.endswith("num_batches_tracked")
+    }
+
+
 def load_network(folder: Path) -> tuple[Network, list[str]]:
     """Load a checkpoint folder as float32, normalisations folded; return the network and its characters.
 
     Raises ModelError if a file is absent or does not belong to this network.
     """
-    for name in ("config.json", "model.safetensors", "vocab.json"):
+    for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise ModelError(f"Checkpoint has no {name}", code="checkpoint-incomplete", where=folder)
-    config = PPOCRV6SmallRecConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    characters: list[str] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind = NETWORKS[raw.get("model_type", PPOCRV6SmallRecConfig.model_type)]
+    config = kind.native.config_class.from_dict(raw)
+    characters = list(read_characters(folder))
     if config.head_out_channels != len(characters) + 1:
-        message = f"Head has {config.head_out_channels} classes, but vocab.json has {len(characters)} characters"
+        message = f"Head has {config.head_out_channels} classes for a blank and {len(characters)} characters"
         raise ModelError(message, code="checkpoint-mismatch", where=folder)
-    network = LineNetwork(config)
+    network = kind(config)
     tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
     try:
         missing, unexpected = network.load_state_dict(tensors, strict=False)

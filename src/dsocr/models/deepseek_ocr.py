@@ -22,7 +22,7 @@ from dsocr.models.deepseek_inputs import (
     image_token_id,
     resolutions,
 )
-from dsocr.models.family import Check, PublishedBase, Serving
+from dsocr.models.family import VLLM_GUARD, Check, PublishedBase, Serving
 from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
@@ -66,19 +66,19 @@ BASES = (
 )
 """Published networks, and what of them was tried."""
 
-_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
-
-
 _BASE_NOTE = (
     "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
     "`dsocr export RUN -o FOLDER --form merged --scale 0` writes the base without it: serve that folder instead."
 )
 
 
+_VIEWS = "vLLM shows the whole image at 1024 x 1024 and up to six tiles"
+
+
 def _serving(*, second: bool) -> Serving:
     """Return how vLLM serves a network: with the whole view and up to six tiles."""
-    options = ("--logits-processors", _GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0")
-    return Serving(options, "gundam") if second else Serving(options, "gundam_vllm", _BASE_NOTE)
+    options = ("--logits-processors", VLLM_GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0")
+    return Serving(options, "gundam", _VIEWS) if second else Serving(options, "gundam_vllm", _VIEWS, _BASE_NOTE)
 
 
 def serving_of(base: str) -> Serving:

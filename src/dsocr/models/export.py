@@ -254,9 +254,12 @@ def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:
 
 _MERGE = f"use {option('form', 'merged')} to export merged weights instead"
 
-# vLLM takes the checkpoint's own names and maps `model.layers.` to where its decoder lies.
+_CHAT_DECODER = "base_model.model.model.language_model."
+
+# vLLM takes the checkpoint's own names and maps `model.layers.`, in chat models `model.language_model.layers.`, to
+# where its decoder lies.
 _IN_VLLM = re.compile(
-    r"base_model\.model\.model\.layers\.\d+\."
+    r"base_model\.model\.model\.(language_model\.)?layers\.\d+\."
     r"(?:self_attn\.(?P<attention>[qkvo]_proj)|mlp\.(?:shared_experts\.)?(?P<mlp>(?:gate|up|down)_proj))"
     r"\.lora_[AB]\.weight"
 )
@@ -284,9 +287,13 @@ def export_adapter(
         raise ConfigError(message, code="export-without-adapter", hint=f"use {option('form', 'merged')}")
     export = Export.of_run(form, run, scores, scale)
     names = [name for name, _, _ in tensor_headers(run.adapter / WEIGHTS)]
-    config = config_for_vllm(export.adapter, names) if form == "vllm" else export.adapter
     if folder is not None:
         export = export.on(recognize(folder), export.revision)
+    if form == "vllm" and export.serving is None and any(name.startswith(_CHAT_DECODER) for name in names):
+        kind = export.settings.base if export.family is None else f"{export.settings.base} ({export.family.name})"
+        message = f"vLLM was not tried with adapters of {kind}"
+        raise ConfigError(message, code="vllm-base", hint=f"{_MERGE}; PEFT reads the adapter alone")
+    config = config_for_vllm(export.adapter, names) if form == "vllm" else export.adapter
     with writing_folder(out) as draft:
         shutil.copyfile(run.adapter / WEIGHTS, draft / WEIGHTS)
         (draft / CONFIG).write_text(to_json(config), encoding="utf-8", newline="\n")

@@ -7,7 +7,9 @@ writes a text token by token) and `Processor` that state what differs from the d
 `register_family`, or list in `_FAMILIES` a function that recognises its checkpoints.
 """
 
+import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +40,9 @@ IMAGE = "<image>"
 
 IGNORED = -100
 """The label of a position without loss, as in torch and transformers."""
+
+VLLM_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+"""vLLM's guard against loops, which forbids what the one here forbids, for any network."""
 
 UNWRITABLE = math.log(1e-5)
 """The log probability of a character that a network cannot write."""
@@ -437,11 +442,28 @@ class PublishedBase(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """How vLLM serves a family: arguments, the resolution at which it shows images, what to know of serving a base."""
+    """How vLLM serves a family: arguments, how it shows images, what to know of serving a base.
+
+    `resolution` is the one at which it shows images, which `images` describes; None if it shows them at the run's own,
+    told by `options_at`.
+    """
 
     options: tuple[str, ...]
-    resolution: str
+    resolution: str | None
+    images: str
     base_note: str = ""
+
+    def options_at(self, resolution: str | None) -> tuple[str, ...]:
+        """Return the arguments with which it shows images as a run saw them, such as at `pixels1024-4096`."""
+        match = _PIXELS.fullmatch(resolution or "")
+        if self.resolution is not None or match is None:
+            return self.options
+        sizes = {"min_pixels": match["least"], "max_pixels": match["most"]}
+        given = {name: int(number) for name, number in sizes.items() if number}
+        return (*self.options, "--mm-processor-kwargs", json.dumps(given))
+
+
+_PIXELS = re.compile(r"pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
 
 
 def published_serving(base: str) -> Serving | None:

@@ -16,7 +16,7 @@ from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.chat_inputs import ChatProcessor, load_processor, validate_resolution
 from dsocr.models.checkpoints import network_type
-from dsocr.models.family import PublishedBase
+from dsocr.models.family import VLLM_GUARD, PublishedBase, Serving
 from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
@@ -65,12 +65,33 @@ _CACHED |= {"qwen2_5_vl", "qwen3_5", "qwen3_vl"}
 """Models whose features replace every pixel in a tested way."""
 
 
+_SERVED = {"qwen2_5_vl": "Qwen/Qwen2.5-VL", "qwen3_vl": "Qwen/Qwen3-VL"}
+"""Models that vLLM serves with an adapter of the decoder, and how their published names begin."""
+
+
+def _serving() -> Serving:
+    """Return how vLLM serves these models: greedily whatever their authors publish, and without videos."""
+    limits = ("--limit-mm-per-prompt", '{"image": 1, "video": 0}')
+    options = ("--logits-processors", VLLM_GUARD, "--generation-config", "vllm", *limits)
+    return Serving(options, None, "vLLM prepares images with the checkpoint's own processor")
+
+
+def serving_of(base: str) -> Serving | None:
+    """Return how vLLM serves a published base; None if it was not tried with models of its kind."""
+    return _serving() if base.startswith(tuple(_SERVED.values())) else None
+
+
 @dataclass(frozen=True, slots=True)
 class ImageTextToText(TokenFamily):
     """A checkpoint of this family; `name` is its `model_type`."""
 
     quantizations = ("nf4",)
     target_modules = TARGET_MODULES
+
+    @property
+    def serving(self) -> Serving | None:
+        """How vLLM serves such a checkpoint; None for models with which it was not tried."""
+        return _serving() if self.name in _SERVED else None
 
     @property
     def caches_features(self) -> bool:

@@ -19,12 +19,12 @@ VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
 
 
-def serve_adapter(serving: Serving, base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
+def serve_adapter(options: Sequence[str], base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
     """Return the command that serves a base with an adapter under a name, with vLLM."""
     at = ["--revision", revision] if revision else []
     max_rank = next(value for value in VLLM_RANKS if value >= rank)
     lora = ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-modules", f"{name}={folder.as_posix()}"]
-    return shlex.join(["vllm", "serve", base, *at, *lora, *serving.options])
+    return shlex.join(["vllm", "serve", base, *at, *lora, *options])
 
 
 def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,9 +94,10 @@ class Export:
         serving = self.serving
         if self.form == "peft" or serving is None:
             return None
+        options = serving.options_at(self.settings.resolution)
         if self.form == "merged":
-            return shlex.join(["vllm", "serve", folder.as_posix(), *serving.options])
-        return serve_adapter(serving, self.settings.base, self.revision, folder, self.name, self.adapter["r"])
+            return shlex.join(["vllm", "serve", folder.as_posix(), *options])
+        return serve_adapter(options, self.settings.base, self.revision, folder, self.name, self.adapter["r"])
 
 
 def model_card(export: Export, folder: Path) -> str:
@@ -189,12 +190,20 @@ def _serving(export: Export, folder: Path) -> list[str]:
         return _loading(export)
     trained, served = export.settings.resolution, export.serving.resolution
     request = json.dumps(request_settings(export.settings.generation))
-    other = f"The adapter was trained at `{trained}`, so vLLM shows it different images: score it there first."
+    if served is None:
+        where = (
+            "within the pixels that the command names, if any. It resizes them with torchvision and dsocr with Pillow, "
+        )
+        where += "so letters may differ in their last shades of grey: score a few lines there."
+    elif served == trained:
+        where = f"the resolution that dsocr calls `{served}`. The adapter was trained at this resolution."
+    else:
+        where = f"the resolution that dsocr calls `{served}`. The adapter was trained at `{trained}`, "
+        where += "so vLLM shows it different images: score it there first."
     blocks = [
         f"```sh\n{command}\n```",
         f"Every request needs the prompt above, the image, and\n\n```json\n{request}\n```",
-        "vLLM shows the whole image at 1024 x 1024 and up to six tiles, the resolution that dsocr calls "
-        f"`{served}`. {'The adapter was trained at this resolution.' if trained == served else other}",
+        f"{export.serving.images}, {where}",
         "No server was run with this export when this card was written.",
     ]
     if export.form == "vllm" and export.serving.base_note:

@@ -1,0 +1,85 @@
+"""vLLM on a CPU reads exports of chat models as dsocr does: the same prompt and log-probabilities; see test_vllm.py."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import dsocr
+from dsocr.inference.reader import LocalReader
+from dsocr.models.chat_inputs import ChatProcessor
+from dsocr.models.image_text_to_text import serving_of
+from dsocr.runs import RunFolder
+from tests.engines.test_vllm import NEAR, PYTHON, ask, serve
+from tests.making_models import make_run
+from tests.models.chat_models import draw_text, write_chat_model
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
+
+MODELS = {"qwen2_5_vl": (28, "Qwen/Qwen2.5-VL-3B-Instruct"), "qwen3_vl": (32, "Qwen/Qwen3-VL-2B-Instruct")}
+"""The sides of their image tokens in pixels, and a published one of each."""
+PROMPT = "Read this."
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a random adapter on a random base, its exports, and images."""
+    if not PYTHON:
+        pytest.skip("vLLM is not installed: make engines")
+    folder = tmp_path_factory.mktemp("engines") / str(request.param)
+    base = write_chat_model(folder / "base", request.param, head_std=0.3)
+    run = make_run(folder / "run", str(base), "decoder", prompt=PROMPT)
+    dsocr.export(run.path, folder / "merged", form="merged")
+    dsocr.export(run.path, folder / "lora", form="vllm")
+    side = MODELS[request.param][0]
+    # The first two fit image tokens, so that nobody resizes them; the third is resized.
+    for name, size in {"a": (8 * side, 2 * side), "b": (5 * side, 3 * side), "c": (301, 47)}.items():
+        draw_text(f"Привет {name}", size).save(folder / f"{name}.png")
+    return folder
+
+
+def log_probabilities(reader: LocalReader, image: Path, tokens: list[int]) -> tuple[list[int], torch.Tensor]:
+    """Our ids of the prompt, and our log-probabilities at its end and after each of the tokens, (n, vocabulary)."""
+    processor = reader.processor
+    assert isinstance(processor, ChatProcessor)
+    sample = processor.encode(Image.open(image))
+    batch = processor.collate([sample], padding="right")
+    length = batch["input_ids"].shape[1]
+    more = torch.tensor([tokens])
+    batch["input_ids"] = torch.cat([batch["input_ids"], more], dim=1)
+    for name in ("attention_mask", "mm_token_type_ids"):
+        if name in batch:
+            fill = torch.full_like(more, int(name == "attention_mask"))
+            batch[name] = torch.cat([batch[name], fill.to(batch[name].dtype)], dim=1)
+    with torch.inference_mode():
+        logits = reader.network(**processor.family.prepare_batch(batch)).logits
+    return list(sample.prompt_ids), logits[0, length - 1 : -1].log_softmax(-1)
+
+
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_vllm_reads_an_export_of_a_chat_model_as_dsocr_does(form: str, folder: Path) -> None:
+    model, options = folder / "merged", ["--served-model-name", "mine"]
+    if form == "adapter":
+        model, options = folder / "base", ["--enable-lora", "--max-lora-rank", "8"]
+        options += ["--lora-modules", f"mine={folder / 'lora'}"]
+    serving = serving_of(MODELS[folder.name][1])
+    assert serving is not None
+    reader = LocalReader.of_run(RunFolder(folder / "run"), precision="fp32")
+    firsts = []
+    with serve(model, *serving.options_at("default"), *options) as address:
+        for name, near in (("a", NEAR), ("b", NEAR), ("c", 0.1)):
+            answer = ask(address, "mine", folder / f"{name}.png", PROMPT)
+            steps = answer["choices"][0]["logprobs"]["content"]
+            tokens = [int(step["token"].split(":")[1]) for step in steps]
+            prompt, ours = log_probabilities(reader, folder / f"{name}.png", tokens)
+            assert answer["prompt_token_ids"] == prompt
+            largest = 0.0
+            for step, here in zip(steps, ours, strict=True):
+                theirs = {int(entry["token"].split(":")[1]): entry["logprob"] for entry in step["top_logprobs"]}
+                assert len(theirs) >= 20
+                largest = max(largest, *(abs(here[token].item() - value) for token, value in theirs.items()))
+            print(folder.name, form, name, f"largest difference {largest:.1e}")  # noqa: T201
+            assert largest < near, name
+            firsts.append(ours[0])
+    assert (firsts[0] - firsts[1]).abs().max() > 50 * NEAR, "the image must matter"
