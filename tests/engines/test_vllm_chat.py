@@ -17,7 +17,7 @@ from tests.models.chat_models import draw_text, write_chat_model
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
 
-MODELS = {"qwen2_5_vl": (28, "Qwen/Qwen2.5-VL-3B-Instruct"), "qwen3_vl": (32, "Qwen/Qwen3-VL-2B-Instruct")}
+MODELS = {"qwen3_vl": (32, "Qwen/Qwen3-VL-2B-Instruct")}
 """The sides of their image tokens in pixels, and a published one of each."""
 PROMPT = "Read this."
 

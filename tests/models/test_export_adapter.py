@@ -111,7 +111,7 @@ def test_adapters_that_vllm_cannot_load_are_rejected(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+@pytest.fixture(scope="module", params=["qwen3_vl"])
 def chat_base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_chat_model(tmp_path_factory.mktemp("chat") / request.param, request.param)
 
@@ -122,7 +122,7 @@ def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) ->
     replace(settings, resolution="pixels1024-16384").save(run.adapter)
     export = export_adapter(run, tmp_path / "out", "vllm")
     tensors = load_file(tmp_path / "out" / WEIGHTS)
-    # vLLM's own mapping (`hf_to_vllm_mapper` of both classes in vLLM 0.32): `model.language_model.` becomes
+    # vLLM's own mapping (`hf_to_vllm_mapper` in vLLM 0.32): `model.language_model.` becomes
     # `language_model.model.`.
     layer = r"base_model\.model\.model\.language_model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
     assert all(re.fullmatch(rf"{layer}\.lora_[AB]\.weight", name) for name in tensors)
@@ -164,7 +164,7 @@ def test_adapters_of_chat_models_that_vllm_was_not_tried_with(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("base", "is_served"),
-    [("Qwen/Qwen3-VL-2B-Instruct", True), ("Qwen/Qwen2.5-VL-3B-Instruct", True), ("zai-org/GLM-OCR", False)],
+    [("Qwen/Qwen3-VL-2B-Instruct", True), ("Qwen/Qwen2.5-VL-3B-Instruct", False), ("zai-org/GLM-OCR", False)],
 )
 def test_how_published_chat_models_are_served_is_known_without_them(
     base: str, is_served: bool, chat_base: Path, tmp_path: Path

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 import dsocr
 from dsocr.config import RunConfig, load_config
@@ -27,10 +28,21 @@ import first_numbers
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
+
+def write_modest(folder: Path, write: Callable[[Path], Path]) -> Path:
+    """Write a base whose logits are near zero, so that its first loss is near a uniform guess's."""
+    for file in write(folder).glob("*.safetensors"):
+        tensors = load_file(file)
+        if "lm_head.weight" in tensors:
+            tensors["lm_head.weight"] *= 0.1
+            save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
 # The base in place of the published one, and what such a small network cannot take as it is in the recipe.
 RECIPES: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
-    "deepseek_ocr": (write_first, {}),
-    "deepseek_ocr_2": (write_second, {}),
+    "deepseek_ocr": (partial(write_modest, write=write_first), {"input.resolution": "tiny"}),
+    "deepseek_ocr_2": (partial(write_modest, write=write_second), {"input.resolution": "small"}),
     "qwen3_vl_2b": (partial(write_chat_model, model_type="qwen3_vl"), {"input.resolution": "pixels1024-16384"}),
     "lighton_ocr_3": (
         partial(write_chat_model, model_type="qwen3_5", head_std=0.015),
@@ -103,7 +115,7 @@ def test_every_line_has_a_reason_and_every_source_is_named(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen3_vl_2b", "lighton_ocr_3", "trocr"])
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_plans_trains_and_resumes(name: str, letters: Path, tmp_path: Path) -> None:
     for number, overrides in enumerate(([], large(name))):
         config = configured(name, tmp_path, letters, overrides)
