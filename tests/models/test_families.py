@@ -90,7 +90,7 @@ them.
 
 
 def marked(names: Iterable[str]) -> list[Any]:
-    slow = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5)} - {*QUICK}
+    slow = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5), "donut"} - {*QUICK}  # Donut is of TrOCR's family
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
@@ -152,7 +152,7 @@ def trained(
 
 
 # test_image_text_to_text.py compares the other chat models' features, test_feature_caching.py nano's training.
-@pytest.mark.parametrize("trained", ["toy", "ctc", "trocr", "donut", "qwen3_vl"], indirect=True)
+@pytest.mark.parametrize("trained", marked(["toy", "ctc", "trocr", "donut", "qwen3_vl"]), indirect=True)
 def test_learns_the_same_from_cached_features(
     trained: tuple[Case, RunFolder], small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
