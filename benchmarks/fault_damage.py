@@ -131,8 +131,8 @@ def damage(kept: Kept, folder: Path, most: int, rng: random.Random, fault: Calla
 def _cases(kept: Kept, intact: Path, most: int, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
     files = sorted(path.relative_to(intact) for path in intact.rglob(kept.files) if path.is_file())
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
-    if kept.name in {"tune", "audit"}:  # logs of trainings that ended, which nothing reads any more
-        files = [path for path in files if path.name != "metrics.jsonl"]
+    if kept.name in {"tune", "audit"}:  # of trainings that ended, which nothing but a reader reads any more
+        files = [path for path in files if path.name != "metrics.jsonl" and "model" not in path.parts]
     chosen = sorted(rng.sample(files, min(most, len(files))))
     for path in chosen:
         for change, name in ((flip, "flipped"), (cut, "cut"), (empty, "emptied"), (delete, "deleted")):

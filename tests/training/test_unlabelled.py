@@ -88,7 +88,7 @@ def copied(run: RunFolder, config: RunConfig) -> TrainResult:
 @pytest.fixture(scope="module")
 def learnt(
     small_dataset: Path, scans: Path, small_run: RunFolder, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[TrainResult, list[str], list[OwnReadings]]]:
+) -> tuple[TrainResult, list[str], list[OwnReadings]]:
     """A run that learnt from true readings, what it said, and what its second training was given."""
     given: list[OwnReadings] = []
 
@@ -103,7 +103,7 @@ def learnt(
         FakeReader(true_text).install(patch)
         patch.setattr(module, "train", noted)
         config = configured(small_dataset, scans, tmp_path_factory.mktemp("learnt") / "run")
-        yield train(config, on_message=said.append), said, given
+        return train(config, on_message=said.append), said, given
 
 
 def test_what_reads_the_validation_lines_better_is_kept(

@@ -207,7 +207,7 @@ def tune(
         "workers": workers,
         "dataset": dataset.card.hashes,
     }
-    done = _open_folder(folder, about, overwrite=overwrite)
+    done = _open_folder(folder, config, about, overwrite=overwrite)
     steps = total_steps(config, len(training_samples(dataset, config)))
     first = _Job(
         config,
@@ -263,7 +263,7 @@ def _repeat(first: _Job, trial: Trial, seed: int, number: int) -> _Job:
     return replace(first, config=config, number=number, output=output, repeats=trial, prune=False)
 
 
-def _open_folder(folder: Path, about: dict[str, Any], *, overwrite: bool) -> list[Trial]:
+def _open_folder(folder: Path, config: RunConfig, about: dict[str, Any], *, overwrite: bool) -> list[Trial]:
     """Create the folder or resume the same search in it; return its finished trials. Raises RunError."""
     about = json.loads(to_json(about))
     if overwrite and (folder / _ABOUT).is_file():
@@ -283,14 +283,17 @@ def _open_folder(folder: Path, about: dict[str, Any], *, overwrite: bool) -> lis
     cut_back(path, 0)  # drops an incomplete last line
     with _explain_damage(path):
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return [Trial.from_row(json.loads(line)) for line in lines]
+        done = [Trial.from_row(json.loads(line)) for line in lines]
+        for trial in done:
+            load_config(config.model_dump(), changes=trial.settings)
+    return done
 
 
 @contextmanager
 def _explain_damage(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         message, hint = "is damaged, so the search cannot be resumed", f"give {option('overwrite')} to search again"
         raise RunError(message, code="tune-damaged", where=path, hint=hint) from error
 
