@@ -147,8 +147,22 @@ def test_both_sides_must_match(base: list[LineScore] | None, adapter: list[LineS
     assert make_scorecard("test", BASE[::-1], ADAPTER).groups == CARD.groups, "their order does not matter"
 
 
+def with_count(name: str, value: object) -> str:
+    card = CARD.to_dict()
+    assert isinstance(card["base"][name], int)
+    card["base"][name] = value
+    return json.dumps(card)
+
+
+COUNTS = ("characters", "character_errors", "words", "word_errors")
+
+
 @pytest.mark.parametrize(
-    "content", ["{", "[]", "{}", json.dumps(CARD.to_dict() | {"format_version": 1}), '{"unknown": 1}', None]
+    "content",
+    [
+        *("{", "[]", "{}", json.dumps(CARD.to_dict() | {"format_version": 1}), '{"unknown": 1}', None),
+        *(with_count(name, value) for name in COUNTS for value in ([3], "x")),
+    ],
 )
 def test_another_file_is_not_a_card(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "scorecard.json"

@@ -166,3 +166,14 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> 
     (work / JUDGED).write_text(f"id,wrong\n{table[5]['id']},Да\n", encoding="utf-8")
     assert dsocr.audit(small_dataset, output=work, lines=5, **quick).to_dict()["wrong"]["interval"] == [3, 3]
     assert (work / "fold-3" / "model").is_dir()
+
+    kept = work / "audit-2.json"
+    whole = json.loads(kept.read_text(encoding="utf-8"))
+    for name, value in (("likelihoods", 3), ("likelihoods", {}), ("planted", [["a", -1.5]]), ("id", "x"), ("read", 3)):
+        rows = [{**whole["result"][0], name: value}, *whole["result"][1:]]
+        kept.write_text(json.dumps({**whole, "result": rows}), encoding="utf-8")
+        with raises_code("fold-damaged", "audit-2.json"):
+            dsocr.audit(small_dataset, output=work, lines=5, **quick)
+    kept.write_text(json.dumps({**whole, "result": whole["result"][1:]}), encoding="utf-8")
+    with raises_code("fold-damaged", "audit-2.json"):
+        dsocr.audit(small_dataset, output=work, lines=5, **quick)

@@ -165,9 +165,7 @@ def test_more_trials_go_on_and_another_search_is_refused(
     assert pretended.trained[4:] == ["0000"]
 
 
-def test_a_trial_with_a_setting_that_cannot_be_is_named(
-    config: RunConfig, pretended: Pretended, undrawn: None
-) -> None:
+def test_a_trial_with_a_setting_that_cannot_be_is_named(config: RunConfig, pretended: Pretended, undrawn: None) -> None:
     tune(config, search=SEARCH[:1], trials=1, seeds=0)
     path = RunFolder(config.output).tune / "trials.jsonl"
     row = json.loads(path.read_text(encoding="utf-8"))

@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel
 from rapidfuzz.distance import Levenshtein
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -99,9 +100,23 @@ class ReadSample:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
-        """Return what `to_dict` made of it."""
-        planted = [Planted(*mistake) for mistake in values["planted"]]
-        return cls(sample, values["read"], values["plain"], planted, values["likelihoods"], values["language"])
+        """Return what `to_dict` made of it. Raises ValueError for anything else."""
+        row = _Row.model_validate(values)
+        given = [sample.text, *(mistake.text for mistake in row.planted)]
+        needed = set(texts_to_score(row.read, row.plain, given))
+        has_all = needed <= row.likelihoods.keys() and (not row.language or needed <= row.language.keys())
+        if row.id != sample.id or not has_all:
+            raise ValueError(f"not what was read of {sample.id}")
+        return cls(sample, row.read, row.plain, row.planted, row.likelihoods, row.language)
+
+
+class _Row(BaseModel):
+    id: str
+    read: str
+    plain: str
+    planted: list[Planted]
+    likelihoods: dict[str, float]
+    language: dict[str, float]
 
 
 def pages_of(samples: Sequence[Sample]) -> dict[object, list[int]]:

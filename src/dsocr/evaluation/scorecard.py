@@ -156,13 +156,15 @@ class Scorecard:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scorecard":
-        """Rebuild the card that `to_dict` returned; ValueError for another format version."""
+        """Rebuild the card that `to_dict` returned. Raises ValueError, KeyError or TypeError for anything else."""
         if values["format"] != FORMAT or values["format_version"] != FORMAT_VERSION:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
         if missing := [field.name for field in fields(cls) if field.name not in values]:
             raise ValueError(f"missing: {', '.join(missing)}")
         _Used.model_validate(values, strict=True)
-        return _CARD.validate_python(values)
+        card = _CARD.validate_python(values)
+        card.to_dict()  # computes all rates, which fails for counts that are no numbers
+        return card
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""

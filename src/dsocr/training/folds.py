@@ -8,8 +8,8 @@ checkpoint, and what was read of a fold is kept as long as its run and the datas
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,13 +58,23 @@ ReadFold = Callable[[RunFolder, Sequence[Sample], Callable[[int], None]], Rows]
 
 
 class FoldReading(NamedTuple):
-    """A fold: its number, the run that was trained without it, its samples and what was read of them."""
+    """A fold: its number, the run trained without it, its samples, what was read of them, and the file of that."""
 
     number: int
     run: RunFolder
     dataset: Dataset
     samples: list[Sample]
     rows: Rows
+    file: Path
+
+    @contextmanager
+    def explain_damage(self) -> Iterator[None]:
+        """Turn an error of rows that nobody wrote so into a RunError."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message, hint = "is damaged, or of other lines than the dataset has", "delete it; it is made again"
+            raise RunError(message, code="fold-damaged", where=self.file, hint=hint) from error
 
 
 def recipe_of(path: Path) -> RunConfig:
@@ -118,7 +128,7 @@ def read_folds(
         rows = keep_reading(path, run, {"dataset": dataset.card.hashes}, read_lines, hint=_HINT)
         done.add(readings * len(lines))
         done.show(0, note)
-        results.append(FoldReading(number, run, fold, lines, rows))
+        results.append(FoldReading(number, run, fold, lines, rows, path))
     return results
 
 
@@ -152,8 +162,9 @@ def cross_validate(
     )
     lines: dict[str, list[LineScore]] = {model: [] for model in models}
     for fold in folds:
-        for row in fold.rows:
-            lines[row["model"]].append(_LINE.validate_python({k: v for k, v in row.items() if k != "model"}))
+        with fold.explain_damage():
+            for row in fold.rows:
+                lines[row["model"]].append(_LINE.validate_python({k: v for k, v in row.items() if k != "model"}))
     dataset = Dataset.open(folds[0].dataset.folder)
     settings = ReadingSettings.load(folds[0].run.adapter)
     card = make_scorecard(
@@ -290,11 +301,11 @@ def audit(
         progress=progress,
         on_message=on_message,
     )
-    read = [
-        ReadSample.from_dict(row, sample)
-        for fold in folds_read
-        for sample, row in zip(fold.samples, fold.rows, strict=True)
-    ]
+    read = []
+    for fold in folds_read:
+        with fold.explain_damage():
+            pairs = zip(fold.samples, fold.rows, strict=True)
+            read += [ReadSample.from_dict(row, sample) for sample, row in pairs]
     result = rank_lines(read, name=name, folder=output)
     write_audit(result, lines)
     return result
