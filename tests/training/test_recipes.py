@@ -115,7 +115,7 @@ def test_every_line_has_a_reason_and_every_source_is_named(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "deepseek_ocr_2"])
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_plans_trains_and_resumes(name: str, letters: Path, tmp_path: Path) -> None:
     for number, overrides in enumerate(([], large(name))):
         config = configured(name, tmp_path, letters, overrides)
