@@ -14,6 +14,7 @@ from dsocr.data.rulings import Ruling, Rulings
 from dsocr.data.table_columns import Edge, Item, crosses, group_levels
 
 MIN_LINES = 6
+"""Lines below which a page or a part of it is no table."""
 _NUMBER = 3.5
 """Heights up to which a line is a number, a day or an age."""
 _FIGURE = 2.0
@@ -87,9 +88,8 @@ def find_rows(
     if len(inside) < MIN_LINES:
         return None
     grid = Grid(edges, [], uprights, level, bend)
-    borders = _borders(level, bend, left, right, top, bottom, height)
     flat = [replace(item, middle=item.middle - bend(item.centre)) for item in inside]
-    unit = min(height, _pitch(flat, grid, height)) if flat else height
+    unit = min(height, _pitch(flat, grid, height))
     starts = _starts(flat, grid, height, unit)
     strongest = max((ruling.strength for ruling in (*level, *filter(None, uprights))), default=0.0)
     strong = [ruling for ruling in level if ruling.strength >= _GUIDE * strongest]
@@ -258,12 +258,7 @@ def _divide_heading(ends: Sequence[float], items: Sequence[Item], grid: Grid, he
 
 
 def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> list[float]:
-    """Return where rows begin: at the numbers on their left if there are any, else at each level.
-
-    `unit` is how far lines usually are below each other.
-    """
-    if not items:
-        return []
+    """Return where rows begin: at the numbers on their left if there are any, else at each level."""
     levels = _heading_levels(group_levels(items, unit), grid, unit)
     by_column: dict[int, list[Item]] = {}
     for item in items:
