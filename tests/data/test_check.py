@@ -111,7 +111,7 @@ def test_in_several_splits(folder: Path, kind: str, split_by: str, severity: str
     "change",
     [
         pytest.param(lambda folder: edit(folder, TEST, lambda rows: rows[0].update(text="иначе")), id="a text"),
-        pytest.param(lambda folder: edit(folder, TEST, lambda rows: rows.pop()), id="a row"),
+        pytest.param(lambda folder: edit(folder, TEST, lambda rows: rows.append(rows[0])), id="a row more"),
         pytest.param(lambda folder: picture(image_of(folder, TEST, 0), colour="pink"), id="an image"),
         pytest.param(lambda folder: image_of(folder, TEST, 0).unlink(), id="an image gone"),
     ],
@@ -121,6 +121,13 @@ def test_change_after_the_card_was_written(folder: Path, change: Callable[[Path]
     finding = found(folder)["hash-differs"]
     assert (finding.severity, finding.where, finding.count) == ("warning", TEST, 1)
     assert finding.examples[0].sample == ""
+
+
+def test_samples_that_the_metadata_lost_are_an_error(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: rows.pop())
+    findings = found(folder)
+    assert (findings["metadata-short"].severity, findings["metadata-short"].where) == ("error", TEST)
+    assert "hash-differs" not in findings
 
 
 @pytest.mark.parametrize(

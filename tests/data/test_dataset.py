@@ -79,6 +79,22 @@ def test_missing_files_are_errors_and_not_empty_splits(folder: Path, tmp_path: P
         Dataset.open(tmp_path)
 
 
+@pytest.mark.parametrize("fold", [None, 1])
+def test_a_split_that_lost_samples_is_an_error(pages: Path, tmp_path: Path, fold: int | None) -> None:
+    folder = prepare(pages, tmp_path / "folded", folds=3).folder
+    dataset = Dataset.open(folder, fold=fold)
+    whole = {split: dataset.samples(split) for split in Split}
+    lost = folder / "train/metadata.jsonl"
+    write(lost, "")
+    with raises_code("metadata-short", f"{lost}"):
+        list(dataset)
+    with raises_code("metadata-short"):
+        dataset.samples(Split.VALIDATION if fold else Split.TRAIN)
+    # A few samples that are known by their ids need not be all.
+    kept = whole[Split.TEST][0].id if not fold else "test/none"
+    assert [sample.id for sample in dataset.samples(Split.TEST, {kept})] == ([] if fold else [kept])
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 

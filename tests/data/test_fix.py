@@ -176,6 +176,18 @@ def test_every_change_is_listed_and_other_columns_and_images_are_kept(folder: Pa
     assert all(after[name] == before[name] for name in images)
 
 
+def test_what_is_left_of_a_short_dataset_is_copied(folder: Path, tmp_path: Path) -> None:
+    lost = folder / "train" / "metadata.jsonl"
+    rows = lost.read_text(encoding="utf-8").splitlines(keepends=True)
+    lost.write_text("".join(rows[:-2]), encoding="utf-8", newline="\n")
+    report = fix_dataset(Dataset.open(folder), tmp_path / "new")
+    assert (report.dataset, report.fixes, report.lost) == (tmp_path / "new", [], {Split.TRAIN: 2})
+    new = Dataset.open(tmp_path / "new")
+    assert len(new.samples(Split.TRAIN)) == len(rows) - 2
+    assert not codes(tmp_path / "new") & {"metadata-short", "hash-differs"}
+    assert fix_dataset(new, tmp_path / "newer").dataset is None
+
+
 def test_fixing_twice_adds_up(folder: Path, tmp_path: Path) -> None:
     plant(folder)
     fix_dataset(Dataset.open(folder), tmp_path / "new")

@@ -155,7 +155,7 @@ def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_datas
     (empty / "test" / "metadata.jsonl").write_text("", encoding="utf-8")
     missing = change_card(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
     shutil.rmtree(missing / "test")
-    for folder, code in ((twice, "duplicate-id"), (empty, "split-missing"), (missing, "split-missing")):
+    for folder, code in ((twice, "duplicate-id"), (empty, "metadata-short"), (missing, "split-missing")):
         with raises_code(code):
             evaluate(run, dataset=folder, with_base=False)
 

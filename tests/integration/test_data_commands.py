@@ -96,6 +96,29 @@ def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_datase
     assert not (tmp_path / "newer").exists(), "there is nothing to fix"
 
 
+def test_nothing_learns_or_scores_on_a_dataset_that_lost_samples(
+    call: Call, fail: Fail, small_dataset: Path, tmp_path: Path
+) -> None:
+    data, new = tmp_path / "data", tmp_path / "new"
+    shutil.copytree(small_dataset, data)
+    for metadata in data.glob("*/metadata.jsonl"):
+        rows = metadata.read_bytes().splitlines(keepends=True)
+        metadata.write_bytes(b"".join(rows[: len(rows) // 2]))
+    config = write(tmp_path / "c.yaml", f"dataset: {data.as_posix()}\noutput: {(tmp_path / 'run').as_posix()}\n")
+    # A training checks the dataset first, and its error lists the findings.
+    error = fail("train", config, "--no-preflight")
+    assert error.code == "dataset-has-errors"
+    assert "train/metadata.jsonl" in str(error)
+    for command in (
+        ("forecast", config),
+        ("tune", config),
+        ("evaluate", "nano", "--dataset", data, "-o", tmp_path / "scores"),
+        ("convert", data, "-o", tmp_path / "lines.tsv", "--to", "tsv"),
+    ):
+        assert fail(*command).code == "metadata-short", command
+    assert (call("check", data)[0], call("check", data, "--fix", "-o", new)[0], call("check", new)[0]) == (1, 0, 0)
+
+
 @pytest.fixture
 def fonts(tmp_path: Path) -> Path:
     data = ImageFont.load_default(20).path.getvalue()  # type: ignore[union-attr]

@@ -15,17 +15,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsocr.config import RunConfig, TrainingSection
+from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.errors import Interrupted
 from dsocr.io.work import MANIFEST, find_damage, write_folder
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.checkpoint import checkpoint_path, latest_checkpoint, step_of, verify_checkpoint
+from dsocr.training.checkpoint import (
+    best_path,
+    checkpoint_path,
+    latest_checkpoint,
+    step_of,
+    verify_checkpoint,
+)
 from dsocr.training.train import train
-from tests.conftest import PATIENCE
+from tests.conftest import PATIENCE, eight_steps
 from tests.raising import raises_code
-from tests.training.test_train import PowerCutError
+from tests.training.test_train import PowerCutError, changed
 
 STEPS = 7  # of four in an epoch, so that training ends in the middle of one
 FILES = ["adapter_config.json", "adapter_model.safetensors", "state.json", "state.safetensors", MANIFEST]
@@ -78,6 +84,13 @@ def _rare_logs() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def uninterrupted(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return train(configured(small_dataset, tmp_path_factory.mktemp("uninterrupted") / "run")).run
+
+
+@pytest.fixture(scope="module")
+def improving(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run whose checkpoint of step 6 knows of the best adapter of step 4, and the one of step 8 of its own."""
+    config = eight_steps(small_dataset, tmp_path_factory.mktemp("improving") / "run")
+    return train(changed(config, checkpoints={"every_steps": 2, "keep": 2})).run
 
 
 @pytest.fixture
@@ -238,6 +251,20 @@ def test_without_an_intact_checkpoint_training_does_not_begin_anew(killed: RunCo
         with raises_code("no-intact-checkpoint", "checkpoints") as error:
             train(killed)
         assert "state.json" in error.value.message
+
+
+@pytest.mark.parametrize("spoil", [truncate, flip, Path.unlink])
+def test_with_a_damaged_best_adapter_the_checkpoint_before_it_gives_the_same_result(
+    spoil: Callable[[Path], None], improving: RunFolder, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    shutil.copytree(improving.path, run.path, ignore=shutil.ignore_patterns("adapter"))
+    spoil(best_path(run.checkpoints, 8) / "adapter_model.safetensors")
+    messages: list[str] = []
+    config = load_run_config(improving.config).model_copy(update={"output": run.path})
+    assert train(config, on_message=messages.append).resumed_from == 6
+    assert "best-0000008" in messages[0]
+    assert_same(run, improving)
 
 
 def test_a_damaged_best_adapter_is_reported_and_replaced(killed: RunConfig) -> None:

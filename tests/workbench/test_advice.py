@@ -18,6 +18,7 @@ from dsocr.workbench.stored_lines import State
 BETTER = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=False)
 HERE = Lesson(43, 7, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=True)
 WORSE = Lesson(50, 40, ErrorRate(60, 1000), ErrorRate(100, 1000), same_pages=True)
+UNSURE = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(95, 1000), same_pages=False, noise=9.5)
 
 
 @dataclass
@@ -83,6 +84,14 @@ class Watching:
             Watching(lesson=WORSE),
             ("learnt_worse", {"before": "6.0 %", "after": "10.0 %", "learnt": 50, "lines": 40}, True),
             id="what learning did not change",
+        ),
+        pytest.param(
+            60,
+            60,
+            None,
+            Watching(lesson=UNSURE),
+            ("learnt_unsure", {"before": "10.0 %", "after": "9.5 %", "learnt": 50, "lines": 40}, True),
+            id="what may be chance",
         ),
     ],
 )

@@ -19,9 +19,10 @@ from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, TrainingStatus
 from dsocr.workbench.page_export import export_dataset
-from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State, StoredLine
 from tests.conftest import PATIENCE
+from tests.data.making import write_pages
 from tests.raising import raises_code
 from tests.workbench.fakes import FakeReader, make_pages
 
@@ -196,3 +197,60 @@ def test_a_reader_that_became_better_is_used(
     learner.step()
     assert training.started == 1, "nothing new was accepted"
     assert learner.wanted() == 16
+
+
+@pytest.fixture
+def seven_kept(tmp_path: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
+    """Three pages of 20, 20 and 7 lines, all accepted as they are: the last page is kept for validation."""
+    for name, lines in (("a", 20), ("b", 20), ("c", 7)):
+        write_pages(tmp_path / "scans", [name], lines=lines)
+    with (
+        open_store(tmp_path / "work" / "corrections.sqlite") as store,
+        open_archive(store, tmp_path / "scans", tmp_path / "work" / "unpacked") as archive,
+    ):
+        import_pages(store, archive, SourceReport(strict=True))
+        for line in store.lines():
+            store.review(line, line.text, State.ACCEPTED, who="anna")
+        yield store, archive
+
+
+class Erring(FakeReader):
+    """Reads the lines of page c with so many wrong letters each, in turns."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = errors
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, _ in images:
+            errors = self.errors[int(name) % len(self.errors)]
+            yield Prediction(name, f"c строка {name}" + "!" * errors, 4, truncated=False)
+
+
+def test_what_reads_a_page_that_was_not_learnt_best_reads_the_rest(
+    seven_kept: tuple[CorrectionStore, Archive], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that proves worse on later lines is taken back; where chance decides, what reads goes on."""
+    store, archive = seven_kept
+    training, used = FakeTraining(store, archive, tmp_path / "work"), []
+    runs = {"run-1": Erring(1), "run-2": Erring(3, 0), "run-3": Erring(3), "run-4": Erring(2), "run-5": Erring(2)}
+    first = Erring(2)
+    learner = Learner(
+        store,
+        cast("BackgroundTraining", training),
+        lambda load: used.append(load()),
+        load=lambda run: runs[run.name],
+        first=lambda: first,
+        least=1,
+    )
+    learner.is_on = True
+    seen = []
+    for number in range(len(runs)):
+        monkeypatch.setattr(store, "counts", lambda: {State.ACCEPTED: 100 * 2**number})  # noqa: B023 - used at once
+        learner.step()
+        training.is_running = False
+        learner.step()
+        assert learner.lesson is not None
+        assert (learner.lesson.lines, learner.lesson.same_pages) == (7, False)
+        seen.append((learner.lesson.is_better, learner.lesson.is_worse))
+    assert seen == [(True, False), (False, False), (False, True), (False, True), (False, True)]
+    assert used == [runs["run-1"], first], "what is in use already is not loaded again"

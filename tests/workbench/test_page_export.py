@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from dsocr.workbench.page_export import export, export_dataset, export_log
 from dsocr.workbench.shape_changes import add_region
 from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
+from tests.data.making import write_pages
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS
 
@@ -251,6 +252,36 @@ def test_accepted_lines_become_a_dataset(empty_store: CorrectionStore, archive: 
     assert sorted(sample.text for sample in samples) == sorted(text for texts in TEXTS for text in texts if text)
     assert {sample.page for sample in samples} == {"scan-1", "scan-2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["box", "dataset", "work"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "pages"),
+    [
+        pytest.param((18, 18, 14), {"c"}, id="a page that is worth its lines"),
+        pytest.param((14, 18, 18), {"a"}, id="whichever"),
+        pytest.param((22, 22, 6), {"c"}, id="a few lines"),
+        pytest.param((22, 22, 5), {"a", "b", "c"}, id="too few to tell"),
+        pytest.param((25, 25), {"a", "b"}, id="too much to lose"),
+        pytest.param((30,), {"a"}, id="one page"),
+        pytest.param((20, 10, 10, 10, 10), None, id="many pages"),
+    ],
+)
+def test_a_page_that_can_be_spared_validates(lines: Sequence[int], pages: set[str] | None, tmp_path: Path) -> None:
+    for name, count in zip("abcde", lines, strict=False):
+        write_pages(tmp_path / "scans", [name], lines=count)
+    with (
+        open_store(tmp_path / "work" / "corrections.sqlite") as store,
+        open_archive(store, tmp_path / "scans", tmp_path / "work" / "unpacked") as archive,
+    ):
+        import_pages(store, archive, SourceReport(strict=True))
+        for line in store.lines():
+            store.review(line, line.text, State.ACCEPTED, who="anna")
+        dataset = export_dataset(store, archive, tmp_path / "dataset")
+    learnt, kept = (dataset.samples(split) for split in (Split.TRAIN, Split.VALIDATION))
+    assert len(learnt) + len(kept) == sum(lines)
+    assert pages is None or pages >= {sample.page for sample in kept}
+    is_apart = {sample.page for sample in learnt}.isdisjoint(sample.page for sample in kept)
+    assert is_apart == (pages is None or len(pages) == 1 < len(lines))
 
 
 def test_the_log_names_everybody_and_every_change(

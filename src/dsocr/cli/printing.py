@@ -111,6 +111,8 @@ def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
         fixes, output = report.fixes, given["output"]
         for (code, split), count in sorted(fixes.counts().items()):
             printer.message(f"fixed in {split}: {count} [{code}]")
+        for split, number in fixes.lost.items():
+            printer.message(f"missing in {split}: {number} [metadata-short]")
         if fixes.duplicates_left:
             printer.message(f"duplicates kept in validation and test: {fixes.duplicates_left} samples")
         if fixes.dataset is None:

@@ -196,16 +196,24 @@ class Dataset:
 
         return check_dataset(self, workers=workers)
 
-    def numbered(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
-        """Each sample of a split with its place, such as `train/metadata.jsonl:17`."""
+    def numbered(
+        self, split: Split, only: Container[str] | None = None, *, may_be_short: bool = False
+    ) -> Iterator[tuple[str, Sample]]:
+        """Each sample of a split with its place, such as `train/metadata.jsonl:17`; see `stored`."""
         if self.fold is None:
-            yield from self.stored(split, only)
+            yield from self.stored(split, only, may_be_short=may_be_short)
             return
         for folder in Split:
-            yield from ((where, sample) for where, sample in self.stored(folder, only) if sample.split == split)
+            stored = self.stored(folder, only, may_be_short=may_be_short)
+            yield from ((where, sample) for where, sample in stored if sample.split == split)
 
-    def stored(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
-        """Each sample in the folder of a split, whatever split its fold puts it in, with its place."""
+    def stored(
+        self, split: Split, only: Container[str] | None = None, *, may_be_short: bool = False
+    ) -> Iterator[tuple[str, Sample]]:
+        """Each sample in the folder of a split, whatever split its fold puts it in, with its place.
+
+        Raises DataError where fewer are left than the card counts, unless `may_be_short`.
+        """
         path = self.metadata(split)
         if not path.is_file():
             if split in self.card.splits:
@@ -216,13 +224,23 @@ class Dataset:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
             raise DataError(f"the metadata cannot be read: {error}", code="bad-metadata", where=path) from error
-        packed = packed_images(self.folder, split)
+        packed, rows = packed_images(self.folder, split), 0
         for number, line in enumerate(lines, start=1):
             if line.strip():
+                rows += 1
                 where = f"{path}:{number}"
                 row = _parse_row(line, where)
                 if only is None or f"{split}/{row.file_name}" in only:
                     yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, where, packed)
+        if only is None and not may_be_short and (lost := self.lost(split, rows)):
+            message = f"{lost} of {rows + lost} samples of the {split} split are missing"
+            hint = f"prepare the dataset again, or copy what is left with `dsocr check` and {option('fix')}"
+            raise DataError(message, code="metadata-short", where=path, hint=hint)
+
+    def lost(self, split: Split, rows: int) -> int:
+        """How many samples a split with so many rows of metadata has lost since the card was written."""
+        card = self.card.splits.get(split)
+        return max(0, card.samples - rows) if card else 0
 
     def metadata(self, split: Split) -> Path:
         """The path of a split's metadata, whether or not it exists."""

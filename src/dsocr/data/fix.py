@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -135,11 +135,15 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class FixReport:
-    """The repairs, the folder written (None if nothing needed repair), and the duplicates left in other splits."""
+    """The repairs, the folder written (None if nothing needed repair), and the duplicates left in other splits.
+
+    `lost` counts the samples of each split that its metadata no longer had.
+    """
 
     dataset: Path | None
     fixes: list[Fix]
     duplicates_left: int
+    lost: dict[Split, int] = field(default_factory=dict)
 
     def counts(self) -> Counter[tuple[str, Split]]:
         """Number of fixes by code and split."""
@@ -225,7 +229,8 @@ def fix_dataset(
     with text_encoding(encoding):
         corrected = {} if corrections is None else read_corrections(corrections)
     require_free_dataset(out, dataset.folder, overwrite=overwrite, may_be_inside=False)
-    splits = {split: list(_read_rows(dataset, split)) for split in Split}
+    splits = {split: list(_read_rows(dataset, split, may_be_short=True)) for split in Split}
+    lost = {split: number for split, rows in splits.items() if (number := dataset.lost(split, len(rows)))}
     fixes = []
     rows = {row.sample.id: row for row in chain.from_iterable(splits.values())}
     if unknown := sorted(corrected.keys() - rows.keys()):
@@ -248,7 +253,7 @@ def fix_dataset(
     splits[Split.TRAIN], dropped = _drop_near_duplicates(splits[Split.TRAIN], evaluated)
     fixes += dropped
     duplicates_left = len(evaluated) - len({row.key for row in evaluated})
-    if not fixes:
+    if not fixes and not lost:
         return FixReport(None, [], duplicates_left)
     with writing_folder(out) as folder:
         # Inside the dataset, so that the list of changes goes where the dataset goes.
@@ -260,9 +265,10 @@ def fix_dataset(
             "splits": _write_samples(folder, splits, dataset.card.store, progress),
             "crossing": {**dataset.card.crossing, **_count_crossing(splits)},
             "repaired": _count_repairs(dataset.card.repaired, fixes),
+            "notes": [*dataset.card.notes, *(f"samples of {split} that were lost: {lost[split]}" for split in lost)],
         }
         dataset.card.model_copy(update=changes).write(folder)
-    return FixReport(out, fixes, duplicates_left)
+    return FixReport(out, fixes, duplicates_left, lost)
 
 
 def copy_with_folds(
@@ -282,8 +288,8 @@ def copy_with_folds(
     return Dataset.open(out)
 
 
-def _read_rows(dataset: Dataset, split: Split) -> Iterator[_StoredRow]:
-    samples = [sample for _, sample in dataset.stored(split)]
+def _read_rows(dataset: Dataset, split: Split, *, may_be_short: bool = False) -> Iterator[_StoredRow]:
+    samples = [sample for _, sample in dataset.stored(split, may_be_short=may_be_short)]
     if not samples:
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")

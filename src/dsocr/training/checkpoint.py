@@ -93,32 +93,45 @@ def verify_checkpoint(path: Path) -> None:
 
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path | None:
-    """Return the newest intact checkpoint; None if there are no checkpoints.
+    """Return the newest intact checkpoint whose best adapter is intact too; None if there are no checkpoints.
 
-    Damaged ones that are newer are reported and renamed to `damaged-*`. Raises RunError if all are damaged, and leaves
-    them in place.
+    Damaged ones that are newer are reported and renamed to `damaged-*`. If no best adapter is intact, it is the newest
+    intact checkpoint. Raises RunError if all are damaged, and leaves them in place.
     """
-    faults: list[tuple[Path, RunError]] = []
+    faults: dict[Path, str] = {}
+    without_best: Path | None = None
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             verify_checkpoint(path)
         except RunError as error:
-            faults.append((path, error))
+            faults[path] = error.message
             continue
-        for damaged, fault in faults:
-            aside = damaged.with_name(f"damaged-{damaged.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            rename(damaged, aside)
-            on_message(
-                f"checkpoint {damaged.name} is damaged ({fault.message}); it was renamed to {aside.name}, and training"
-                f" resumes from {path.name}"
-            )
-        return path
+        best = _best_of(path)
+        if best is None or not (fault := find_damage(best)):
+            return _put_aside(faults, path, on_message)
+        without_best = without_best or path
+        faults[path] = f"its best adapter, {best.name}: {fault}"
+    if without_best:
+        newer = {path: fault for path, fault in faults.items() if step_of(path) > step_of(without_best)}
+        return _put_aside(newer, without_best, on_message)
     if faults:
-        shown = "".join(f"\n  {path.name}: {fault.message}" for path, fault in faults)
+        shown = "".join(f"\n  {path.name}: {fault}" for path, fault in faults.items())
         hint = f"restore the files from a backup, or start again with {option('overwrite')}"
         raise RunError(f"no checkpoint is intact{shown}", code="no-intact-checkpoint", where=folder, hint=hint)
     return None
+
+
+def _put_aside(faults: Mapping[Path, str], chosen: Path, on_message: Callable[[str], None]) -> Path:
+    """Rename the damaged checkpoints that are newer than the chosen one, say so, and return that one."""
+    for damaged, fault in faults.items():
+        aside = damaged.with_name(f"damaged-{damaged.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        rename(damaged, aside)
+        on_message(
+            f"checkpoint {damaged.name} is damaged ({fault}); it was renamed to {aside.name}, and training"
+            f" resumes from {chosen.name}"
+        )
+    return chosen
 
 
 def rotate_checkpoints(folder: Path, keep: int) -> None:
@@ -126,9 +139,9 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
     checkpoints = sorted(folder.glob("step-*"))
     for old in checkpoints[:-keep]:
         remove_folder(old)
-    referenced = {_best_step(path) for path in checkpoints[-keep:]}
+    referenced = {_best_of(path) for path in checkpoints[-keep:]}
     for best in folder.glob("best-*"):
-        if step_of(best) not in referenced:
+        if best not in referenced:
             remove_folder(best)
 
 
@@ -161,10 +174,11 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
-def _best_step(checkpoint: Path) -> int | None:
-    """The best step that a checkpoint refers to; None if it has none or is damaged."""
+def _best_of(checkpoint: Path) -> Path | None:
+    """The best adapter that a checkpoint refers to; None if it has none or is damaged."""
     try:
-        return int(read_state(checkpoint)["callbacks"]["Validator"]["best_step"])
+        known = read_state(checkpoint)["callbacks"]["Validator"]
+        return None if known["best_cer"] is None else best_path(checkpoint.parent, int(known["best_step"]))
     except (OSError, ValueError, KeyError, TypeError, RunError):
         return None
 

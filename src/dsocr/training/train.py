@@ -240,6 +240,11 @@ class TrainingJob:
     on_stage: StageProgress | None
     on_progress: Callable[[TrainingProgress], None] | None
 
+    def announce(self, message: str, level: int = logging.WARNING) -> None:
+        """Say something, and write it into the log."""
+        self.log.log(level, message)
+        self.say(message)
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -324,8 +329,7 @@ def begin_run(
     write_file(run.config, config.to_yaml())
     if job.checkpoint is None:
         for warning in describe_known_lines(ancestors):
-            log.warning(warning)
-            job.say(warning)
+            job.announce(warning)
         device, count = str(setup.device), job.dist.world_size
         trained = len(sources.samples)
         start_run(run, config, sources.dataset, ancestors, device=device, world_size=count, samples=trained)
@@ -592,15 +596,13 @@ def fit(trainer: Trainer, job: TrainingJob, validator: Validator | None) -> None
         return
     job.log.info("resuming from %s", checkpoint.name)
     if dist.broadcast(lambda: rewind_run(run, step_of(checkpoint))):
-        message = f"the last line of {run.metrics.name} was incomplete and has been dropped"
-        job.log.warning(message)
-        job.say(message)
+        job.announce(f"the last line of {run.metrics.name} was incomplete and has been dropped")
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)
     if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_cer"] is not None:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
-            job.say(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
+            job.announce(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
             known |= {"best_cer": None, "best_runaway": 0, "best_step": 0}
     trainer.load_state_dict(state)
     if not trainer.is_finished and not (validator and validator.is_out_of_patience):
@@ -634,8 +636,7 @@ def finish_run(
         files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
     if others:
         verdict = describe_other_texts(len(others), config.generation.language_model, helped=bool(helped))
-        job.log.info(verdict)
-        job.say(verdict)
+        job.announce(verdict, logging.INFO)
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,

@@ -1,6 +1,7 @@
 """What a workbench does meanwhile: a model reads unread lines in a thread, runs train in another process."""
 
 import logging
+import math
 import os
 import re
 import signal
@@ -277,7 +278,8 @@ Load = Callable[[Path], ImageReader]
 class Lesson:
     """What a run brought that `learnt` from accepted lines: the CER of both readers on the `lines` kept for validation.
 
-    `before` is None if there was no reader before. With few pages, lines for validation are of the `same_pages`.
+    `before` is None if there was no reader before. With few pages, lines for validation may be of the `same_pages`.
+    `noise` is the standard error of the difference between the two in errors, lines being drawn by chance.
     """
 
     learnt: int
@@ -285,11 +287,17 @@ class Lesson:
     before: ErrorRate | None
     after: ErrorRate
     same_pages: bool
+    noise: float = 0.0
 
     @property
     def is_better(self) -> bool:
-        """Whether the new reader shall read the rest."""
-        return self.before is None or self.after.rate < self.before.rate
+        """Whether the new reader shall read the rest: it makes fewer errors, by more than chance might."""
+        return self.before is None or self.before.errors - self.after.errors >= max(self.noise, 1)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the new reader makes as many errors as the first one, or more."""
+        return self.before is not None and self.after.errors >= self.before.errors
 
 
 class Learner:
@@ -297,7 +305,8 @@ class Learner:
 
     A run starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
     starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
-    what loads a reader that is better on these. `lesson` is the latest result, `error` why there is none.
+    what loads a reader that is better on these; if a later one, which learnt more, is worse than the first reader,
+    that one reads again. `lesson` is the latest result, `error` why there is none.
     """
 
     def __init__(
@@ -317,6 +326,7 @@ class Learner:
         self._first = first
         self._least = least
         self._learnt_from = 0
+        self._is_adopted = False
         self._pending: Path | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
@@ -376,7 +386,11 @@ class Learner:
                 self.error = None
                 self.lesson = self._judge(run)
                 if self.lesson.is_better:
+                    self._is_adopted = True
                     self._adopt(lambda: self._load(run))
+                elif self.lesson.is_worse and self._is_adopted and self._first is not None:
+                    self._is_adopted = False
+                    self._adopt(self._first)
         elif self.is_on and accepted >= self.wanted():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once
             self._pending = self._training.start()
@@ -384,20 +398,24 @@ class Learner:
     def _judge(self, run: Path) -> Lesson:
         dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
         samples, learnt = dataset.samples(Split.VALIDATION), dataset.samples(Split.TRAIN)
-        before = None if self._first is None else _error_rate(self._first(), samples)
-        after, same_pages = _error_rate(self._load(run), samples), not _pages(samples).isdisjoint(_pages(learnt))
-        return Lesson(len(learnt), len(samples), before, after, same_pages)
+        same_pages = not _pages(samples).isdisjoint(_pages(learnt))
+        before = None if self._first is None else _count_errors(self._first(), samples)
+        after = _count_errors(self._load(run), samples)
+        if before is None:
+            return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
+        noise = math.hypot(*(old.errors - new.errors for old, new in zip(before, after, strict=True)))
+        return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, noise)
 
 
 def _pages(samples: Sequence[Sample]) -> set[str]:
     return {page_key(sample.document, sample.page) or sample.id for sample in samples}
 
 
-def _error_rate(reader: ImageReader, samples: Sequence[Sample]) -> ErrorRate:
-    """The pooled character errors of a reader on samples."""
+def _count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRate]:
+    """The character errors of a reader on each sample."""
     images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
     texts = {prediction.id: prediction.text for prediction in reader.read(images)}
-    return pool(character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples))
+    return [character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples)]
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:

@@ -233,8 +233,12 @@ _WORDS: dict[str, tuple[str, str]] = {
         "обучено на {learnt} строках: CER {before} → {after} (проверка: {lines} с тех же страниц)",
     ),
     "learnt_worse": (
-        "learnt from {learnt} lines, but reads no better ({before} → {after} on {lines} lines): not used",
-        "обучение на {learnt} строках не помогло ({before} → {after}, строк: {lines}): не используется",
+        "learnt from {learnt} lines, but reads no better ({before} → {after} on {lines} lines): the first model reads",
+        "обучение на {learnt} строках не помогло ({before} → {after}, строк: {lines}): читает исходная модель",
+    ),
+    "learnt_unsure": (
+        "learnt from {learnt} lines, but may read no better ({before} → {after} on {lines} lines): not used",
+        "обучено на {learnt} строках, но улучшение не доказано ({before} → {after}, строк: {lines}): не используется",
     ),
     "learning_failed": ("learning failed: {error}", "обучение не удалось: {error}"),
     "outlook": ("Estimated CER now: {cer}", "Оценка CER сейчас: {cer}"),

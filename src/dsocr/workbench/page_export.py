@@ -5,6 +5,7 @@ A file of the source keeps everything that nobody changed, byte for byte: ids, t
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -38,9 +39,12 @@ EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS)
 """The formats that keep lines on their pages, and documents of all texts."""
 
 _ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
-_SPLIT = "0.85/0.15/0"
-"""Train and validation only: the next corrections will test the model."""
 _MIN_PAGES_TO_SPLIT = 5
+_KEPT_SHARE = 0.15
+_SPLIT = f"{1 - _KEPT_SHARE}/{_KEPT_SHARE}/0"
+"""Train and validation only: the next corrections will test the model."""
+_MIN_KEPT, _MAX_KEPT = 6, 1 / 3
+"""Lines, and part of all lines, that a page must have to be kept for validation where there are few pages."""
 
 
 @dataclass(slots=True)
@@ -109,18 +113,30 @@ def export(
 def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overwrite: bool = False) -> Dataset:
     """Make a dataset folder of the accepted lines. Raises DataError if there are none, or `out` is something else.
 
-    It is split by writer, else by page; with few pages by text, since a page for validation would be too much to lose.
+    It is split by writer, else by page; with few pages by text, where a page for validation would be too much to lose.
     """
     accepted = [line for line in store.lines() if line.state is State.ACCEPTED]
     if not accepted:
         message = "no line is accepted yet, so there is nothing to train on"
         raise DataError(message, code="nothing-accepted", where=out)
-    split_by = "text" if len({line.page for line in accepted}) < _MIN_PAGES_TO_SPLIT else None
+    split_by = _unit_to_split(list(Counter(line.page for line in accepted).values()))
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".corrections-", dir=out.resolve().parent) as folder:
         pages = Path(folder) / (store.setting("source") or archive.root.name)
         export(store, archive, pages, to="tsv", accepted_only=True)
         return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
+
+
+def _unit_to_split(pages: Sequence[int]) -> str | None:
+    """By what to split pages of so many lines: None for the best unit there is, `text` where no page can be spared.
+
+    Lines of other pages tell what a reader that learnt will do for the rest; lines of the same pages flatter it.
+    """
+    if len(pages) >= _MIN_PAGES_TO_SPLIT:
+        return None
+    total = sum(pages)
+    kept = min(pages, key=lambda lines: abs(lines - _KEPT_SHARE * total))  # as `prepare` will choose
+    return "page" if _MIN_KEPT <= kept <= _MAX_KEPT * total else "text"
 
 
 def export_log(store: CorrectionStore, out: Path) -> Path:

@@ -253,7 +253,8 @@ class Session:
         if lesson is not None:
             before = "-" if lesson.before is None else percentage(lesson.before.rate, 1)
             values = {"before": before, "after": percentage(lesson.after.rate, 1)}
-            name = "learnt_worse" if not lesson.is_better else "learnt_here" if lesson.same_pages else "learnt"
+            learnt = "learnt_here" if lesson.same_pages else "learnt"
+            name = learnt if lesson.is_better else "learnt_worse" if lesson.is_worse else "learnt_unsure"
             return Advice(name, {**values, "learnt": lesson.learnt, "lines": lesson.lines}, can_learn)
         if statistics.unfamiliar is not None:
             left = max(0, _TO_TRANSCRIBE - accepted)

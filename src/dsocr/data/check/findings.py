@@ -61,6 +61,7 @@ REMEDIES = {
     "turned-image": "Rotate it in the source, or drop it, and prepare again.",
     "near-duplicate-image": "Keep the better of the two; `dsocr check --fix -o NEW` drops the later one in train.",
     "near-image-crosses": "Keep one of the two: `dsocr check --fix -o NEW` drops it from train. Or give both one page.",
+    "metadata-short": "Prepare again, or copy what is left with `dsocr check --fix -o NEW`.",
     "hash-differs": "Prepare again if the change was an accident; the counts in the card are outdated.",
 }
 """Code of a finding -> what to do about it."""

@@ -59,7 +59,7 @@ _LINES_PER_PAGE = 5
 
 def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[CheckedSample]:
     """Yield every sample in order with its image measured; see `check_dataset` for `workers`."""
-    samples = (item for split in Split for item in dataset.numbered(split))
+    samples = (item for split in Split for item in dataset.numbered(split, may_be_short=True))
     batches = iter(lambda: list(islice(samples, _BATCH)), [])
     with worker_processes(workers) as pool:
         started = (partial(pool.result, pool.submit(_inspect_batch, batch)) for batch in batches)

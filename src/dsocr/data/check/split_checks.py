@@ -181,6 +181,9 @@ def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample], findings: F
         if card is None:
             if stored:
                 findings.add("hash-differs", "warning", "Split is missing from the card", where)
+        elif lost := dataset.lost(split, len(stored)):
+            message = f"{lost} of {card.samples} samples are missing since the card was written"
+            findings.add("metadata-short", "error", message, where)
         elif len(digests) < len(stored) or split_hash(dataset.metadata(split).read_bytes(), digests) != card.sha256:
             findings.add("hash-differs", "warning", "Files have changed since the card was written", where)
 
@@ -317,7 +320,8 @@ _VALUES: dict[str, Callable[[Sample], str | None]] = {
 
 def report_leaks(dataset: Dataset) -> LeakReport:
     """Compare the splits of a dataset, those of its fold if it was opened with one."""
-    splits = {split: samples for split in Split if (samples := dataset.samples(split))}
+    stored = {split: [sample for _, sample in dataset.numbered(split, may_be_short=True)] for split in Split}
+    splits = {split: samples for split, samples in stored.items() if samples}
     if not splits:
         raise DataError("the dataset has no samples", code="no-samples", where=dataset.folder)
     card, total = dataset.card, sum(map(len, splits.values()))
