@@ -387,6 +387,41 @@ def test_interrupted_ten_times_it_gives_the_same_bytes(archive: Archive, monkeyp
     assert len(index.manifests[0].pages) == 12
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(Path.unlink, id="deleted"),
+        pytest.param(lambda path: path.write_bytes(b""), id="emptied"),
+        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-100] + b"?" * 100), id="changed"),
+    ],
+)
+def test_a_file_that_was_damaged_since_is_fetched_again(archive: Archive, spoil: Callable[[Path], object]) -> None:
+    """Only that file: a page was lost in silence, or read as it was."""
+    url = archive.add("/m", manifest2(*(canvas2(number, image(archive, f"s{number}")) for number in range(3))))
+    root, index = fetch(url)
+    damaged = root / index.manifests[0].pages[1].file
+    whole = damaged.read_bytes()
+    archive.asked.clear()
+    assert (fetch(url), archive.asked) == ((root, index), [])
+    spoil(damaged)
+    again = fetch(url)[1]
+    assert damaged.read_bytes() == whole
+    assert (len(archive.asked), again.manifests, again.skipped) == (1, index.manifests, ())
+
+
+def test_a_damaged_file_that_cannot_be_had_again_is_counted(archive: Archive) -> None:
+    url = archive.add("/m", manifest2(*(canvas2(number, image(archive, f"s{number}")) for number in range(3))))
+    root, index = fetch(url)
+    archive.asked.clear()
+    (root / index.manifests[0].pages[1].file).unlink()
+    fetch(url)
+    (asked,) = archive.asked
+    archive.bad[asked] = LYING["closed"]
+    (root / index.manifests[0].pages[1].file).unlink()
+    again = fetch(url)[1]
+    assert (len(again.manifests[0].pages), len(again.skipped)) == (2, 1)
+
+
 def texts3(*lines: tuple[str, str], **more: Any) -> Json:
     items = [
         {

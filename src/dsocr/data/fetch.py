@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ from dsocr.io.encodings import head
 from dsocr.io.files import cache_path, current_time, inside, safe_stem
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, Answer, FetchOptions, WebClient, WebError, require_document
-from dsocr.io.work import explain_disk_errors, write_file
+from dsocr.io.work import explain_disk_errors, hash_file, write_file
 
 Parsed = TypeVar("Parsed")
 
@@ -91,7 +91,9 @@ def is_manifest(source: Path) -> bool:
 def fetch_source(
     source: Path, folder: Path, options: FetchOptions = DEFAULT_FETCH, progress: ProgressCallback | None = None
 ) -> tuple[Path, SourceIndex]:
-    """Fetch all pages of a manifest; what was fetched before is not fetched again, and what failed is tried again.
+    """Fetch all pages of a manifest; what was fetched before is not fetched again unless it was damaged since.
+
+    What failed is tried again.
 
     Returns the folder, which is `folder` for a METS file whose files are all local. Raises DataError if the manifest
     itself cannot be fetched or read.
@@ -107,7 +109,7 @@ def fetch_source(
     if options.fresh:
         shutil.rmtree(root, ignore_errors=True)
     known = read_index(root)
-    if known is not None and not known.skipped:
+    if known is not None and not _remove_damaged(root, known.files) and not known.skipped:
         return root, known
     with explain_disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
@@ -139,9 +141,28 @@ def fetch_source(
             tuple(fetched),
             tuple(fetcher.skipped),
             tuple(fetcher.notes),
+            {} if root == folder else _hash_files(root),
         )
         _write_whole(root / INDEX, index.to_json().encode())
     return root, index
+
+
+def _hash_files(root: Path) -> dict[str, str]:
+    """The SHA-256 of each file in a folder but its index."""
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and path != root / INDEX)
+    return {path.relative_to(root).as_posix(): hash_file(path) for path in paths}
+
+
+def _remove_damaged(root: Path, files: Mapping[str, str]) -> bool:
+    """Remove the files of an index that are not as they were fetched; whether any is missing now."""
+    damaged = [name for name, digest in files.items() if not _is_intact(inside(root, name), digest)]
+    for name in damaged:
+        (root / name).unlink(missing_ok=True)
+    return bool(damaged)
+
+
+def _is_intact(path: Path, digest: str) -> bool:
+    return path.is_file() and hash_file(path) == digest
 
 
 def _with_whole_addresses(manifest: Manifest, address: str) -> Manifest:

@@ -104,7 +104,10 @@ class FetchedManifest:
 
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The index of a fetched source. `skipped` are reason, place and message of what could not be fetched."""
+    """The index of a fetched source. `skipped` are reason, place and message of what could not be fetched.
+
+    `files` are the other files of its folder with their SHA-256; empty if they are not its own.
+    """
 
     source: str
     kind: Literal["iiif", "mets"]
@@ -112,6 +115,7 @@ class SourceIndex:
     manifests: tuple[FetchedManifest, ...]
     skipped: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the content of the index file."""
