@@ -24,13 +24,13 @@ import dsocr
 from dsocr.data.lines import reading_outlines
 from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError
+from dsocr.evaluation.layout_scores import ENOUGH, match_lines
 from dsocr.formats import detect_format
 from dsocr.images import MAX_PAGE_PIXELS, LineFile, crop_lines, decode_image, open_image, read_bytes
 from dsocr.inference.inputs import choose_segmenter
 from measuring import append_json, peak_resident
 
 SHRUNK = 3
-ENOUGH = 0.5
 
 
 def mask(outline: Outline, size: tuple[int, int]) -> np.ndarray:
@@ -40,23 +40,6 @@ def mask(outline: Outline, size: tuple[int, int]) -> np.ndarray:
     corners = outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
     ImageDraw.Draw(drawn).polygon([(x / SHRUNK, y / SHRUNK) for x, y in corners], fill=1, outline=1)
     return np.asarray(drawn)
-
-
-def matched(wanted: list[np.ndarray], found: list[np.ndarray]) -> list[float]:
-    """The overlaps of lines that belong together, best first, each line once."""
-    overlaps = []
-    for place, one in enumerate(wanted):
-        for number, other in enumerate(found):
-            shared = np.count_nonzero(one & other)
-            if shared:
-                overlaps.append((shared / np.count_nonzero(one | other), place, number))
-    used: set[tuple[str, int]] = set()
-    kept: list[float] = []
-    for overlap, place, number in sorted(overlaps, reverse=True):
-        if ("wanted", place) not in used and ("found", number) not in used:
-            used |= {("wanted", place), ("found", number)}
-            kept.append(float(overlap))
-    return kept
 
 
 COVERED = 1 / 3
@@ -128,7 +111,7 @@ def main() -> None:
             found = []
         seconds = time.process_time() - start
         drawn = [line.outline for line in image.lines if line.outline]
-        overlaps = matched([mask(one, page.size) for one in drawn], [mask(one, page.size) for one in found])
+        overlaps = match_lines(drawn, found)
         hits = sum(overlap >= ENOUGH for overlap in overlaps)
         rows.append(
             {

@@ -64,6 +64,9 @@ from dsocr.commands.scoring import (
     evaluate as evaluate,
 )
 from dsocr.commands.scoring import (
+    evaluate_layout as evaluate_layout,
+)
+from dsocr.commands.scoring import (
     export as export,
 )
 from dsocr.commands.scoring import (
@@ -119,6 +122,7 @@ from dsocr.errors import (
     RunError as RunError,
 )
 from dsocr.evaluation.compare import Comparison as Comparison
+from dsocr.evaluation.layout_scores import LayoutScores as LayoutScores
 from dsocr.evaluation.learning_curve import Forecast as Forecast
 from dsocr.evaluation.metrics import (
     cer as cer,

@@ -224,21 +224,21 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingPro
             result = progress.validation
             if result is not None and result.step != validated:
                 validated = result.step
-                loops = f", {result.runaway} of {result.samples} lines run away" if result.runaway else ""
+                failures = f", {result.failures}" if result.failures else ""
                 best = ", the best so far" if result.is_best else ""
                 guard = result.guard
                 rates = [percentage(model.rate) for model in (guard.adapter, guard.base)] if guard else []
                 kept = ", guard CER {} (base {})".format(*rates) if rates else ""
-                scores = f"validation CER {percentage(result.cer)}, loss {result.loss:.3f}{kept}"
-                printer.message(f"step {result.step}: {scores}{loops}{best}")
+                scores = f"validation {result.score}, loss {result.loss:.3f}{kept}"
+                printer.message(f"step {result.step}: {scores}{failures}{best}")
                 if guard is not None and guard.exceeds_margin and not warned:
                     warned = True
                     printer.complain(f"warning: {guard.message}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
-                None if progress.cer is None else f"CER {percentage(progress.cer, 1)}",
-                f"{progress.samples_per_second:.0f} lines/s",
+                None if result is None else result.score,
+                format_rate(progress.samples_per_second, "samples"),
             ]
             update(progress.step, progress.max_steps, "  ".join(fact for fact in facts if fact))
 

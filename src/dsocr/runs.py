@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, problems_in
-from dsocr.errors import FilesWarning, RunError, command, option, typed
+from dsocr.errors import FilesWarning, RunError, command, option, setting, typed
 from dsocr.io.hub import fetch_model, is_hub_id, snapshot_name
 from dsocr.io.work import MANIFEST, hash_file, list_damage, write_file
 from dsocr.text import TextPolicy, percentage
@@ -29,8 +29,13 @@ _WHICH = "give the folder that `output:` names in the config"
 SHIPPED_BASES = Path(__file__).parent / "models" / "bases"
 """A folder for each base that ships with the package, by its name."""
 
+DETECTOR = "detector"
+"""Name of the text detector that ships with the package, as a base to train."""
+SHIPPED_DETECTOR = Path(__file__).parent / "models" / DETECTOR
+
 _NETWORK = "config.json"
 """The file that describes the network of a checkpoint."""
+_DETECTOR_TYPE = "pp_ocrv6_small_det"
 
 
 class _Entry:
@@ -73,6 +78,8 @@ class RunFolder:
     """Folder of TensorBoard's event files."""
     scorecard = _Entry("scorecard.json")
     """Scores of the adapter and its base."""
+    layout = _Entry("layout.json")
+    """How many lines a detector finds."""
     lines = _Entry("lines.jsonl")
     """JSON lines, one for every scored line with its predictions."""
     confidence = _Entry("confidence.json")
@@ -99,6 +106,15 @@ class RunFolder:
         return (self.path / _NETWORK).is_file() and not any(
             (self.path / name).exists() for name in (READING, MANIFEST, "config.yaml")
         )
+
+    @property
+    def is_detector(self) -> bool:
+        """Whether what was trained here finds lines and reads none."""
+        try:
+            config = json.loads((self.adapter / _NETWORK).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(config, dict) and config.get("model_type") == _DETECTOR_TYPE
 
     @property
     def name(self) -> str:
@@ -146,6 +162,20 @@ class RunFolder:
         return run
 
     @classmethod
+    def to_find_lines_with(cls, path: Path) -> Path:
+        """Return the folder of a text detector's weights: of a finished run, or the shipped one by its name.
+
+        Raises RunError for a run that is missing, unfinished or damaged, or reads lines instead of finding them.
+        """
+        if path.as_posix() == DETECTOR:
+            return SHIPPED_DETECTOR
+        run = cls.open(path)
+        if not run.is_detector:
+            hint = f"give a run that trained with {setting('base', DETECTOR)} on a dataset of layouts"
+            raise RunError("is a reader, which finds no lines", code="run-is-reader", where=path, hint=hint)
+        return run.adapter
+
+    @classmethod
     def to_read_with(cls, path: Path, revision: str | None = None) -> Self:
         """Return what reads: a finished run, an adapter folder such as an export's, or a base.
 
@@ -160,7 +190,12 @@ class RunFolder:
         if cls(path).is_base:
             return cls(path)
         if not (path / READING).is_file():
-            return cls.open(path)
+            run = cls.open(path)
+            if run.is_detector:
+                lines = option("segmenter", path.as_posix())
+                hint = f"give a reader to read, and this run as {lines}; score it with {option('layout')} of evaluate"
+                raise RunError("finds lines and reads none", code="run-is-detector", where=path, hint=hint)
+            return run
         if (path / MANIFEST).exists():
             require_intact(path)
         elif path.resolve().parent != SHIPPED_BASES.resolve():
@@ -168,6 +203,11 @@ class RunFolder:
                 f"{path} has no {MANIFEST}, so damage to its files would not be noticed", FilesWarning, stacklevel=2
             )
         return cls(path)
+
+
+def is_detector_base(base: str) -> bool:
+    """Whether a base finds lines: the shipped detector, or what a run made of it."""
+    return base == DETECTOR or RunFolder(Path(base)).is_detector
 
 
 def _shipped(path: Path) -> bool:

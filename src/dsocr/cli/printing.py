@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dsocr.data.synthesize import SynthesisReport
     from dsocr.doctor import Fact
     from dsocr.evaluation.compare import Comparison
+    from dsocr.evaluation.layout_scores import LayoutScores, LineCounts
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
@@ -217,7 +218,9 @@ def converted(printer: Printer, report: "ConvertReport", given: "Given") -> None
 def trained(printer: Printer, run: "Run", given: "Given") -> None:
     """Print what a training reached and the next command."""
     describe_run(printer, run)
-    printer.message(f"next:    dsocr evaluate {typed(run.path)}")
+    assert run.result is not None, "`train` sets it"
+    layout = "--layout " if run.result.run.is_detector else ""
+    printer.message(f"next:    dsocr evaluate {layout}{typed(run.path)}")
 
 
 def describe_run(printer: Printer, run: "Run") -> None:
@@ -228,11 +231,11 @@ def describe_run(printer: Printer, run: "Run") -> None:
         printer.message(f"resumed from step {result.resumed_from}")
     if result.excluded:
         printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
-    best = (
-        ""
-        if result.best_cer is None
-        else f", best validation CER {100 * result.best_cer:.2f} % at step {result.best_step}"
-    )
+    best = ""
+    if result.best_cer is not None:
+        best = f", best validation CER {100 * result.best_cer:.2f} % at step {result.best_step}"
+    elif result.best_f1 is not None:
+        best = f", best line F1 on the validation pages {100 * result.best_f1:.2f} % at step {result.best_step}"
     printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
     if result.best_step == 0:
         printer.complain(
@@ -345,6 +348,29 @@ def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
         printer.message(f"report:     {folder.report}")
     if not given["folds"]:
         printer.message(f"next:       dsocr transcribe {typed(given['run'])} SCANS -o texts.jsonl")
+
+
+def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -> None:
+    """Print how many lines a detector finds, by document, beside the shipped one."""
+    from dsocr.runs import RunFolder
+
+    rows = [*scores.documents.items(), ("all", (scores.counts, scores.base))]
+    names = ["lines", "found", "recall", "precision", "F1"]
+    printer.table(
+        ["document", *names, *(["F1 of the shipped detector"] if scores.base else [])],
+        [
+            ([name, *_line_rates(counts), *([percentage(base.f1, 1)] if base else [])], "")
+            for name, (counts, base) in rows
+        ],
+    )
+    if (file := RunFolder(given["run"]).layout).is_file():
+        printer.message(f"scores:  {file}")
+        printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")
+
+
+def _line_rates(counts: "LineCounts") -> list[str]:
+    rates = (counts.recall, counts.precision, counts.f1)
+    return [f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)]
 
 
 def describe_evaluation(printer: Printer, card: "Scorecard", folder: "RunFolder") -> None:

@@ -142,7 +142,16 @@ COMMANDS = (
         "evaluate",
         "Judge",
         "Score a run on lines it never saw, beside its base.",
-        (Mode("evaluate", printing.evaluated, to_json=_to_dict),),
+        (
+            Mode(
+                "evaluate_layout",
+                printing.evaluated_layout,
+                switch="layout",
+                switch_help="Score a detector: how many of the lines of a page it finds.",
+                to_json=_to_dict,
+            ),
+            Mode("evaluate", printing.evaluated, to_json=_to_dict),
+        ),
         ("dsocr evaluate runs/mine", "dsocr evaluate data/mine --folds"),
         kept="no scores are written; run the same command again",
     ),

@@ -19,7 +19,7 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.processes import ProgressCallback, rank_and_count
 from dsocr.io.web import FetchOptions
 from dsocr.options import Count, Range, RecipeKeys, RunConfigKeys, SplitName, StrPath, checked
-from dsocr.runs import RunFolder
+from dsocr.runs import RunFolder, is_detector_base
 
 if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint, Forecast
@@ -46,7 +46,7 @@ def train(
     callbacks: "Sequence[Callback]" = (),
     **keys: Unpack[RunConfigKeys],
 ) -> Run:
-    """Train a reader, or resume an interrupted run.
+    """Train a reader or a detector of lines, or resume an interrupted run.
 
     Args:
         config: YAML file (configs/ holds recipes), or a dataset folder. In Python also a mapping or a `RunConfig`.
@@ -76,22 +76,29 @@ def train(
         printer.quiet = True
     require_sound(settings, run, rank, overwrite=overwrite)
     printer.message(f"training {settings.output} on {settings.dataset} from {settings.base}")
-    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):
+    if preflight and not is_detector_base(settings.base) and (overwrite or not any(run.checkpoints.glob("step-*"))):
         skip = option("preflight", False)
         printer.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
-    from dsocr.training.train import train as fit
+    from dsocr.training.layout import train_layout
+    from dsocr.training.train import train as train_reader
 
     with preserved_process(), training_progress(printer) as (on_progress, on_stage):
-        result = fit(
-            settings,
-            overwrite=overwrite,
-            preflight=preflight,
-            on_progress=on_progress,
-            on_stage=on_stage,
-            on_warning=lambda finding: print_finding(printer, finding),
-            on_message=printer.complain,
-            callbacks=callbacks,
-        )
+        reports: dict[str, Any] = {
+            "on_progress": on_progress,
+            "on_stage": on_stage,
+            "on_message": printer.complain,
+            "callbacks": callbacks,
+        }
+        if is_detector_base(settings.base):
+            result = train_layout(settings, overwrite=overwrite, **reports)
+        else:
+            result = train_reader(
+                settings,
+                overwrite=overwrite,
+                preflight=preflight,
+                on_warning=lambda finding: print_finding(printer, finding),
+                **reports,
+            )
     return Run(result.run.path, result)
 
 
@@ -102,7 +109,7 @@ def require_sound(settings: RunConfig, run: RunFolder, rank: int, *, overwrite: 
     try:
         if rank == 0:  # other processes may look when the first is at work there
             require_trainable(run, overwrite=overwrite)
-        require_sources(settings)
+        require_sources(settings, finds_lines=True)
     except DsocrError as error:
         if rank == 0:
             raise
@@ -419,7 +426,7 @@ def align(
         run: Reader of the lines: a run, or the base small.
         rounds: How often the lines are read and aligned; after each but the last the reader learns from the sure ones.
         sure: How likely a line's text must be exactly right to count as sure.
-        segmenter: Line segmentation of page images: ppocr, or kraken if installed.
+        segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
         columns: Column of a table, as image=NAME, text=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.

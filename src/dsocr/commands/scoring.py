@@ -12,13 +12,15 @@ from dsocr.console import current_printer, progress_bar
 from dsocr.document import Split
 from dsocr.errors import ConfigError, option
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.work import write_file
 from dsocr.options import Count, ExportForm, Range, ScriptName, SplitName, StrPath, checked
-from dsocr.runs import History, RunFolder, read_history
+from dsocr.runs import History, RunFolder, read_history, to_json
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.commands.reading import Reader
     from dsocr.evaluation.compare import Comparison
+    from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.models.model_card import Export
     from dsocr.training.train import TrainResult
@@ -107,6 +109,62 @@ def evaluate(
     for sentence in outdated:
         printer.complain(f"note: {sentence}")
     return card
+
+
+@checked
+def evaluate_layout(
+    run: StrPath,
+    *,
+    dataset: StrPath | None = None,
+    split: SplitName = "test",
+    limit: Count | None = None,
+    base: bool = True,
+    progress: ProgressCallback | None = None,
+) -> "LayoutScores":
+    """Score how many lines a detector finds on pages it never saw, beside the shipped detector.
+
+    Args:
+        run: Run folder of a detector, or `detector`, which ships with dsocr.
+        dataset: Another dataset of layouts than the run's own.
+        split: Split to score.
+        limit: Score the first samples only, this many.
+        base: Also score the shipped detector.
+        progress: Called with the pages done and in total, instead of a progress bar.
+
+    A found line counts where it and a drawn line have half of what they cover together in common, each line once. The
+    scores of a run are written to layout.json in its folder.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: There is no dataset of layouts, or no such split of it.
+        RunError: The run is missing, unfinished or damaged, or is a reader.
+    """
+    folder, results = RunFolder.to_find_lines_with(Path(run)), RunFolder(Path(run))
+    config = load_run_config(results.config) if results.config.is_file() else None
+    if config is None and dataset is None:
+        hint = f"give {option('dataset', 'FOLDER')}"
+        raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
+    from dsocr.data.dataset import Dataset, image_hash, training_images
+    from dsocr.data.layouts import require_layouts
+    from dsocr.evaluation.evaluate import require_samples
+    from dsocr.evaluation.layout_scores import LayoutScores, score_layouts
+    from dsocr.models.text_detector import load_detector, load_shipped_detector
+
+    opened = (
+        Dataset.open(config.dataset, fold=config.fold) if dataset is None and config else Dataset.open(str(dataset))
+    )
+    require_layouts(opened)
+    samples = require_samples(opened, Split(split), limit)
+    with progress_bar(progress, "finding lines", "pages") as done:
+        compared = load_shipped_detector() if base and config is not None else None
+        pages = score_layouts(samples, load_detector(folder), compared, done)
+    scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
+    if config is not None:
+        trained = training_images(config)
+        if known := sum(image_hash(sample) in trained for sample in samples):
+            current_printer().complain(f"warning: the detector was trained on {known} of these pages")
+        write_file(results.layout, to_json(scores.to_dict()))
+    return scores
 
 
 def _evaluate_folds(
@@ -310,6 +368,7 @@ class Run:
 
     # Functions that take a run first are its methods too.
     evaluate = evaluate
+    evaluate_layout = evaluate_layout
     export = export
     report = report
 

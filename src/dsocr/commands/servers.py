@@ -119,6 +119,7 @@ def open_workbench(
     only: StrPath | None = None,
     work: StrPath | None = None,
     script: ScriptName | None = None,
+    segmenter: str = "ppocr",
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
@@ -139,6 +140,7 @@ def open_workbench(
         only: Table of the lines to review first, such as the audit.csv of dsocr audit.
         work: Folder for corrections; NAME.workbench beside the source if not given.
         script: Script that line recognisers keep to; auto decides it by lines of all pages; as trained if not given.
+        segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
@@ -158,6 +160,7 @@ def open_workbench(
     from dsocr.data.fetch import is_manifest, web_address
     from dsocr.evaluation.report.audit_page import ALL
     from dsocr.inference.confidence import Calibration
+    from dsocr.inference.inputs import choose_segmenter
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.workbench.background import (
         BackgroundReader,
@@ -175,6 +178,7 @@ def open_workbench(
     reads = None if reads_with is None else RunFolder.to_read_with(reads_with)
     if reads is not None:
         require_readable_adapter(reads.adapter)
+    find_page_lines = choose_segmenter(segmenter)
     training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401
@@ -198,7 +202,9 @@ def open_workbench(
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
-            archive = stack.enter_context(open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done))
+            archive = stack.enter_context(
+                open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done, find_page_lines)
+            )
         with progress_bar(None, "finding lines", "pages") as done:
             options = {"format": format, "writer": writer, "encoding": encoding}
             new = import_pages(store, archive, report, **options, progress=done)

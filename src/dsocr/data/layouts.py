@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
 from dsocr.errors import DataError, option
@@ -95,6 +96,14 @@ def layout_xml(page: Page, size: tuple[int, int]) -> str:
     tables = tuple(scale_table(table, page, size) for table in page.tables)
     root, _ = page_document(replace(page, lines=lines, tables=tables, size=size))
     return serialize(root).decode("utf-8")
+
+
+def require_layouts(dataset: Dataset) -> None:
+    """Raise DataError if a dataset does not say where the lines of its pages are."""
+    if dataset.card.unit not in ("layout", "page"):
+        message = "the dataset has images of lines, not pages with the places of their lines"
+        hint = f"prepare it from ALTO or PAGE with {option('unit', 'layout')}"
+        raise DataError(message, code="dataset-not-layout", where=dataset.folder, hint=hint)
 
 
 def read_layout(sample: Sample) -> Page:

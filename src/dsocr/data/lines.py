@@ -21,19 +21,21 @@ Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_TEXT = 0.3
+TEXT = 0.3
 """Probability from which a pixel is text, and the mean from which a piece is; both as PaddleOCR has them."""
 _CERTAIN = 0.5
 _MIN_SIZE = 3
 """Pixels; a smaller piece is noise."""
-_SIDEWAYS = 3.0
+SIDEWAYS = 3.0
 """Height by width from which a piece is text along the side of the page."""
 
 # In thicknesses. Medians of 1,587 lines of eight collections (docs/lab/experiments.md, 2026-11-22).
-_ABOVE, _BELOW, _BEYOND = 0.95, 1.15, 0.8
+ABOVE, BELOW, BEYOND = 0.95, 1.15, 0.8
 """From the middle of a line to the upper and lower edge of its outline, and from its ends to the outline's."""
 _BASELINE = 0.55
 """From the middle of a line to its baseline."""
+SIDEWAYS_MARGIN = 0.5
+"""Around a line along the side of the page, by the width of what is marked."""
 _MAX_GAP = 2.5
 """Between two pieces of a line."""
 _MAX_STEP = 1.0
@@ -87,10 +89,7 @@ class _Piece:
 
 def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[SegmentedLine]:
     """Return the lines of a page of this size (width, height) in reading order. Raises DataError if there are none."""
-    pieces, sideways = _find_pieces(probabilities)
-    scale = (size[0] / probabilities.shape[1], size[1] / probabilities.shape[0])
-    outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
-    outlines += [_sideways_outline(box, scale, size) for box in sideways]
+    outlines = find_outlines(probabilities, size)
     if not outlines:
         hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
@@ -101,9 +100,17 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
     return lines
 
 
+def find_outlines(probabilities: Probabilities, size: tuple[int, int]) -> list[Outline]:
+    """Return the outlines of the lines of a page of this size, in no order."""
+    pieces, sideways = _find_pieces(probabilities)
+    scale = (size[0] / probabilities.shape[1], size[1] / probabilities.shape[0])
+    outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
+    return outlines + [_sideways_outline(box, scale, size) for box in sideways]
+
+
 def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]:
     """Connected pixels of text, and the boxes of those that are sideways."""
-    labels, _ = label(probabilities > _TEXT, np.ones((3, 3)))
+    labels, _ = label(probabilities > TEXT, np.ones((3, 3)))
     pieces: list[_Piece] = []
     tall: list[tuple[Mask, int, int]] = []
     for number, place in enumerate(find_objects(labels), start=1):
@@ -111,7 +118,7 @@ def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]
         if min(mask.shape) < _MIN_SIZE or probabilities[place][mask].mean() < _CERTAIN:
             continue
         top, left = place[0].start, place[1].start
-        if mask.shape[0] > _SIDEWAYS * mask.shape[1]:
+        if mask.shape[0] > SIDEWAYS * mask.shape[1]:
             tall.append((mask, left, top))
         else:
             pieces.append(_piece(mask, left, top))
@@ -122,7 +129,7 @@ def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]
     for mask, left, top in tall:
         if parts := _split_at_rows(mask, left, top, lines, usual):
             lines += parts
-        elif mask.shape[0] > _SIDEWAYS * mask.shape[1]:
+        elif mask.shape[0] > SIDEWAYS * mask.shape[1]:
             sideways.append((left, top, left + mask.shape[1], top + mask.shape[0]))
         else:
             lines.append(_piece(mask, left, top))
@@ -210,10 +217,10 @@ def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, in
     knots = np.unique(np.linspace(0, len(columns) - 1, count).round().astype(np.int64))
     across, down = columns[knots].astype(np.float64), rows[knots]
     baseline = np.stack([across, down + _BASELINE * thickness], axis=1)
-    across[0] -= _BEYOND * thickness
-    across[-1] += _BEYOND * thickness
-    upper = np.stack([across, down - _ABOVE * thickness], axis=1)
-    lower = np.stack([across, down + _BELOW * thickness], axis=1)
+    across[0] -= BEYOND * thickness
+    across[-1] += BEYOND * thickness
+    upper = np.stack([across, down - ABOVE * thickness], axis=1)
+    lower = np.stack([across, down + BELOW * thickness], axis=1)
     return Outline.of_polygon(_points([*upper, *lower[::-1]], scale, size), _points(baseline, scale, size))
 
 
@@ -221,7 +228,8 @@ def _sideways_outline(box: Box, scale: tuple[float, float], size: tuple[int, int
     """The box of a line along the side of the page, which as a rule is read upwards."""
     left, top, right, bottom = box
     width = right - left
-    x0, x1, y0, y1 = left - 0.5 * width, right + 0.5 * width, top - 0.5 * width, bottom + 0.5 * width
+    margin = SIDEWAYS_MARGIN * width
+    x0, x1, y0, y1 = left - margin, right + margin, top - margin, bottom + margin
     polygon = _points([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], scale, size)
     return Outline.of_polygon(polygon, _points([(right, bottom), (right, top)], scale, size))
 
@@ -246,9 +254,9 @@ def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
     upper, lower = np.array(outline.polygon[:half]), np.array(outline.polygon[: half - 1 : -1])
     if half < 2 or upper.shape != lower.shape or (upper[:, 0] != lower[:, 0]).any() or len(outline.baseline) != half:
         return outline
-    thickness = float(np.median(lower[:, 1] - upper[:, 1])) / (_ABOVE + _BELOW)
+    thickness = float(np.median(lower[:, 1] - upper[:, 1])) / (ABOVE + BELOW)
     samples = np.linspace(upper[0, 0], upper[-1, 0], 32)
-    middle = np.interp(samples, upper[:, 0], upper[:, 1]) + _ABOVE * thickness
+    middle = np.interp(samples, upper[:, 0], upper[:, 1]) + ABOVE * thickness
     above = below = float("inf")
     for other in others:
         across, down = np.array(other.baseline).T
@@ -262,8 +270,8 @@ def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
             above = min(above, -apart)
         elif apart > 0.5:
             below = min(below, apart)
-    rise = (min(max(_TO_NEIGHBOUR * above, _ABOVE), _MAX_REACH) - _ABOVE) * thickness
-    fall = (min(max(_TO_NEIGHBOUR * below, _BELOW), _MAX_REACH) - _BELOW) * thickness
+    rise = (min(max(_TO_NEIGHBOUR * above, ABOVE), _MAX_REACH) - ABOVE) * thickness
+    fall = (min(max(_TO_NEIGHBOUR * below, BELOW), _MAX_REACH) - BELOW) * thickness
     polygon = [*(upper - (0, round(rise))).tolist(), *np.add(lower[::-1], (0, round(fall))).tolist()]
     return Outline.of_polygon(tuple((int(x), max(int(y), 0)) for x, y in polygon), outline.baseline)
 

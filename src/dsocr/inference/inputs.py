@@ -43,6 +43,7 @@ from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.outlines import outline_by_baselines
+from dsocr.runs import RunFolder, adapter_digest
 from dsocr.text import is_blank
 
 Shows = Literal["line", "page"]
@@ -405,11 +406,18 @@ def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
 
 
 def choose_segmenter(name: str) -> FindLines:
-    """Return a segmenter: `ppocr`, or kraken by the name of its command or the path to it."""
+    """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
+
+    Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
+    """
     if name == DETECTOR:
         return detect_lines
+    if Path(name).is_dir():
+        return partial(detect_lines, detector=RunFolder.to_find_lines_with(Path(name)).absolute())
     if Path(name).name.removesuffix(".exe") != "kraken":
-        message = f"unknown segmenter {name!r}; there are {DETECTOR}, kraken, or a path to a kraken command"
+        message = (
+            f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
+        )
         raise DataError(message, code="segmenter-unknown")
     command = shutil.which(name)
     if command is None:
@@ -418,12 +426,17 @@ def choose_segmenter(name: str) -> FindLines:
     return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
 
 
-def detect_lines(content: bytes, where: str) -> Sequence[Line]:
-    """Return the lines that the shipped detector finds on the image in a file's content."""
-    from dsocr.models.text_detector import detect_text
+def identify_segmenter(name: str) -> str:
+    """Return what decides which lines a segmenter finds: its name, with a hash of a run's weights."""
+    return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
+
+
+def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Sequence[Line]:
+    """Return the lines that a detector finds on the image in a file's content: the shipped one, or that of a folder."""
+    from dsocr.models.text_detector import detect_text, keep_detector
 
     page = decode_image(content, name=where).image
-    lines = find_lines(detect_text(page), page.size)
+    lines = find_lines(detect_text(page, detector and keep_detector(detector)), page.size)
     return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
 
 

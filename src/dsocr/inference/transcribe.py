@@ -28,6 +28,7 @@ from dsocr.inference.inputs import (
     UniqueNames,
     choose_segmenter,
     find_pages,
+    identify_segmenter,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
@@ -303,7 +304,7 @@ def transcribe(
             "unit": preparer.unit,
             "lines_per_region": preparer.most,
             "shows": shows,
-            "segmenter": segmenter,
+            "segmenter": identify_segmenter(segmenter),
             **({"tables": True} if preparer.tables else {}),
             "replace": replace_texts,
             "script": script,

@@ -7,7 +7,6 @@ descenders (differentiable binarization, Liao et al. 2020), so that neighbouring
 
 import json
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,12 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
 from dsocr.errors import ModelError
+from dsocr.models.base_folder import SINGLE, explain_damage
 from dsocr.models.loading import limit_kernel_cache
+from dsocr.runs import DETECTOR, SHIPPED_DETECTOR
 
 Detector: TypeAlias = Any
 """`PPOCRV6SmallDetForObjectDetection`, whose parts have no useful static types."""
@@ -33,29 +34,44 @@ _MULTIPLE = 32
 
 def detect_text(page: Image.Image, detector: Detector | None = None) -> NDArray[np.float32]:
     """Return the probability of text on a page, `(H, W)` of at most 960; `detector` defaults to the shipped one."""
-    scale = _SIDE / max(page.size)
-    width, height = (max(round(length * scale / _MULTIPLE), 1) * _MULTIPLE for length in page.size)
-    small = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
-    pixels = np.asarray(small, dtype=np.float32)[:, :, ::-1] / 127.5 - 1  # trained on blue, green, red
-    images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)[None]))
     with torch.inference_mode():
+        images = normalize_pixels(shrink_page(page)[None])
         probabilities = (detector or load_shipped_detector())(images).last_hidden_state[0, 0]
     probability: NDArray[np.float32] = probabilities.numpy()
     return probability
 
 
-@cache
+def shrink_page(page: Image.Image) -> torch.Tensor:
+    """Return a page as large as the network sees it, bytes `(3, H, W)`: blue, green, red, on which it was trained."""
+    scale = _SIDE / max(page.size)
+    width, height = (max(round(length * scale / _MULTIPLE), 1) * _MULTIPLE for length in page.size)
+    small = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
+    return torch.from_numpy(np.asarray(small)[:, :, ::-1].transpose(2, 0, 1).copy())
+
+
+def normalize_pixels(pixels: torch.Tensor) -> torch.Tensor:
+    """Return bytes as the network takes them."""
+    return pixels.float() / 127.5 - 1
+
+
 def load_shipped_detector() -> Detector:
-    """Load the detector that ships with dsocr, once a process."""
-    return load_detector(Path(str(resources.files("dsocr") / "models" / "detector")))
+    """Return the detector that ships with dsocr."""
+    return keep_detector(SHIPPED_DETECTOR)
+
+
+@cache
+def keep_detector(folder: Path) -> Detector:
+    """Load a detector once a process; it must not be changed."""
+    return load_detector(folder)
 
 
 def load_detector(folder: Path) -> Detector:
     """Load a checkpoint folder as float32. Raises ModelError if its tensors are not those of the network."""
     limit_kernel_cache()
-    config = PPOCRV6SmallDetConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    network = PPOCRV6SmallDetForObjectDetection(config).eval()
-    tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    with explain_damage(folder):
+        config = PPOCRV6SmallDetConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        network = PPOCRV6SmallDetForObjectDetection(config).eval()
+        tensors = {name: tensor.float() for name, tensor in load_file(folder / SINGLE).items()}
     try:
         missing, unexpected = network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
@@ -64,4 +80,21 @@ def load_detector(folder: Path) -> Detector:
         raise ModelError(
             f"Tensors do not match the text detector: {wrong[:3]}", code="checkpoint-mismatch", where=folder
         )
+    network.dsocr_family = LineDetector()
     return network
+
+
+class LineDetector:
+    """How a detector is trained, saved and restored: what `family_of` returns for one."""
+
+    name = DETECTOR
+
+    def load_network(self, folder: Path, **options: Any) -> Detector:
+        """Load a checkpoint folder on the CPU as float32, whatever the options."""
+        return load_detector(folder)
+
+    def network_files(self, network: Detector) -> list[tuple[str, bytes]]:
+        """Return the names and contents of the files of a checkpoint folder."""
+        config = json.dumps(network.config.to_dict(), indent=2, sort_keys=True) + "\n"
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+        return [("config.json", config.encode()), (SINGLE, save(tensors))]

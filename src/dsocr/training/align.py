@@ -30,7 +30,14 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.formats import target_format
 from dsocr.formats.tables import tab_table
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
-from dsocr.inference.inputs import InputPage, PagePreparer, PreparedPage, choose_segmenter, find_pages
+from dsocr.inference.inputs import (
+    InputPage,
+    PagePreparer,
+    PreparedPage,
+    choose_segmenter,
+    find_pages,
+    identify_segmenter,
+)
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into, read_pages
 from dsocr.io.files import UniqueStems, current_time
@@ -139,7 +146,7 @@ def align(
             "run": run.name,
             "adapter": adapter_digest(run.adapter),
             "texts": digest,
-            "segmenter": segmenter,
+            "segmenter": identify_segmenter(segmenter),
             "threshold": threshold,
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))

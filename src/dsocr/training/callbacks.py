@@ -14,18 +14,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psutil
 
+from dsocr.config import RunConfig
 from dsocr.errors import ConfigError
 from dsocr.io.processes import rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
 
 if TYPE_CHECKING:
     from dsocr.training.distributed import Distributed
+    from dsocr.training.layout import LayoutResult
     from dsocr.training.trainer import Trainer
     from dsocr.training.validation import ValidationResult
+
+    Validated: TypeAlias = ValidationResult | LayoutResult
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 """Ctrl-C, `kill` and the end of the terminal; on Windows Ctrl-Break, as which closing the window arrives."""
@@ -87,13 +91,13 @@ class TrainingProgress:
     max_steps: int
     loss: float | None
     learning_rate: float | None
-    validation: "ValidationResult | None"
+    validation: "Validated | None"
     samples_per_second: float
     seconds_left: float
 
     @property
     def cer(self) -> float | None:
-        """The CER of the last validation."""
+        """The CER of the last validation; None of a training that reads nothing."""
         return None if self.validation is None else self.validation.cer
 
 
@@ -117,7 +121,7 @@ class MetricsWriter(Callback):
         self._started, self._first_step, self._first_tokens = math.nan, 0, 0
         self._elapsed_before = 0.0
         self._values: Mapping[str, float | None] = {}
-        self._validation: ValidationResult | None = None
+        self._validation: Validated | None = None
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Start the clock; rates count the steps of this call only."""
@@ -158,7 +162,7 @@ class MetricsWriter(Callback):
         for tracker in self._trackers:
             tracker.finish()
 
-    def write_validation(self, result: "ValidationResult") -> None:
+    def write_validation(self, result: "Validated") -> None:
         """Write one validation."""
         if math.isnan(self._started):  # the best adapter of a finished training was lost
             self._started, self._elapsed_before = time.monotonic(), elapsed_until(self._run, result.step)
@@ -166,10 +170,8 @@ class MetricsWriter(Callback):
         append_jsonl(self._run.metrics, {"kind": "validation", **result.to_dict(), "elapsed_seconds": self._elapsed()})
         for tracker in self._trackers:
             tracker.log_validation(result)
-        scores = f"validation loss {result.loss:.4f}, CER {100 * result.cer:.2f} %"
-        counts = f"{result.empty} empty, {result.runaway} runaway of {result.samples}"
         best = ", the best so far" if result.is_best else ""
-        self._log.info("step %d: %s, %s%s", result.step, scores, counts, best)
+        self._log.info("step %d: %s%s", result.step, result.describe(), best)
         if result.guard is not None:
             level = logging.WARNING if result.guard.exceeds_margin else logging.INFO
             self._log.log(level, "step %d: %s", result.step, result.guard.message)
@@ -234,10 +236,10 @@ class Tracker:
         for name, value in points.items() if self._board is not None else ():
             self._board.add_scalar(name, value, step)
 
-    def log_validation(self, result: "ValidationResult") -> None:
+    def log_validation(self, result: "Validated") -> None:
         """Add the curves of a validation, and show the first lines with their predictions."""
         step, guard = result.step, result.guard
-        self.log("validation", {"loss": result.loss, "cer": result.cer, "runaway_rate": result.runaway_rate}, step)
+        self.log("validation", result.curves, step)
         if guard is not None:
             self.log("guard", {"cer": guard.adapter.rate, "base_cer": guard.base.rate}, step)
         if self._board is None:
@@ -266,6 +268,15 @@ def require_trackers(names: Sequence[str]) -> None:
         if package is not None and importlib.util.find_spec(package) is None:
             hint = f"pip install {package}, or leave it out of training.report_to"
             raise ConfigError(f"training.report_to: {name} is not installed", code="package-missing", hint=hint)
+
+
+def make_writer(
+    run: RunFolder, log: logging.Logger, config: RunConfig, on_progress: Callable[[TrainingProgress], None] | None
+) -> MetricsWriter:
+    """Make the callback that writes metrics, to the configured trackers too, and reports progress."""
+    require_trackers(config.training.report_to)
+    trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
+    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, on_progress=on_progress)
 
 
 class SignalHandler(Callback):

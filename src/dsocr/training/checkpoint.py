@@ -21,7 +21,7 @@ from dsocr.errors import RunError, option
 from dsocr.io.files import rename
 from dsocr.io.work import find_damage, remove_folder, write_folder
 from dsocr.models.adapters import trained_files
-from dsocr.runs import CALIBRATION, to_json
+from dsocr.runs import RunFolder, to_json
 
 FORMAT = 2
 """Version of the layout; version 1 was written by the Hugging Face Trainer."""
@@ -145,9 +145,19 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
             remove_folder(best)
 
 
-def save_best(folder: Path, step: int, model: Any, calibration: str) -> None:
-    """Write the adapter of a step and its calibration (JSON) as the best so far; earlier ones stay."""
-    write_folder(best_path(folder, step), [*trained_files(model), (CALIBRATION, calibration.encode())])
+def save_best(folder: Path, step: int, model: Any, texts: Mapping[str, str]) -> None:
+    """Write the weights of a step as the best so far, and texts by the names of their files; earlier ones stay."""
+    files = [(name, text.encode()) for name, text in texts.items()]
+    write_folder(best_path(folder, step), [*trained_files(model), *files])
+
+
+def require_best(run: RunFolder, step: int) -> Path:
+    """Return the folder of the best weights, those of a step. Raises RunError if they are damaged."""
+    best = best_path(run.checkpoints, step)
+    if fault := find_damage(best):
+        hint = f"with `{run.resume_command}` the weights of the last checkpoint take their place"
+        raise RunError(f"the best weights are damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
+    return best
 
 
 def rng_state() -> dict[str, Any]:
@@ -177,9 +187,10 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 def _best_of(checkpoint: Path) -> Path | None:
     """The best adapter that a checkpoint refers to; None if it has none or is damaged."""
     try:
-        known = read_state(checkpoint)["callbacks"]["Validator"]
-        return None if known["best_cer"] is None else best_path(checkpoint.parent, int(known["best_step"]))
-    except (OSError, ValueError, KeyError, TypeError, RunError):
+        states = read_state(checkpoint)["callbacks"].values()
+        steps = [state["best_step"] for state in states if state.get("best_step") is not None]
+        return best_path(checkpoint.parent, int(steps[0])) if steps else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
         return None
 
 

@@ -23,13 +23,23 @@ from filelock import FileLock, Timeout
 from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, image_hash, training_images
+from dsocr.data.layouts import require_layouts
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
 from dsocr.io.files import rename
 from dsocr.io.work import hash_file, remove_path, require_free_output, write_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
 from dsocr.models.family import Base, Family, default_learning_rate, recognize, trains_all_weights
-from dsocr.runs import READING, ReadingSettings, RunFolder, cut_back, read_provenance, to_json
+from dsocr.runs import (
+    DETECTOR,
+    READING,
+    ReadingSettings,
+    RunFolder,
+    cut_back,
+    is_detector_base,
+    read_provenance,
+    to_json,
+)
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(
@@ -100,11 +110,23 @@ class RunLock:
             return "another process"
 
 
-def require_sources(config: RunConfig) -> Dataset:
-    """Open the dataset of a configuration; raise if it, base, resolution, prompt, guard set or a tracker is missing."""
+def require_sources(config: RunConfig, *, finds_lines: bool = False) -> Dataset:
+    """Open the dataset of a configuration; raise if it, base, resolution, prompt, guard set or a tracker is missing.
+
+    Only where it `finds_lines` may the base be a detector.
+    """
     dataset = Dataset.open(config.dataset, fold=config.fold)
+    if is_detector_base(config.base):
+        if not finds_lines:
+            message = f"base: {config.base} finds lines and reads none"
+            raise ConfigError(message, code="base-is-detector", hint=f"train it with {command('train', 'CONFIG')}")
+        require_layouts(dataset)
+        require_trackers(config.training.report_to)
+        RunFolder.to_find_lines_with(Path(config.base))
+        return dataset
     if dataset.card.unit == "layout":
-        hint = f"prepare it with {option('unit', 'line')}, region or page"
+        detect = f"give {setting('base', DETECTOR)} to learn to find their lines"
+        hint = f"{detect}, or prepare it with {option('unit', 'line')}, region or page"
         message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
         raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
     if config.training.unlabelled:

@@ -19,7 +19,7 @@ from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split, Unit
-from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
+from dsocr.errors import ConfigError, DataError, Interrupted, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
 from dsocr.inference.confidence import Calibration
 from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
@@ -49,13 +49,11 @@ from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, UnlabelledReport
 from dsocr.training.callbacks import (
     Callback,
-    MetricsWriter,
     SignalHandler,
-    Tracker,
     TrainingProgress,
     ignore_signals_in_worker,
+    make_writer,
     require_callbacks,
-    require_trackers,
     run_logger,
 )
 from dsocr.training.checkpoint import (
@@ -64,6 +62,7 @@ from dsocr.training.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
     read_state,
+    require_best,
     rotate_checkpoints,
     save_checkpoint,
     step_of,
@@ -98,7 +97,7 @@ from dsocr.training.samples import (
     total_steps,
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
-from dsocr.training.validation import StartValidation, Validator, draw_samples
+from dsocr.training.validation import PeriodicValidation, StartValidation, Validator, draw_samples
 
 _READS = 0.5
 """CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""
@@ -111,7 +110,8 @@ class TrainResult:
     """What a training made.
 
     `best_step` and `best_cer` are None without a validation split, `guard` without a guard set, `unlabelled` without
-    unlabelled scans. `calibrated_on` is the number of validation lines on which confidences were calibrated.
+    unlabelled scans. `calibrated_on` is the number of validation lines on which confidences were calibrated. A detector
+    has the F1 of its lines, `best_f1`, instead of a CER.
     """
 
     run: RunFolder
@@ -124,6 +124,7 @@ class TrainResult:
     guard: GuardResult | None = None
     calibrated_on: int = 0
     unlabelled: UnlabelledReport | None = None
+    best_f1: float | None = None
 
 
 def train(
@@ -561,14 +562,10 @@ def make_callbacks(
     job: TrainingJob, sources: Sources, validator: Validator | None, *, has_ancestors: bool
 ) -> list[Callback]:
     """Return the callbacks in the order in which they are called: progress shows the validation of the same step."""
-    config, run = sources.config, job.run
+    config = sources.config
     callbacks: list[Callback] = [] if validator is None else [validator]
     if job.dist.is_main:
-        require_trackers(config.training.report_to)
-        trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-        size = config.training.batch_size
-        writer = MetricsWriter(run, job.log, batch_size=size, trackers=trackers, on_progress=job.on_progress)
-        callbacks.append(writer)
+        callbacks.append(writer := make_writer(job.run, job.log, config, job.on_progress))
         if validator is not None:
             validator.on_result = writer.write_validation
     # A line recogniser that reads already can lose more by a few lines than it learns from them.
@@ -588,7 +585,7 @@ def save_run(job: TrainingJob, keep: int, trainer: Trainer) -> None:
         rotate_checkpoints(job.run.checkpoints, keep)
 
 
-def fit(trainer: Trainer, job: TrainingJob, validator: Validator | None) -> None:
+def fit(trainer: Trainer, job: TrainingJob, validator: PeriodicValidation | None) -> None:
     """Train from the start or from a checkpoint, to the end or to a signal."""
     run, dist, checkpoint = job.run, job.dist, job.checkpoint
     if checkpoint is None:
@@ -599,15 +596,18 @@ def fit(trainer: Trainer, job: TrainingJob, validator: Validator | None) -> None
         job.announce(f"the last line of {run.metrics.name} was incomplete and has been dropped")
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)
-    if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_cer"] is not None:
+    known = state["callbacks"].get(type(validator).__name__)
+    if known and known["best_step"] is not None:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
-            job.announce(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
-            known |= {"best_cer": None, "best_runaway": 0, "best_step": 0}
+            job.announce(
+                f"the best weights, {best.name}, are damaged ({fault}); the next validation counts as the best"
+            )
+            known["best_step"] = None
     trainer.load_state_dict(state)
     if not trainer.is_finished and not (validator and validator.is_out_of_patience):
         trainer.fit(resume=state)
-    elif validator is not None and validator.state.best_cer is None:  # the best adapter was lost
+    elif validator is not None and validator.state.best_step is None:  # the best weights were lost
         validator.validate(trainer.module, trainer.state.step)
 
 
@@ -621,11 +621,8 @@ def finish_run(
     run, config, dataset = job.run, sources.config, sources.dataset
     files, folder = trained_files(model), run.path / ("adapter" if isinstance(model, PeftModel) else "model")
     others, helped = read_other_texts(config.generation.language_model), 0
-    if validator is not None and validator.state.best_cer is not None:
-        best = best_path(run.checkpoints, validator.state.best_step)
-        if fault := find_damage(best):
-            hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
-            raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
+    if validator is not None and validator.state.best_step is not None:
+        best = require_best(run, validator.state.best_step)
         files = [(name, (best / name).read_bytes()) for name in (*dict(files), CALIBRATION)]
         if processor.family.trains == "all":
             restore_trained(model, best)

@@ -23,7 +23,7 @@ from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.runs import CALIBRATION
-from dsocr.text import TextPolicy, is_blank
+from dsocr.text import TextPolicy, is_blank, percentage
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
@@ -71,6 +71,26 @@ class ValidationResult:
         """The share of lines whose end was not found: loops and hallucinations."""
         return self.runaway / self.samples
 
+    @property
+    def score(self) -> str:
+        """What is validated, and its value."""
+        return f"CER {percentage(self.cer)}"
+
+    @property
+    def failures(self) -> str:
+        """What went wrong; empty if nothing did."""
+        return f"{self.runaway} of {self.samples} lines run away" if self.runaway else ""
+
+    @property
+    def curves(self) -> Mapping[str, float]:
+        """The values that trackers draw."""
+        return {"loss": self.loss, "cer": self.cer, "runaway_rate": self.runaway_rate}
+
+    def describe(self) -> str:
+        """Return the line of the log."""
+        counts = f"{self.empty} empty, {self.runaway} runaway of {self.samples}"
+        return f"validation loss {self.loss:.4f}, CER {100 * self.cer:.2f} %, {counts}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the row of metrics.jsonl; with a guard set it has its CERs, and a warning or null."""
         names = ("step", "loss", "cer", "empty", "runaway", "samples", "seconds")
@@ -88,7 +108,7 @@ class ValidatorState:
 
     best_cer: float | None = None
     best_runaway: int = 0
-    best_step: int = 0
+    best_step: int | None = None
     best_guard: list[int] | None = None
     guard_base: list[int] | None = None
     without_improvement: int = 0
@@ -105,7 +125,45 @@ class Predictions:
     scored: list[tuple[str, str, TokenScores]]
 
 
-class Validator(Callback):
+class PeriodicValidation(Callback):
+    """Validates every `every_steps` steps and after the last, and stops after `patience` results without a better one.
+
+    Its `state` has `best_step`, None before a result, and `without_improvement`.
+    """
+
+    state: Any
+
+    def __init__(self, every_steps: int, patience: int) -> None:
+        self._every_steps = every_steps
+        self._patience = patience
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed training needs to stop where an uninterrupted one does."""
+        return asdict(self.state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume with a checkpoint's state."""
+        self.state = type(self.state)(**state)
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Validate if it is time."""
+        if trainer.state.step % self._every_steps == 0 or trainer.is_finished:
+            trainer.require_finite_weights()
+            self.validate(trainer.module, trainer.state.step)
+            if self.is_out_of_patience:
+                trainer.stop(save=False)
+
+    @property
+    def is_out_of_patience(self) -> bool:
+        """True when training should stop early."""
+        return bool(self._patience) and self.state.without_improvement >= self._patience
+
+    def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
+        """Validate once: report the result, and keep the weights if they are the best and their error below `limit`."""
+        raise NotImplementedError
+
+
+class Validator(PeriodicValidation):
     """Validates every `every_steps` steps, keeps the best adapter in `folder`, stops after `patience` worse results.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
@@ -128,6 +186,7 @@ class Validator(Callback):
         dist: Distributed | None = None,
         text_policy: TextPolicy | None = None,
     ) -> None:
+        super().__init__(every_steps, patience)
         self.encoded = EncodedSamples(samples, processor)
         self.state = ValidatorState()
         self.on_result = on_result
@@ -135,39 +194,16 @@ class Validator(Callback):
         self._processor = processor
         self._generation = generation
         self._max_text_tokens = max_text_tokens
-        self._every_steps = every_steps
-        self._patience = patience
         self._folder = folder
         self._guard = guard
         self._dist = dist or Distributed()
         self._text_policy = text_policy or TextPolicy()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs to stop where an uninterrupted one does."""
-        return asdict(self.state)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume with a checkpoint's state."""
-        self.state = ValidatorState(**state)
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Read the guard set with the base alone, unless a checkpoint has its result."""
         if self._guard is not None and self.state.guard_base is None:
             with without_adapter(trainer.module):
                 self.state.guard_base = self._guard_errors(self._guard, trainer.module)
-
-    def on_step_end(self, trainer: "Trainer") -> None:
-        """Validate if it is time."""
-        if trainer.state.step % self._every_steps == 0 or trainer.is_finished:
-            trainer.require_finite_weights()
-            self.validate(trainer.module, trainer.state.step)
-            if self.is_out_of_patience:
-                trainer.stop(save=False)
-
-    @property
-    def is_out_of_patience(self) -> bool:
-        """True when training should stop early."""
-        return bool(self._patience) and self.state.without_improvement >= self._patience
 
     def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
         """Validate once: report the result, and keep the adapter if it is the best and its CER is below `limit`."""
@@ -176,16 +212,16 @@ class Validator(Callback):
         guard_errors = None if self._guard is None else self._guard_errors(self._guard, model)
         loss = self._loss(model)
         competes = math.isfinite(loss) and predictions.cer < limit
-        is_best = competes and (
-            state.best_cer is None or (predictions.cer, predictions.runaway) < (state.best_cer, state.best_runaway)
-        )
+        is_first = state.best_step is None or state.best_cer is None
+        reached = predictions.cer, predictions.runaway
+        is_best = competes and (is_first or reached < (state.best_cer or 0.0, state.best_runaway))
         if is_best:
-            state.best_cer, state.best_runaway = predictions.cer, predictions.runaway
+            state.best_cer, state.best_runaway = reached
             state.best_step, state.without_improvement = step, 0
             state.best_guard = guard_errors
             if self._dist.is_main:
                 calibration = calibrate_predictions(predictions.scored, self._text_policy)
-                save_best(self._folder, step, model, calibration.to_json())
+                save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
         elif step:
             state.without_improvement += 1
         result = ValidationResult(
@@ -296,16 +332,16 @@ class Validator(Callback):
 class StartValidation(Callback):
     """Validates the weights before the first step; must come after what records results.
 
-    They compete with those of later steps if their CER is below `limit`.
+    They compete with those of later steps if their error is below `limit`.
     """
 
-    def __init__(self, validator: Validator, limit: float) -> None:
+    def __init__(self, validator: PeriodicValidation, limit: float) -> None:
         self._validator = validator
         self._limit = limit
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Validate, unless a checkpoint has a result."""
-        if self._validator.state.best_cer is None and not trainer.state.step:
+        if self._validator.state.best_step is None and not trainer.state.step:
             self._validator.validate(trainer.module, 0, self._limit)
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from dsocr.images import (
     read_bytes,
     scale_outline,
 )
-from dsocr.inference.inputs import detect_lines, guess_shows
+from dsocr.inference.inputs import FindLines, detect_lines, guess_shows
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
@@ -52,12 +52,13 @@ _SUFFIXES = IMAGE_SUFFIXES | PDF_SUFFIXES
 class Archive:
     """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on.
 
-    `skipped` is what was left out when it was opened.
+    `skipped` is what was left out when it was opened, `detect` what finds lines on its pages.
     """
 
     root: Path
     source: Path
     skipped: tuple[Skipped, ...] = ()
+    detect: FindLines = field(default_factory=lambda: detect_lines)
 
     def read(self, name: str) -> bytes:
         """An image file, or a page of a PDF (`scans.pdf#3`). Raises DataError if it is missing or damaged."""
@@ -128,6 +129,7 @@ def open_archive(
     folder: Path,
     fetch: FetchOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
+    detect: FindLines | None = None,
 ) -> Iterator[Archive]:
     """The files of a source until the block ends; archive files are unpacked into `folder`, pages of manifests fetched.
 
@@ -142,9 +144,9 @@ def open_archive(
     with open_source(source, folder, fetch, progress) as held:
         skipped = tuple(item for item in held.items if isinstance(item, Skipped))
         if held.path.is_dir():
-            yield Archive(held.path, held.path, skipped)
+            yield Archive(held.path, held.path, skipped, detect or detect_lines)
         elif held.path.suffix.lower() in PDF_SUFFIXES:
-            yield Archive(held.path.parent, held.path, skipped)
+            yield Archive(held.path.parent, held.path, skipped, detect or detect_lines)
         else:
             hint = f"open its folder: dsocr workbench {typed(source.parent.as_posix())}"
             message = "a single file must be a PDF or an archive"
@@ -298,7 +300,7 @@ def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[
     texts = [text for text in image.lines[0].text.splitlines() if text.strip()]
     if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or guess_shows(size) == "line":
         return image
-    lines = detect_lines(archive.read(name), image.name)
+    lines = archive.detect(archive.read(name), image.name)
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     message = f"its text has {len(texts)} lines but {len(lines)} were found on the page; they are shown without text"
@@ -311,7 +313,7 @@ def _detect_lines(archive: Archive, name: str, size: tuple[int, int]) -> Page:
     file, number = _split_name(name)
     stem = Path(file).with_suffix("").as_posix()
     is_line = not number and guess_shows(size) == "line"
-    lines = [Line("", name)] if is_line else detect_lines(archive.read(name), name)
+    lines = [Line("", name)] if is_line else archive.detect(archive.read(name), name)
     page = f"{stem}_{number:04d}" if number else stem
     return Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
 
@@ -371,7 +373,7 @@ def _read_regions(
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:
     """The outlines of the lines that are found on a page, in reading order. Raises DataError if it cannot be read."""
     name = page.image.as_posix()
-    return [line.outline for line in detect_lines(archive.read(name), page.name) if line.outline]
+    return [line.outline for line in archive.detect(archive.read(name), page.name) if line.outline]
 
 
 _CACHED_IMAGES = 24

@@ -1,0 +1,188 @@
+"""How many lines of a page are found: each drawn line is matched with the found line that overlaps it most."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from dsocr.data.layouts import read_layout
+from dsocr.data.lines import find_outlines
+from dsocr.document import Box, Outline, Sample, bounds
+from dsocr.images import MAX_PAGE_PIXELS, open_image
+from dsocr.io.processes import ProgressCallback
+
+ENOUGH = 0.5
+"""Intersection over union of two lines from which one is found as the other."""
+_SHRUNK = 3
+"""Overlaps are counted in pixels of the page at a third of its width and height."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineCounts:
+    """Lines that are drawn, found, and found where they are drawn."""
+
+    drawn: int = 0
+    detected: int = 0
+    matched: int = 0
+
+    def __add__(self, other: "LineCounts") -> "LineCounts":
+        return LineCounts(self.drawn + other.drawn, self.detected + other.detected, self.matched + other.matched)
+
+    @property
+    def recall(self) -> float:
+        """The share of drawn lines that are found; 1 if none is drawn."""
+        return self.matched / self.drawn if self.drawn else 1.0
+
+    @property
+    def precision(self) -> float:
+        """The share of found lines that are drawn; 1 if none is found."""
+        return self.matched / self.detected if self.detected else 1.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of both; 1 for a page without lines on which none is found."""
+        lines = self.drawn + self.detected
+        return 2 * self.matched / lines if lines else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return counts and rates."""
+        counts = {"drawn": self.drawn, "detected": self.detected, "matched": self.matched}
+        return counts | {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
+
+def count_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> LineCounts:
+    """Count the lines of a page that overlap enough, each once."""
+    matched = sum(overlap >= ENOUGH for overlap in match_lines(drawn, detected))
+    return LineCounts(len(drawn), len(detected), matched)
+
+
+def match_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> list[float]:
+    """Return the overlaps (intersection over union) of the lines that belong together, best first, each line once."""
+    expected, others = ([_Shape.of(outline) for outline in outlines] for outlines in (drawn, detected))
+    overlaps = [
+        (overlap, place, number)
+        for place, shape in enumerate(expected)
+        for number, other in enumerate(others)
+        if (overlap := shape.overlap(other)) > 0
+    ]
+    places: set[int] = set()
+    numbers: set[int] = set()
+    kept: list[float] = []
+    for overlap, place, number in sorted(overlaps, reverse=True):
+        if place not in places and number not in numbers:
+            places.add(place)
+            numbers.add(number)
+            kept.append(overlap)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The pixels of an outline: those in `box` that are True in `mask`."""
+
+    box: Box
+    mask: NDArray[np.bool_]
+    area: int
+
+    @classmethod
+    def of(cls, outline: Outline) -> "_Shape":
+        corners = [(x / _SHRUNK, y / _SHRUNK) for x, y in outline.border]
+        left, top, right, bottom = bounds([(int(x), int(y)) for x, y in corners])
+        drawn = Image.new("1", (right - left + 1, bottom - top + 1))
+        ImageDraw.Draw(drawn).polygon([(x - left, y - top) for x, y in corners], fill=1, outline=1)
+        mask = np.asarray(drawn)
+        return cls((left, top, left + mask.shape[1], top + mask.shape[0]), mask, int(mask.sum()))
+
+    def overlap(self, other: "_Shape") -> float:
+        left, top = max(self.box[0], other.box[0]), max(self.box[1], other.box[1])
+        right, bottom = min(self.box[2], other.box[2]), min(self.box[3], other.box[3])
+        if left >= right or top >= bottom:
+            return 0.0
+        parts = [
+            shape.mask[top - shape.box[1] : bottom - shape.box[1], left - shape.box[0] : right - shape.box[0]]
+            for shape in (self, other)
+        ]
+        common = int((parts[0] & parts[1]).sum())
+        return common / (self.area + other.area - common)
+
+
+@dataclass(frozen=True, slots=True)
+class PageLines:
+    """The lines of a page that a detector finds, and those that the detector it is compared with finds, if any."""
+
+    id: str
+    document: str
+    counts: LineCounts
+    base: LineCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutScores:
+    """How many lines of the pages of a split a detector finds, beside the shipped detector."""
+
+    detector: str
+    dataset: str
+    split: str
+    pages: Sequence[PageLines]
+
+    @property
+    def counts(self) -> LineCounts:
+        """The lines of all pages together."""
+        return sum((page.counts for page in self.pages), LineCounts())
+
+    @property
+    def base(self) -> LineCounts | None:
+        """What the shipped detector finds on them; None if it was not asked."""
+        return _sum_base(self.pages)
+
+    @property
+    def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
+        """The lines of each document, and what the shipped detector finds, in the order of the dataset."""
+        pages: dict[str, list[PageLines]] = {}
+        for page in self.pages:
+            pages.setdefault(page.document, []).append(page)
+        return {name: (sum((page.counts for page in of), LineCounts()), _sum_base(of)) for name, of in pages.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all scores in JSON's types."""
+        return {
+            "detector": self.detector,
+            "dataset": self.dataset,
+            "split": self.split,
+            "overlap": ENOUGH,
+            **_both(self.counts, self.base),
+            "documents": {name: _both(*both) for name, both in self.documents.items()},
+            "pages": {page.id: _both(page.counts, page.base) for page in self.pages},
+        }
+
+
+def _sum_base(pages: Sequence[PageLines]) -> LineCounts | None:
+    known = [page.base for page in pages if page.base is not None]
+    return sum(known, LineCounts()) if known else None
+
+
+def _both(counts: LineCounts, base: LineCounts | None) -> dict[str, Any]:
+    return counts.to_dict() | ({} if base is None else {"base": base.to_dict()})
+
+
+def score_layouts(
+    samples: Sequence[Sample], detector: Any, base: Any = None, progress: ProgressCallback | None = None
+) -> list[PageLines]:
+    """Find the lines of samples with a network, and with another one. Raises DataError for a page without a layout."""
+    from dsocr.models.text_detector import detect_text
+
+    pages = []
+    for number, sample in enumerate(samples):
+        drawn = [line.outline for line in read_layout(sample).lines if line.outline]
+        image = open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
+        counts, others = (
+            network and count_lines(drawn, find_outlines(detect_text(image, network), image.size))
+            for network in (detector, base)
+        )
+        pages.append(PageLines(sample.id, sample.document or sample.page or sample.id, counts, others))
+        if progress is not None:
+            progress(number + 1, len(samples))
+    return pages
