@@ -162,6 +162,16 @@ class RunFolder:
         return run
 
     @classmethod
+    def open_reader(cls, path: Path) -> Self:
+        """Return a finished run that reads. Raises RunError for a detector too."""
+        run = cls.open(path)
+        if run.is_detector:
+            lines = option("segmenter", path.as_posix())
+            hint = f"give a reader to read, and this run as {lines}; score it with {option('layout')} of evaluate"
+            raise RunError("finds lines and reads none", code="run-is-detector", where=path, hint=hint)
+        return run
+
+    @classmethod
     def to_find_lines_with(cls, path: Path) -> Path:
         """Return the folder of a text detector's weights: of a finished run, or the shipped one by its name.
 
@@ -190,12 +200,7 @@ class RunFolder:
         if cls(path).is_base:
             return cls(path)
         if not (path / READING).is_file():
-            run = cls.open(path)
-            if run.is_detector:
-                lines = option("segmenter", path.as_posix())
-                hint = f"give a reader to read, and this run as {lines}; score it with {option('layout')} of evaluate"
-                raise RunError("finds lines and reads none", code="run-is-detector", where=path, hint=hint)
-            return run
+            return cls.open_reader(path)
         if (path / MANIFEST).exists():
             require_intact(path)
         elif path.resolve().parent != SHIPPED_BASES.resolve():

@@ -187,6 +187,19 @@ def test_scores_of_a_run_beside_the_shipped_detector(trained: Path) -> None:
     assert (alone.counts, alone.base) == (scores.base, None)
 
 
+def test_pages_that_the_run_or_the_one_before_it_learnt_are_counted(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = layouts_of(trained / "scans", tmp_path / "data")
+    source = trained / "run"
+    for run in (source, dsocr.train(dataset=other, output=tmp_path / "run", **{**QUICK, "base": str(source)}).path):
+        capsys.readouterr()
+        dsocr.evaluate_layout(run, dataset=trained / "data", split="train", base=False)
+        assert "trained on 2 of these pages" in capsys.readouterr().err
+        dsocr.evaluate_layout(run, dataset=trained / "data", base=False)
+        assert "trained on" not in capsys.readouterr().err
+
+
 def test_a_run_finds_the_lines_of_scans(trained: Path) -> None:
     content = (trained / "scans" / "p0.png").read_bytes()
     assert choose_segmenter(str(trained / "run"))(content, "p")
@@ -262,6 +275,9 @@ def test_what_only_readers_can(function: Any, trained: Path, tmp_path: Path) -> 
 
 
 def test_a_detector_is_no_reader(trained: Path, tmp_path: Path) -> None:
-    for call in (dsocr.evaluate, dsocr.load, lambda run: dsocr.transcribe(run, trained / "scans", tmp_path / "out")):
+    out = tmp_path / "out"
+    calls: list[Any] = [dsocr.evaluate, dsocr.load]
+    calls += [lambda run: dsocr.transcribe(run, trained / "scans", out), lambda run: dsocr.export(run, out)]
+    for call in calls:
         with raises_code("run-is-detector"):
             call(trained / "run")

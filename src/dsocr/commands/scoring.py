@@ -160,7 +160,10 @@ def evaluate_layout(
         pages = score_layouts(samples, load_detector(folder), compared, done)
     scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
     if config is not None:
-        trained = training_images(config)
+        trained, start = training_images(config), RunFolder(Path(config.base))
+        while start.config.is_file():  # a run that started from a run
+            trained |= training_images(earlier := load_run_config(start.config))
+            start = RunFolder(Path(earlier.base))
         if known := sum(image_hash(sample) in trained for sample in samples):
             current_printer().complain(f"warning: the detector was trained on {known} of these pages")
         write_file(results.layout, to_json(scores.to_dict()))
@@ -322,7 +325,7 @@ def export(
     """
     from dsocr.models.base_folder import require_free_export, require_readable_adapter
 
-    folder, target = RunFolder.open(Path(run)), Path(output)
+    folder, target = RunFolder.open_reader(Path(run)), Path(output)
     require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":
         require_readable_adapter(folder.adapter)

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ from dsocr.training.callbacks import Callback, SignalHandler, TrainingProgress, 
 from dsocr.training.checkpoint import require_best, save_best, step_of
 from dsocr.training.distributed import connect, decide_threads, limit_threads
 from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, require_same_settings, start_run
-from dsocr.training.samples import LengthGroupedSampler, log_interval, total_steps
+from dsocr.training.samples import REMEMBERED_BYTES, LengthGroupedSampler, log_interval, total_steps
 from dsocr.training.train import TrainingJob, TrainResult, find_checkpoint, fit, save_run
 from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import PeriodicValidation, StartValidation, ValidationLine, draw_samples
@@ -68,6 +68,8 @@ _MEANT = {
 _UNUSED = ("input", "adapter", "guard", "generation")
 """Sections that only readers have a use for."""
 
+_TRIED = 100
+"""Training pages whose lines are looked at before the first step, at most."""
 _MANY = 0.1
 """Share of training lines that cannot be found from which a message says so."""
 _HARD = 3
@@ -105,17 +107,30 @@ def encode_page(sample: Sample) -> EncodedPage:
 
 
 class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Encoded pages as batches of one."""
+    """Pages as batches of one, opened when they are needed and remembered up to `REMEMBERED_BYTES`."""
 
-    def __init__(self, pages: Sequence[EncodedPage]) -> None:
-        self.pages = pages
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+        self._pages: dict[int, EncodedPage] = {}
+        self._room = REMEMBERED_BYTES
 
     def __len__(self) -> int:
-        return len(self.pages)
+        return len(self._samples)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        page = self.pages[index]
+        page = self.page(index)
         return {"pixels": page.pixels[None], "lines": page.lines[None, None]}
+
+    def page(self, index: int) -> EncodedPage:
+        """Return the page of a sample."""
+        if index in self._pages:
+            return self._pages[index]
+        page = encode_page(self._samples[index])
+        size = page.pixels.numel() + page.lines.numel()
+        if size <= self._room:
+            self._room -= size
+            self._pages[index] = page
+        return page
 
 
 # Loss
@@ -202,7 +217,7 @@ class LayoutValidator(PeriodicValidation):
 
     def __init__(
         self,
-        pages: Sequence[EncodedPage],
+        pages: PageSamples,
         config: RunConfig,
         folder: Path,
         on_result: Callable[[LayoutResult], None] = lambda result: None,
@@ -220,7 +235,7 @@ class LayoutValidator(PeriodicValidation):
         model.eval()
         device = next(model.parameters()).device
         counts, loss = LineCounts(), 0.0
-        for page in self._pages:
+        for page in map(self._pages.page, range(len(self._pages))):
             probabilities = model(normalize_pixels(page.pixels[None].to(device))).last_hidden_state
             loss += float(detection_loss(probabilities, page.lines[None, None].to(device).float())) / len(self._pages)
             counts += page.find(probabilities[0, 0])
@@ -245,8 +260,8 @@ class _Pages:
 
     config: RunConfig
     dataset: Dataset
-    training: Sequence[EncodedPage]
-    validation: Sequence[EncodedPage] = field(default=())
+    training: PageSamples
+    validation: PageSamples
 
 
 def train_layout(
@@ -285,7 +300,7 @@ def train_layout(
 
         # Fit
         signals = SignalHandler(say, dist)
-        validator = LayoutValidator(pages.validation, config, run.checkpoints) if pages.validation else None
+        validator = LayoutValidator(pages.validation, config, run.checkpoints) if len(pages.validation) else None
         own_callbacks: list[Callback] = [] if validator is None else [validator]
         own_callbacks.append(writer := make_writer(run, log, config, on_progress))
         if validator is not None:
@@ -333,7 +348,7 @@ def require_used_settings(config: RunConfig) -> None:
 
 
 def _open_pages(config: RunConfig, job: TrainingJob) -> _Pages:
-    """Open the dataset and encode its pages. Raises RunError if a run that resumes was begun with other settings."""
+    """Open the dataset. Raises RunError if a run that resumes was begun with other settings."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
     recorded = load_run_config(job.run.config) if job.checkpoint else None
     samples = training_samples(dataset, config)
@@ -342,12 +357,7 @@ def _open_pages(config: RunConfig, job: TrainingJob) -> _Pages:
         require_same_settings(job.run, config, recorded)
     config = decide_threads(config, recorded)
     chosen = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-    pages = []
-    for number, sample in enumerate([*samples, *chosen]):
-        if job.on_stage is not None:
-            job.on_stage("opening", "pages", number, len(samples) + len(chosen))
-        pages.append(encode_page(sample))
-    return _Pages(config, dataset, pages[: len(samples)], pages[len(samples) :])
+    return _Pages(config, dataset, PageSamples(samples), PageSamples(chosen))
 
 
 def _complete(config: RunConfig, samples: int) -> RunConfig:
@@ -371,7 +381,12 @@ def _begin(job: TrainingJob, lock: RunLock, pages: _Pages, device: str, *, overw
     """Check that the lines can be told apart at the size of the network, and write what a run folder begins with."""
     run, config, log = job.run, pages.config, job.log
     if job.checkpoint is None:
-        learnable = sum((page.find(page.lines.float()) for page in pages.training), LineCounts())
+        learnable, count = LineCounts(), min(len(pages.training), _TRIED)
+        for number in range(count):
+            if job.on_stage is not None:
+                job.on_stage("opening", "pages", number, count)
+            page = pages.training.page(number)
+            learnable += page.find(page.lines.float())
         if not learnable.matched:
             message = f"none of {learnable.drawn} lines could be found, however well the detector learnt"
             hint = "see on a contact sheet whether the outlines are around the lines"
@@ -386,10 +401,9 @@ def _begin(job: TrainingJob, lock: RunLock, pages: _Pages, device: str, *, overw
         clear_run(run)
     write_file(run.config, config.to_yaml())
     if job.checkpoint is None:
-        count = len(pages.training)
-        start_run(run, config, pages.dataset, device=device, world_size=1, samples=count)
+        start_run(run, config, pages.dataset, device=device, world_size=1, samples=len(pages.training))
         log.info("of %d lines on %d training pages %d can be found", learnable.drawn, count, learnable.matched)
-    if pages.validation:
+    if len(pages.validation):
         log.info("%d validation pages", len(pages.validation))
     else:
         log.warning("there is no validation split: the last weights are kept, not the best")
@@ -399,7 +413,7 @@ def _make_trainer(
     network: Detector, pages: _Pages, save: Callable[[Trainer], None], callbacks: Sequence[Callback]
 ) -> Trainer:
     config, training = pages.config, pages.config.training
-    samples = PageSamples(pages.training)
+    samples = pages.training
     max_steps = total_steps(config, len(samples))
     optimizer = build_optimizer(
         training.optimizer.name,
