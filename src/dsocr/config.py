@@ -415,6 +415,10 @@ class GenerationSection(Section):
     """Batches opened at once and sorted by length, so that little is padded; 1 reads in order."""
 
 
+OWN_DATASET = Path("unlabelled", "dataset")
+"""The dataset of a run without transcribed lines, below its folder."""
+
+
 class RunConfig(Section):
     """All settings of one training run."""
 
@@ -423,7 +427,7 @@ class RunConfig(Section):
     base_revision: Text | None = None
     """Commit, tag or branch of a Hub id; the newest if not given."""
     dataset: Folder
-    """Dataset folder written by `dsocr prepare`."""
+    """Dataset folder written by `dsocr prepare`; with unlabelled scans alone the run makes one of its readings."""
     fold: PositiveInt | None = None
     """Fold to test on, in a dataset with folds; the next one validates and the others train."""
     output: Folder
@@ -444,6 +448,20 @@ class RunConfig(Section):
     """Checkpoints, from which an interrupted run resumes."""
     generation: GenerationSection = GenerationSection()
     """Text generation, in validation and in transcription."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_dataset(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("dataset") is not None or not values.get("output"):
+            return values
+        training = values.get("training")
+        has_scans = isinstance(training, Mapping) and training.get("unlabelled")
+        return {**values, "dataset": Path(values["output"]) / OWN_DATASET} if has_scans else values
+
+    @property
+    def learns_alone(self) -> bool:
+        """Whether nothing is transcribed: the dataset is made by the run, of its own readings of unlabelled scans."""
+        return bool(self.training.unlabelled) and self.dataset == self.output / OWN_DATASET
 
     def to_yaml(self) -> str:
         """Return every setting, defaults included, as YAML that `load_config` reads back."""

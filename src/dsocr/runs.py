@@ -328,6 +328,11 @@ class UnlabelledReport:
         read = f"{self.read:,} unlabelled lines were read"
         if self.held_out:
             read += f" ({self.held_out:,} images of the validation and the test split were left out)"
+        if self.learnt and not self.transcribed:
+            return (
+                f"Learnt {self.shown:,} own readings and no transcribed line, so nothing tells how well it reads: "
+                f"{read}, with a mean confidence of {percentage(self.confidence or 0, 0)}."
+            )
         if self.before is None or self.after is None:
             return f"Nothing was learnt from the unlabelled scans: {self.refused}; {read}."
         rates = f"validation CER {percentage(self.after)} with them, {percentage(self.before)} without"

@@ -21,6 +21,7 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.runs import READING, RunFolder, UnlabelledReport, adapter_digest, read_history, read_provenance
 from dsocr.training import unlabelled as module
+from dsocr.training import unlabelled_lines
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.samples import EncodedSamples, OwnReadings
 from dsocr.training.train import TrainResult, train
@@ -49,7 +50,7 @@ class FakeReader:
             yield Prediction(name, text, len(text) + 1, False, confidence=self.confidence - number / 1000)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(module, "open_reader", lambda run: self)
+        patch.setattr(unlabelled_lines, "open_reader", lambda *arguments: self)
 
 
 def true_text(number: int) -> str:
@@ -73,7 +74,7 @@ def weights_of(run: RunFolder) -> str:
 
 
 def readings_of(run: RunFolder) -> list[list[Any]]:
-    content = json.loads((run.unlabelled / module.READINGS).read_text(encoding="utf-8"))
+    content = json.loads((run.unlabelled / unlabelled_lines.READINGS).read_text(encoding="utf-8"))
     lines: list[list[Any]] = content["result"]["lines"]
     return lines
 
@@ -154,7 +155,7 @@ def test_the_run_is_whole_and_says_what_it_learnt(learnt: tuple[TrainResult, lis
     assert result.unlabelled is not None
     assert UnlabelledReport.of(read_provenance(run)) == result.unlabelled
     assert result.unlabelled.describe() in said
-    assert {path.name for path in run.unlabelled.iterdir()} == {module.FIRST, module.SECOND, module.READINGS}
+    assert {path.name for path in run.unlabelled.iterdir()} == {module.FIRST, module.SECOND, unlabelled_lines.READINGS}
     assert not list(run.unlabelled.rglob("*.safetensors"))
     assert any(run.tensorboard.iterdir())
     config = load_run_config(run.config)
@@ -321,17 +322,17 @@ def test_reading_stops_and_resumes_where_it_was(
         pass
 
     only_first(monkeypatch, small_run)
-    monkeypatch.setattr(module, "_LEAST", 1000)  # no second training
+    monkeypatch.setattr(unlabelled_lines, "_LEAST", 1000)  # no second training
     config, whole = configured(small_dataset, scans, tmp_path / "run"), FakeReader(true_text)
     whole.install(monkeypatch)
-    chosen = module._choose
+    chosen = unlabelled_lines.UnlabelledLines._choose
     kept: list[Any] = []
 
     def noted(*arguments: Any) -> Any:
-        kept.append(arguments[0])
+        kept.append(arguments[1])
         return chosen(*arguments)
 
-    monkeypatch.setattr(module, "_choose", noted)
+    monkeypatch.setattr(unlabelled_lines.UnlabelledLines, "_choose", noted)
     train(changed(config, output=tmp_path / "whole"))
     cut = FakeReader(true_text)
     cut.install(monkeypatch)
@@ -359,7 +360,7 @@ def test_a_reading_whose_image_is_damaged_is_read_again(
         pass
 
     only_first(monkeypatch, small_run)
-    monkeypatch.setattr(module, "_LEAST", 1000)
+    monkeypatch.setattr(unlabelled_lines, "_LEAST", 1000)
     reader = FakeReader(true_text)
     reader.install(monkeypatch)
 
@@ -368,7 +369,7 @@ def test_a_reading_whose_image_is_damaged_is_read_again(
 
     config = configured(small_dataset, scans, tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_choose", cut)
+        patch.setattr(unlabelled_lines.UnlabelledLines, "_choose", cut)
         with pytest.raises(PowerCutError):
             train(config)
     before = len(reader.read_lines)
@@ -491,7 +492,6 @@ def test_nothing_is_begun_that_nobody_could_judge(small_dataset: Path, scans: Pa
     cases: list[tuple[dict[str, Any], str]] = [
         ({"dataset": dataset.folder, "unlabelled": scans}, "unlabelled-unjudged"),
         ({"dataset": small_dataset, "unlabelled": tmp_path / "missing"}, "input-missing"),
-        ({"unlabelled": scans}, "dataset-missing"),
     ]
     for arguments, code in cases:
         with raises_code(code):
@@ -545,7 +545,7 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
     save_network(small_network(LETTERS), LETTERS, base)
     config = configuration(base, small_dataset, tmp_path / "run", max_steps=2)
     config = changed(config, training={"unlabelled": [str(scans)]})
-    monkeypatch.setattr(module, "_LEAST", 5)
+    monkeypatch.setattr(unlabelled_lines, "_LEAST", 5)
     FakeReader(lambda number: "zebra crossing zebra").install(monkeypatch)
     learnt: list[set[str]] = []
     shown: list[int] = []
@@ -568,3 +568,186 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
     assert result.run.adapter.name == "model"
     assert "z" not in (result.run.adapter / "vocab.json").read_text(encoding="utf-8") or "z" in LETTERS
     assert not (result.run.adapter / FILE).exists() or learnt
+
+
+# Without transcribed lines
+
+USUAL = Calibration(lines=2, line_quantiles=(0.9, 0.95, 1.0))
+
+
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base's confidences were compared with transcribed lines, and a few readings are enough."""
+    monkeypatch.setattr(Calibration, "load", lambda folder: USUAL)
+
+
+def alone(scans: Path, output: Path, **settings: Any) -> RunConfig:
+    config = load_config({"base": "nano", "output": output, "training": {"unlabelled": [str(scans)]}})
+    shown = eight_steps(output, output)
+    sections = {name: getattr(shown, name) for name in ("adapter", "checkpoints", "input")}
+    training = shown.training.model_copy(update={"unlabelled": config.training.unlabelled})
+    return changed(config.model_copy(update={**sections, "training": training}), **settings)
+
+
+def test_a_run_learns_alone_from_its_surest_readings(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+) -> None:
+    FakeReader(true_text).install(monkeypatch)
+    said: list[str] = []
+    config = alone(scans, tmp_path / "run")
+    assert config.learns_alone
+    result = train(config, on_message=said.append)
+    report = result.unlabelled
+    assert report is not None
+    assert (report.read, report.shown, report.learnt, report.transcribed) == (40, 24, 24, 0)
+    assert UnlabelledReport.of(read_provenance(result.run)) == report
+    assert "no transcribed line" in said[-1]
+    assert (result.best_cer, result.steps) == (None, 8)
+    dataset = Dataset.open(load_run_config(result.run.config).dataset)
+    assert {sample.text for sample in dataset} == set(map(true_text, range(24)))
+    assert [*dataset.card.splits] == ["train"]
+    assert {path.name for path in result.run.unlabelled.iterdir()} == {"dataset", unlabelled_lines.READINGS}
+    with raises_code("split-missing"):
+        dsocr.evaluate(result.run.path)
+    dsocr.export(result.run.path, tmp_path / "peft", form="peft")
+    assert "no transcribed line" in (tmp_path / "peft" / "README.md").read_text(encoding="utf-8")
+    with raises_code("output-exists"):
+        train(config)
+
+
+@pytest.mark.parametrize(
+    ("reader", "usual", "reason"),
+    [
+        pytest.param(FakeReader(true_text, confidence=0.5), USUAL, "hands or script", id="unlike all it knows"),
+        pytest.param(FakeReader(true_text), Calibration(), "never compared", id="uncalibrated"),
+        pytest.param(FakeReader(lambda number: "" if number > 10 else "a"), USUAL, "only", id="hardly a reading"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_base_that_reads_too_little_learns_nothing_alone(
+    reader: FakeReader,
+    usual: Calibration,
+    reason: str,
+    overwrite: bool,
+    scans: Path,
+    small_run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader.install(monkeypatch)
+    monkeypatch.setattr(Calibration, "load", lambda folder: usual)
+    if overwrite:
+        shutil.copytree(small_run.path, tmp_path / "run")
+    with raises_code("unlabelled-unread") as raised:
+        train(alone(scans, tmp_path / "run"), overwrite=overwrite)
+    assert reason in raised.value.message
+    run = RunFolder(tmp_path / "run")
+    if overwrite:  # the run that was to be replaced is as it was
+        assert weights_of(run) == weights_of(small_run)
+        assert run.config.read_bytes() == small_run.config.read_bytes()
+    else:
+        assert not run.config.exists()
+        assert not run.unlabelled.exists()
+
+
+def test_a_run_that_learns_alone_resumes_wherever_it_was(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+) -> None:
+    """Cut while it reads, while its dataset is made, and in its training."""
+
+    class PowerCutError(Exception):
+        pass
+
+    def cut(*_: Any, **__: Any) -> Any:
+        raise PowerCutError
+
+    def cut_in_reading(label: str, unit: str, done: int, total: int) -> None:
+        if done:
+            raise PowerCutError
+
+    def cut_in_training(progress: TrainingProgress) -> None:
+        if progress.step == 5:
+            raise PowerCutError
+
+    reader = FakeReader(true_text)
+    reader.install(monkeypatch)
+    whole = train(alone(scans, tmp_path / "whole"))
+    config = alone(scans, tmp_path / "run")
+    with pytest.raises(PowerCutError):
+        train(config, on_stage=cut_in_reading)
+    assert not config.dataset.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "prepare", cut)
+        with pytest.raises(PowerCutError):
+            train(config)
+    assert not config.dataset.exists()
+    before = len(reader.read_lines)
+    with pytest.raises(PowerCutError):
+        train(config, on_progress=cut_in_training)
+    result = train(config)
+    assert len(reader.read_lines) == before
+    assert result.resumed_from == 4
+    assert result.unlabelled == whole.unlabelled
+    assert weights_of(result.run) == weights_of(whole.run)
+
+
+def test_other_scans_make_another_dataset(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    def cut(*_: Any, **__: Any) -> Any:
+        raise PowerCutError
+
+    FakeReader(true_text).install(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr("dsocr.training.train.open_sources", cut)
+        with pytest.raises(PowerCutError):
+            train(alone(scans, tmp_path / "run"))
+    FakeReader(lambda number: f"{true_text(number)}!").install(monkeypatch)
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    for path in sorted(scans.iterdir())[:36]:
+        shutil.copy(path, fewer)
+    result = train(alone(fewer, tmp_path / "run"))
+    texts = {sample.text for sample in Dataset.open(result.run.unlabelled / "dataset")}
+    assert texts == {f"{true_text(number)}!" for number in range(22)}
+
+
+def test_a_finished_run_is_replaced_when_its_successor_has_read(
+    scans: Path, small_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+) -> None:
+    FakeReader(true_text).install(monkeypatch)
+    shutil.copytree(small_run.path, tmp_path / "run")
+    result = train(alone(scans, tmp_path / "run"), overwrite=True)
+    assert weights_of(result.run) != weights_of(small_run)
+    assert load_run_config(result.run.config).learns_alone
+    assert result.unlabelled is not None
+    assert result.unlabelled.learnt == 24
+
+
+def test_only_training_does_without_a_dataset(scans: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"base: nano\noutput: {tmp_path / 'run'}\ntraining: {{unlabelled: {scans}}}\n", encoding="utf-8")
+    assert load_config(recipe).learns_alone
+    result = dsocr.dry_run(recipe, preflight=False)
+    assert not result.errors
+    assert "unlabelled scans" in {check.name for check in result.checks}
+    for command in (dsocr.forecast, dsocr.tune):
+        with raises_code("dataset-missing"):
+            command(recipe)
+    with raises_code("dataset-missing"):
+        dsocr.train(base="nano", output=tmp_path / "run")
+    with raises_code("input-missing"):
+        dsocr.train(unlabelled=tmp_path / "missing", base="nano", output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_name_has_that_of_its_scans(scans: Path) -> None:
+    from dsocr.commands.learning import complete_config
+
+    config = complete_config(None, None, None, {}, scans, may_learn_alone=True)
+    assert config.output == Path("runs") / scans.name
+    config = complete_config(None, None, None, {}, [scans / "scan-00.png"], may_learn_alone=True)
+    assert config.output == Path("runs") / "scan-00"

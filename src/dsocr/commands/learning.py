@@ -69,13 +69,16 @@ def train(
         ModelError: The base cannot be loaded.
         RunError: The run folder is in use or holds something else, or a check before training fails.
     """
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled)
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled, may_learn_alone=True)
     rank, _ = rank_and_count()
     printer, run = current_printer(), RunFolder(settings.output)
     if rank > 0:
         printer.quiet = True
     require_sound(settings, run, rank, overwrite=overwrite)
-    printer.message(f"training {settings.output} on {settings.dataset} from {settings.base}")
+    lines = (
+        f"its own readings of {', '.join(settings.training.unlabelled)}" if settings.learns_alone else settings.dataset
+    )
+    printer.message(f"training {settings.output} on {lines} from {settings.base}")
     if preflight and not is_detector_base(settings.base) and (overwrite or not any(run.checkpoints.glob("step-*"))):
         skip = option("preflight", False)
         printer.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
@@ -142,8 +145,13 @@ def complete_config(
     changes: Changes,
     keys: Mapping[str, object],
     unlabelled: StrPath | Sequence[StrPath] | None = None,
+    *,
+    may_learn_alone: bool = False,
 ) -> RunConfig:
-    """Return the configuration of a run from what its caller gave; changes and keys win over `config`."""
+    """Return the configuration of a run from what its caller gave; changes and keys win over `config`.
+
+    Raises ConfigError if it has no dataset; with `may_learn_alone`, if it has no unlabelled scans either.
+    """
     settings, overrides = expand_changes(changes, keys)
     if isinstance(dataset, Dataset):
         settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
@@ -153,12 +161,21 @@ def complete_config(
         settings["training.unlabelled"] = unlabelled
     if isinstance(config, RunConfig):
         config = config.model_dump()
-    if config is None and "dataset" not in settings:
-        hint = "give a dataset folder or a configuration, e.g. dataset='data/mine'"
-        raise ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
     if config is None:
-        config = {"output": f"runs/{Path(str(settings['dataset'])).resolve().name}"}
-    return load_config(config, overrides, changes=settings)
+        scans = [unlabelled] if isinstance(unlabelled, str | PathLike) else unlabelled or ()
+        sources = [Path(str(source)).resolve() for source in (settings.get("dataset"), *scans) if source is not None]
+        if not sources:
+            raise _no_dataset()
+        config = {"output": f"runs/{sources[0].stem if sources[0].is_file() else sources[0].name}"}
+    completed = load_config(config, overrides, changes=settings)
+    if completed.learns_alone and not may_learn_alone:
+        raise _no_dataset()
+    return completed
+
+
+def _no_dataset() -> ConfigError:
+    hint = "give a dataset folder or a configuration, e.g. dataset='data/mine'"
+    return ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
 
 
 def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
@@ -211,7 +228,7 @@ def dry_run(
     """
     from dsocr.training.lifecycle import require_sources
 
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled)
+    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled, may_learn_alone=True)
     require_sources(settings)
     from dsocr.training.dry_run import dry_run as check_and_plan
 
@@ -258,7 +275,8 @@ def forecast(
     from dsocr.training.lifecycle import require_sources
 
     settings, printer = complete_config(config, dataset, changes, keys), current_printer()
-    require_samples(require_sources(settings), Split(split))
+    require_sources(settings)
+    require_samples(Dataset.open(settings.dataset, fold=settings.fold), Split(split))
     from dsocr.training.forecast import SIZES
     from dsocr.training.forecast import forecast as follow_curve
 

@@ -325,7 +325,7 @@ def transcribe(
                     engine,
                     reader,
                     script,
-                    partial(_open_lines, preparer, spread(line_images, SAMPLE_LINES)),
+                    partial(open_lines, preparer, spread(line_images, SAMPLE_LINES)),
                 ),
                 strict=strict,
             )
@@ -377,7 +377,7 @@ def _open_reader(
     return reader.with_script(script).for_pages(open_lines()) if isinstance(reader, LocalReader) else reader
 
 
-def _open_lines(preparer: PagePreparer, pages: Sequence[InputPage]) -> Iterator[Image.Image]:
+def open_lines(preparer: PagePreparer, pages: Sequence[InputPage]) -> Iterator[Image.Image]:
     """Yield images of lines that can be read."""
     for page in pages:
         _, prepared = preparer.try_prepare(page)

@@ -172,11 +172,15 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
     try:
         config, base = pin_base(config, None)
         processor = base.processor(config.input.resolution, config.input.prompt)
-        dataset = Dataset.open(config.dataset, fold=config.fold)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         if processor.asked:
             checks.append(Check("prompt", "ok", processor.asked))
-        checks += [_check_run(config), _check_dataset(dataset, processor, config)]
+        checks.append(_check_run(config))
+        if config.learns_alone:
+            message = "they are read first, and the surest readings learnt; how long that takes is known then"
+            return DryRun([*checks, Check("unlabelled scans", "ok", message)])
+        dataset = Dataset.open(config.dataset, fold=config.fold)
+        checks.append(_check_dataset(dataset, processor, config))
         if errors(checks):
             return DryRun(checks)
         split = training_samples(dataset, config)

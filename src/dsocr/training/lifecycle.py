@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +36,7 @@ from dsocr.runs import (
     READING,
     ReadingSettings,
     RunFolder,
+    UnlabelledReport,
     cut_back,
     is_detector_base,
     read_provenance,
@@ -110,27 +112,28 @@ class RunLock:
             return "another process"
 
 
-def require_sources(config: RunConfig, *, finds_lines: bool = False) -> Dataset:
-    """Open the dataset of a configuration; raise if it, base, resolution, prompt, guard set or a tracker is missing.
+def require_sources(config: RunConfig, *, finds_lines: bool = False) -> None:
+    """Raise if dataset, unlabelled scans, base, resolution, prompt, guard set or a tracker is missing or unfit.
 
     Only where it `finds_lines` may the base be a detector.
     """
-    dataset = Dataset.open(config.dataset, fold=config.fold)
+    from dsocr.data.sources import require_source
+
+    for source in config.training.unlabelled:
+        require_source(Path(source))
     if is_detector_base(config.base):
         if not finds_lines:
             message = f"base: {config.base} finds lines and reads none"
             raise ConfigError(message, code="base-is-detector", hint=f"train it with {command('train', 'CONFIG')}")
-        require_layouts(dataset)
+        if config.training.unlabelled:
+            message = f"base: {config.base} finds lines and reads none, so unlabelled scans teach it nothing"
+            raise ConfigError(message, code="base-is-detector", hint=f"leave {option('unlabelled', ...)} out")
+        require_layouts(Dataset.open(config.dataset, fold=config.fold))
         require_trackers(config.training.report_to)
         RunFolder.to_find_lines_with(Path(config.base))
-        return dataset
-    if dataset.card.unit == "layout":
-        detect = f"give {setting('base', DETECTOR)} to learn to find their lines"
-        hint = f"{detect}, or prepare it with {option('unit', 'line')}, region or page"
-        message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
-        raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
-    if config.training.unlabelled:
-        _require_unlabelled(config, dataset)
+        return
+    if not config.learns_alone:  # else it makes its dataset
+        _require_dataset(config)
     folder = find_base_metadata(config.base, config.base_revision)
     require_trackers(config.training.report_to)
     # Slow imports, which the refusals above need not wait for.
@@ -143,16 +146,16 @@ def require_sources(config: RunConfig, *, finds_lines: bool = False) -> Dataset:
     if not any(RunFolder(config.output).checkpoints.glob("step-*")):  # a run that resumes needs it no more
         find_initial_adapter(config, family)
     GuardSet.load(config.guard, config.base)
-    return dataset
 
 
-def _require_unlabelled(config: RunConfig, dataset: Dataset) -> None:
-    """Raise DataError if an unlabelled source is missing, or if nothing tells whether own readings help."""
-    from dsocr.data.sources import require_source
-
-    for source in config.training.unlabelled:
-        require_source(Path(source))
-    if not dataset.samples(Split.VALIDATION):
+def _require_dataset(config: RunConfig) -> None:
+    """Raise DataError if the dataset shows no lines, or if it cannot tell whether own readings help."""
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    if dataset.card.unit == "layout":
+        hint = f"prepare it with {option('unit', 'line')}, region or page"
+        message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
+        raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
+    if config.training.unlabelled and not dataset.samples(Split.VALIDATION):
         hint = f"prepare it with {option('split', '0.8/0.2/0')}, or leave the unlabelled scans out"
         message = "the dataset has no validation split, so nothing tells whether own readings help"
         raise DataError(message, code="unlabelled-unjudged", where=dataset.folder, hint=hint)
@@ -248,6 +251,7 @@ def start_run(
     device: str,
     world_size: int,
     samples: int | None = None,
+    unlabelled: UnlabelledReport | None = None,
 ) -> None:
     """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
     run.checkpoints.mkdir(exist_ok=True)
@@ -269,6 +273,8 @@ def start_run(
         "device": device,
         "processes": world_size,
     }
+    if unlabelled is not None:
+        provenance["unlabelled"] = asdict(unlabelled)
     write_file(run.provenance, to_json(provenance))
 
 
@@ -278,11 +284,12 @@ def rewind_run(run: RunFolder, step: int) -> bool:
     return cut_back(run.metrics, step)
 
 
-def clear_run(run: RunFolder) -> None:
-    """Remove all that a run left; its configuration last, without which the folder would not be known as a run."""
+def clear_run(run: RunFolder, *, but: Path | None = None) -> None:
+    """Remove all that a run left, except the folder `but`; its configuration last, which makes the folder a run's."""
     if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
         rename(run.checkpoints, run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in _kept_names(run) and path != run.config]
+    kept = {run.path / name for name in _kept_names(run)} | {run.config, but}
+    others = [path for path in run.path.iterdir() if path not in kept]
     for path in [*others, run.config]:
         remove_path(path)
 

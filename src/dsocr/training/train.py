@@ -145,7 +145,7 @@ def train(
     damaged checkpoints and signals, `on_stage` during long work before the first step. With `preflight` a few samples
     are overfitted first; cheap checks always run. `callbacks` come after those of dsocr, on every rank; if one of them
     stops the trainer, the run is finished with the best weights so far. With `own_readings` the training goes on from
-    an earlier one, and shows its readings too; one with `training.unlabelled` makes both.
+    an earlier one, and shows its readings too; one with `training.unlabelled` makes both, or, without a dataset, reads.
 
     Raises ConfigError for what is no callback.
     Raises DataError if the dataset has errors; RunError if the run folder holds another or a finished run, is in use or
@@ -153,19 +153,15 @@ def train(
     then a checkpoint to resume from. In processes that a launcher started, they train together; rank 0 writes.
     """
     require_callbacks(callbacks)
+    unlabelled = None
     if config.training.unlabelled:
-        from dsocr.training.unlabelled import train_with_unlabelled  # which trains with this function
+        from dsocr.training.unlabelled import read_alone, train_with_unlabelled  # which trains with this function
 
-        return train_with_unlabelled(
-            config,
-            overwrite=overwrite,
-            preflight=preflight,
-            on_progress=on_progress,
-            on_warning=on_warning,
-            on_message=on_message,
-            on_stage=on_stage,
-            callbacks=callbacks,
-        )
+        heard: dict[str, Any] = {"on_message": on_message, "on_stage": on_stage}
+        if not config.learns_alone:
+            heard |= {"on_progress": on_progress, "on_warning": on_warning, "callbacks": callbacks}
+            return train_with_unlabelled(config, overwrite=overwrite, preflight=preflight, **heard)
+        unlabelled, overwrite = read_alone(config, overwrite=overwrite, **heard), False
     started = time.monotonic()
     run = RunFolder(config.output)
     with connect() as dist, explain_disk_errors(run.path), explain_out_of_memory(config), ExitStack() as stack:
@@ -176,7 +172,7 @@ def train(
         newest = dist.broadcast(partial(find_checkpoint, run, lock, stack, say, overwrite=overwrite))
         checkpoint = Path(newest) if newest else None
         log = stack.enter_context(run_logger(run, enabled=dist.is_main))
-        job = TrainingJob(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress)
+        job = TrainingJob(run, dist, checkpoint, log, say, on_warning, on_stage, on_progress, unlabelled)
 
         # Setup
         sources = dist.main_first(partial(open_sources, config, job, own_readings))
@@ -212,6 +208,8 @@ def train(
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
             if dist.is_main:
                 finish_run(job, sources, setup.processor, trainer.module, validator)
+                if unlabelled is not None:
+                    say(unlabelled.describe())
         return TrainResult(
             run=run,
             steps=trainer.state.step,
@@ -222,6 +220,7 @@ def train(
             resumed_from=step_of(checkpoint) if checkpoint else 0,
             guard=validator.guard_of_best if validator else None,
             calibrated_on=Calibration.load(run.adapter).lines if dist.is_main else 0,
+            unlabelled=unlabelled,
         )
 
 
@@ -240,6 +239,7 @@ class TrainingJob:
     on_warning: Callable[[Finding], None] | None
     on_stage: StageProgress | None
     on_progress: Callable[[TrainingProgress], None] | None
+    unlabelled: UnlabelledReport | None = None
 
     def announce(self, message: str, level: int = logging.WARNING) -> None:
         """Say something, and write it into the log."""
@@ -333,7 +333,8 @@ def begin_run(
             job.announce(warning)
         device, count = str(setup.device), job.dist.world_size
         trained = len(sources.samples)
-        start_run(run, config, sources.dataset, ancestors, device=device, world_size=count, samples=trained)
+        about: dict[str, Any] = {"samples": trained, "unlabelled": job.unlabelled}
+        start_run(run, config, sources.dataset, ancestors, device=device, world_size=count, **about)
     for passed in checks:
         log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
     if sources.guard is None and config.guard.lines:
