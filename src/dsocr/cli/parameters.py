@@ -23,7 +23,7 @@ def parameters_of(function: Callable[..., Any], *, as_options: Sequence[str] = (
     """Return a parameter for Typer for each option of a function; positional ones become arguments.
 
     `output`, and what `as_options` names, are options wherever they stand. A function that takes a configuration finds
-    its dataset there.
+    its dataset there, and needs one unless unlabelled scans will do.
     """
     signature, helps = inspect.signature(function), explanations(function)
     names = [name for name in signature.parameters if name not in IN_PYTHON_ONLY]
@@ -34,7 +34,9 @@ def parameters_of(function: Callable[..., Any], *, as_options: Sequence[str] = (
         parameter = signature.parameters[name]
         if parameter.kind is not parameter.VAR_KEYWORD:
             is_option = parameter.kind is parameter.KEYWORD_ONLY or name in {"output", *as_options}
-            made.append(_parameter(parameter, helps[name], is_option=is_option))
+            needs_config = name == "config" and not is_option and "unlabelled" not in names
+            is_required = parameter.default is parameter.empty or needs_config
+            made.append(_parameter(parameter, helps[name], is_option=is_option, is_required=is_required))
     return made
 
 
@@ -51,9 +53,8 @@ def explanations(function: Callable[..., Any]) -> Mapping[str, str]:
     }
 
 
-def _parameter(parameter: inspect.Parameter, help: str, *, is_option: bool) -> inspect.Parameter:
+def _parameter(parameter: inspect.Parameter, help: str, *, is_option: bool, is_required: bool) -> inspect.Parameter:
     kind, several = _typed_kind(parameter)
-    is_required = parameter.default is parameter.empty or (parameter.name == "config" and not is_option)
     default = None if several or not isinstance(parameter.default, str | int | float) else parameter.default
     if not is_option:
         information: Any = typer.Argument(help=help, metavar=parameter.name.upper())

@@ -261,7 +261,9 @@ def planned(printer: Printer, result: "DryRun", given: "Given") -> None:
         printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
         return
     settings = "".join(f" --set {typed(text)}" for text in given["changes"] or ())
-    printer.message(f"next: dsocr train {typed(given['config'].as_posix())}{settings}")
+    sources = [] if given["config"] is None else [typed(given["config"].as_posix())]
+    sources += [f"--unlabelled {typed(str(source))}" for source in given["unlabelled"] or ()]
+    printer.message(f"next: dsocr train {' '.join(sources)}{settings}")
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:

@@ -49,11 +49,13 @@ def train(
     """Train a reader or a detector of lines, or resume an interrupted run.
 
     Args:
-        config: YAML file (configs/ holds recipes), or a dataset folder. In Python also a mapping or a `RunConfig`.
+        config: YAML file (configs/ holds recipes), or a dataset folder; none if there are only unlabelled scans. In
+            Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
         unlabelled: Scans that nobody transcribed: folder, ALTO, PAGE, PDF, archive or dataset; repeatable. The run
-            learns from its own surest readings of them too, if it reads the validation split better then.
+            learns from its own surest readings of them too, if it reads the validation split better then. Without a
+            dataset it learns from them alone, and nothing is measured.
         changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
         overwrite: Replace what an earlier command wrote there.
         preflight: Try on a few samples first that it learns.
@@ -174,7 +176,7 @@ def complete_config(
 
 
 def _no_dataset() -> ConfigError:
-    hint = "give a dataset folder or a configuration, e.g. dataset='data/mine'"
+    hint = "give a dataset folder, or a configuration that names it"
     return ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
 
 
