@@ -8,6 +8,9 @@ none are given, they are the other lines of that split; their texts are never re
 split, as `dsocr evaluate` reads it: the first training, the same number of steps again on the transcribed lines alone,
 and the second training with own readings, kept or not. Falls are those of the third against the second, with 95 %
 intervals by bootstrap over pages. Trainings and scores are kept in WORK; a stopped benchmark resumes.
+
+With `--lines 0` nothing is transcribed: the run learns from images of the train split alone, and is scored against its
+base.
 """
 
 import argparse
@@ -27,7 +30,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import character_errors
-from dsocr.images import open_image
+from dsocr.images import open_image, read_bytes
 from dsocr.io.work import keep_result
 from dsocr.runs import RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled
@@ -38,12 +41,14 @@ from dsocr.training.validation import draw_samples
 from measuring import table_line
 
 ARMS = ("first", "more", "second")
+ALONE = ("more", "second")
+"""Without transcribed lines: the base, and the run."""
 WIDTHS = (28, 6, 7, 7, 9, 9, 9, 22, 6)
 DRAWS = 2000
 
 
-def measure(config: RunConfig, limit: int | None) -> tuple[UnlabelledReport, dict[str, Any], float]:
-    """Train and score; return what the run says, the errors by the arm, and how much longer it took."""
+def measure(config: RunConfig, samples: Sequence[Sample]) -> tuple[UnlabelledReport, dict[str, Any], float]:
+    """Train and score; return what the run says, the errors by the arm, and the processor time of the run."""
     run = RunFolder(config.output)
     started = time.process_time()
     if not is_trained(config):
@@ -51,25 +56,31 @@ def measure(config: RunConfig, limit: int | None) -> tuple[UnlabelledReport, dic
     seconds = time.process_time() - started
     report = UnlabelledReport.of(read_provenance(run))
     assert report is not None
-    first = RunFolder(run.unlabelled / unlabelled.FIRST)
-    more = run.unlabelled / "more"
-    recorded = load_run_config(first.config)
-    second = run.unlabelled / unlabelled.SECOND
-    if report.refused:
-        arms = {"first": first.path}
+    if config.learns_alone:
+        arms = dict(zip(ALONE, (Path(config.base), run.path), strict=True))
     else:
-        section = load_run_config(RunFolder(second).config).training
-        again = recorded.model_copy(update={"output": more, "training": section})
-        if not is_trained(again):
-            train(again, own_readings=OwnReadings(first.adapter, (), 1))
-        arms = dict(zip(ARMS, (first.path, more, second), strict=True))
-    samples = draw_samples(Dataset.open(config.dataset).samples(Split.TEST), limit, 1)
+        arms = trained_arms(run, report)
     identity = {"samples": len(samples)}
     scores = {
         name: keep_result(run.path / f"{name}.json", identity, partial(score, path, samples))
         for name, path in arms.items()
     }
     return report, scores, seconds
+
+
+def trained_arms(run: RunFolder, report: UnlabelledReport) -> dict[str, Path]:
+    """Return the readers to score, by their names; the one without own readings is trained."""
+    first = RunFolder(run.unlabelled / unlabelled.FIRST)
+    more = run.unlabelled / "more"
+    recorded = load_run_config(first.config)
+    second = run.unlabelled / unlabelled.SECOND
+    if report.refused:
+        return {"first": first.path}
+    section = load_run_config(RunFolder(second).config).training
+    again = recorded.model_copy(update={"output": more, "training": section})
+    if not is_trained(again):
+        train(again, own_readings=OwnReadings(first.adapter, (), 1))
+    return dict(zip(ARMS, (first.path, more, second), strict=True))
 
 
 def score(run: Path, samples: Sequence[Sample]) -> list[tuple[str, int, int]]:
@@ -129,18 +140,23 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="settings")
     options = parser.parse_args()
     vars(unlabelled)["drop_weights"] = lambda run: None  # they are scored
+    dataset = Dataset.open(options.dataset)
+    samples = draw_samples(dataset.samples(Split.TEST), options.limit, 1)
     scans = [path.as_posix() for path in options.scans] or [options.dataset.as_posix()]
+    if not (options.lines or options.scans):
+        scans = [copied_images(dataset, options.work / f"{options.dataset.name}-images").as_posix()]
     heads = ("dataset", "seed", "read", "shown", "first %", "more %", "own %", "fall %", "kept")
     print(table_line(heads, WIDTHS), flush=True)
     together: dict[str, list[NDArray[np.int64]]] = {}
     for seed in options.seed:
         name = f"{options.dataset.name}-{options.lines}-{seed}"
-        changes = {"dataset": options.dataset, "output": options.work / name, "seed": seed, "guard.lines": 0}
-        changes |= {"training.max_samples": options.lines, "training.unlabelled": scans}
-        config = load_config({"output": "", "dataset": ""}, options.settings, changes=changes)
+        changes = {"output": options.work / name, "seed": seed, "guard.lines": 0, "training.unlabelled": scans}
+        if options.lines:
+            changes |= {"dataset": options.dataset, "training.max_samples": options.lines}
+        config = load_config({"output": ""}, options.settings, changes=changes)
         if options.first and not config.output.exists():
             take_first(options.first / name, config)
-        report, scores, seconds = measure(config, options.limit)
+        report, scores, seconds = measure(config, samples)
         pages = {arm: by_page(rows) for arm, rows in scores.items()}
         print(shown(options.dataset.name, str(seed), report, pages), flush=True)
         print(f"    {report.describe()} {seconds:.0f} s of processor time", flush=True)
@@ -150,6 +166,14 @@ def main() -> None:
         # A page is drawn with the readings of all seeds.
         summed = {arm: np.sum(counts, axis=0) for arm, counts in together.items() if len(counts) == len(options.seed)}
         print(shown(options.dataset.name, "all", None, summed), flush=True)
+
+
+def copied_images(dataset: Dataset, folder: Path) -> Path:
+    """Copy the images of the train split into a folder, since those of the others are tested on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for sample in dataset.samples(Split.TRAIN):
+        (folder / Path(sample.id).name).write_bytes(read_bytes(sample.image))
+    return folder
 
 
 def take_first(former: Path, config: RunConfig) -> None:
