@@ -26,6 +26,7 @@ from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.samples import EncodedSamples, OwnReadings
 from dsocr.training.train import TrainResult, train
 from tests.conftest import TEXTS, draw_line, eight_steps
+from tests.integration.calling import call
 from tests.raising import raises_code
 from tests.training.test_train import changed
 
@@ -751,3 +752,20 @@ def test_a_run_without_a_name_has_that_of_its_scans(scans: Path) -> None:
     assert config.output == Path("runs") / scans.name
     config = complete_config(None, None, None, {}, [scans / "scan-00.png"], may_learn_alone=True)
     assert config.output == Path("runs") / "scan-00"
+
+
+def test_the_command_needs_no_dataset_either(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("--set", "base=nano", "--set", f"output={tmp_path / 'run'}")
+    code, _, said = call(monkeypatch, capsys, "train", "--unlabelled", scans, "--dry-run", "--no-preflight", *settings)
+    assert code == 0
+    assert f"next: dsocr train --unlabelled {scans} --set base=nano" in said
+    code, _, said = call(monkeypatch, capsys, "train", "--dry-run")
+    assert code != 0
+    assert "dataset" in said
+
+
+def test_unlabelled_scans_teach_a_detector_nothing(scans: Path, tmp_path: Path) -> None:
+    with raises_code("base-is-detector"):
+        dsocr.train(base="detector", unlabelled=scans, output=tmp_path / "run")

@@ -152,7 +152,8 @@ def _require_dataset(config: RunConfig) -> None:
     """Raise DataError if the dataset shows no lines, or if it cannot tell whether own readings help."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
     if dataset.card.unit == "layout":
-        hint = f"prepare it with {option('unit', 'line')}, region or page"
+        detect = f"give {setting('base', DETECTOR)} to learn to find their lines"
+        hint = f"{detect}, or prepare it with {option('unit', 'line')}, region or page"
         message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
         raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
     if config.training.unlabelled and not dataset.samples(Split.VALIDATION):
