@@ -11,7 +11,8 @@ is what aligning costs beside reading.
 
 Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
 (`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
-of them (`all`), and the pages looked for in the text of all pages, in another order (`anywhere`).
+of them (`all`), the pages looked for in the text of all pages, in another order (`anywhere`), and this with all that
+changes no word (`together`).
 """
 
 import argparse
@@ -50,7 +51,7 @@ NOTES = (
     "L'éditeur a rétabli la ponctuation et l'accentuation selon l'usage moderne. Voir aussi la lettre du 14 mars 1862. "
     "Le mot est illisible dans l'original; nous suivons ici la leçon de l'édition de 1894. "
 )
-SCENES = ("clean", "missing", "notes", "lines", "respelt", "all", "anywhere")
+SCENES = ("clean", "missing", "notes", "lines", "respelt", "all", "anywhere", "together")
 SURE = 0.93
 
 
@@ -87,7 +88,7 @@ def read_pages(folder: Path, base: str, count: int) -> tuple[list[list[ReadLine]
 
 def disturb(page: Sequence[ReadLine], scene: str, rng: random.Random) -> tuple[list[ReadLine], str, list[str | None]]:
     """Return lines, text and the text that each line should get: "" where it is gone, None where it is changed."""
-    kinds = SCENES[1:5] if scene == "all" else (scene,)
+    kinds = {"all": SCENES[1:5], "together": SCENES[1:4]}.get(scene, (scene,))
     words = [(word, number) for number, line in enumerate(page) for word in line.text.split()]
     gone: dict[int, list[bool]] = defaultdict(list)
     changed: set[int] = set()
@@ -237,13 +238,14 @@ def main() -> None:
     by_steps = isinstance(pages[0][0].fit, StepFit)
     for scene in SCENES:
         rng, began = random.Random(arguments.seed), time.process_time()
-        whole = "\n".join(" ".join(line.text for line in page) for page in rng.sample(pages, len(pages)))
+        order = rng.sample(range(len(pages)), len(pages))
+        disturbed = [disturb(page, scene, rng) for page in pages]
+        whole = "\n".join(disturbed[place][1] for place in order)
         anchors = Anchors(whole)
         aligned: list[AlignedLine] = []
         truths: list[tuple[str, str | None]] = []
-        for page in pages:
-            lines, text, expected = disturb(page, scene, rng)
-            if scene == "anywhere":
+        for lines, text, expected in disturbed:
+            if scene in {"anywhere", "together"}:
                 place = anchors.find(" ".join(line.fit.reading for line in lines))
                 text = whole[place[0] : place[1]] if place else ""
             aligned += align_lines([line.fit for line in lines], text, classes)
