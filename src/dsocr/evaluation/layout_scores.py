@@ -62,12 +62,14 @@ def count_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> LineCo
 def match_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> list[float]:
     """Return the overlaps (intersection over union) of the lines that belong together, best first, each line once."""
     expected, others = ([_Shape.of(outline) for outline in outlines] for outlines in (drawn, detected))
-    overlaps = [
-        (overlap, place, number)
-        for place, shape in enumerate(expected)
-        for number, other in enumerate(others)
-        if (overlap := shape.overlap(other)) > 0
-    ]
+    boxes = np.array([other.box for other in others]).reshape(-1, 4)
+    overlaps = []
+    for place, shape in enumerate(expected):
+        left, top, right, bottom = shape.box
+        meets = (boxes[:, 0] < right) & (boxes[:, 2] > left) & (boxes[:, 1] < bottom) & (boxes[:, 3] > top)
+        for number in np.flatnonzero(meets).tolist():
+            if (overlap := shape.overlap(others[number])) > 0:
+                overlaps.append((overlap, place, number))
     places: set[int] = set()
     numbers: set[int] = set()
     kept: list[float] = []
@@ -99,8 +101,6 @@ class _Shape:
     def overlap(self, other: "_Shape") -> float:
         left, top = max(self.box[0], other.box[0]), max(self.box[1], other.box[1])
         right, bottom = min(self.box[2], other.box[2]), min(self.box[3], other.box[3])
-        if left >= right or top >= bottom:
-            return 0.0
         parts = [
             shape.mask[top - shape.box[1] : bottom - shape.box[1], left - shape.box[0] : right - shape.box[0]]
             for shape in (self, other)
