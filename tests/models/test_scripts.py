@@ -20,7 +20,7 @@ from dsocr.models.language_model import LanguageModel
 from dsocr.models.loading import load_base
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, script_of_texts, text_of
 from dsocr.text import TextPolicy
-from dsocr.training.train import decided_generation
+from dsocr.training.validation import decided_generation
 from tests.models.test_ctc_network import small_network
 from tests.raising import raises_code
 

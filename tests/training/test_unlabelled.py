@@ -19,7 +19,7 @@ from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.work import hash_file, write_file
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.language_model import FILE, LanguageModel
-from dsocr.runs import READING, RunFolder, UnlabelledReport, adapter_digest, read_history, read_provenance
+from dsocr.runs import CALIBRATION, READING, RunFolder, UnlabelledReport, adapter_digest, read_history, read_provenance
 from dsocr.training import unlabelled as module
 from dsocr.training import unlabelled_lines
 from dsocr.training.callbacks import TrainingProgress
@@ -577,9 +577,13 @@ USUAL = Calibration(lines=2, line_quantiles=(0.9, 0.95, 1.0))
 
 
 @pytest.fixture
-def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The base's confidences were compared with transcribed lines, and a few readings are enough."""
     monkeypatch.setattr(Calibration, "load", lambda folder: USUAL)
+    reader = tmp_path / "calibrated" / "adapter"
+    reader.mkdir(parents=True)
+    write_file(reader / CALIBRATION, USUAL.to_json())
+    monkeypatch.setattr("dsocr.training.train.first_reader", lambda config: RunFolder(reader.parent))
 
 
 def alone(scans: Path, output: Path, **settings: Any) -> RunConfig:
@@ -607,6 +611,8 @@ def test_a_run_learns_alone_from_its_surest_readings(
     dataset = Dataset.open(load_run_config(result.run.config).dataset)
     assert {sample.text for sample in dataset} == set(map(true_text, range(24)))
     assert [*dataset.card.splits] == ["train"]
+    assert result.calibrated_on == 0
+    assert json.loads((result.run.adapter / CALIBRATION).read_text(encoding="utf-8"))["lines"] == USUAL.lines
     assert {path.name for path in result.run.unlabelled.iterdir()} == {"dataset", unlabelled_lines.READINGS}
     with raises_code("split-missing"):
         dsocr.evaluate(result.run.path)

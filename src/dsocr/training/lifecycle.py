@@ -345,6 +345,11 @@ def find_initial_adapter(config: RunConfig, family: Family) -> Path | None:
     return run.adapter
 
 
+def first_reader(config: RunConfig) -> RunFolder:
+    """Return what reads unlabelled scans where nothing is transcribed: the adapter to start from, or the base."""
+    return RunFolder.to_read_with(config.adapter.init_from or Path(config.base), config.base_revision)
+
+
 def _require_same_shape(
     config: RunConfig, adapter: Path, named: dict[str, str], experts: list[str], merge: str
 ) -> None:

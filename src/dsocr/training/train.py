@@ -45,7 +45,6 @@ from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts, read_other_texts
 from dsocr.models.loading import choose_device, choose_dtype, load_base
-from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, UnlabelledReport
 from dsocr.training.callbacks import (
     Callback,
@@ -74,6 +73,7 @@ from dsocr.training.lifecycle import (
     clear_run,
     explain_out_of_memory,
     find_initial_adapter,
+    first_reader,
     list_ancestors,
     pin_base,
     require_same_settings,
@@ -97,7 +97,7 @@ from dsocr.training.samples import (
     total_steps,
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
-from dsocr.training.validation import PeriodicValidation, StartValidation, Validator, draw_samples
+from dsocr.training.validation import PeriodicValidation, StartValidation, Validator, decided_generation, draw_samples
 
 _READS = 0.5
 """CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""
@@ -219,7 +219,7 @@ def train(
             excluded=sources.excluded,
             resumed_from=step_of(checkpoint) if checkpoint else 0,
             guard=validator.guard_of_best if validator else None,
-            calibrated_on=Calibration.load(run.adapter).lines if dist.is_main else 0,
+            calibrated_on=Calibration.load(run.adapter).lines if dist.is_main and validator else 0,
             unlabelled=unlabelled,
         )
 
@@ -352,14 +352,6 @@ def check(setup: Setup, config: RunConfig, preflight: bool, on_stage: StageProgr
     checks = check_setup(setup, config, thorough=preflight, progress=progress)
     require_learning(checks, config.output)
     return checks
-
-
-def decided_generation(config: RunConfig, processor: Processor, samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return the settings of generation, with the script of the training texts if it is to be decided."""
-    settings = config.generation.model_dump()
-    if settings["script"] == "auto" and processor.family.reads_by_character:
-        settings["script"] = script_of_texts(sample.text for sample in samples)
-    return settings
 
 
 def set_up(
@@ -632,6 +624,8 @@ def finish_run(
             files = list((dict(files) | dict(fitted)).items())
     elif processor.language_model:  # nothing tells if another helps
         files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
+    if job.unlabelled is not None:  # nothing was measured, and its confidences are nearer the reader's than none
+        files.append((CALIBRATION, (first_reader(config).adapter / CALIBRATION).read_bytes()))
     if others:
         verdict = describe_other_texts(len(others), config.generation.language_model, helped=bool(helped))
         job.announce(verdict, logging.INFO)

@@ -43,7 +43,7 @@ from dsocr.runs import (
 )
 from dsocr.training.callbacks import Callback, TrainingProgress
 from dsocr.training.feature_cache import StageProgress
-from dsocr.training.lifecycle import RunLock, clear_run, pin_base, require_same_settings
+from dsocr.training.lifecycle import RunLock, clear_run, first_reader, pin_base, require_same_settings
 from dsocr.training.many_runs import PlannedRun, drop_weights, plan_run, require_one_process
 from dsocr.training.preview import within_budget
 from dsocr.training.samples import TIMES_LONGER, OwnReadings
@@ -281,7 +281,7 @@ def read_alone(
             report = UnlabelledReport.of(read_provenance(run))
             assert report is not None, "a training is begun when there is one"
             return report
-        reader = RunFolder.to_read_with(config.adapter.init_from or Path(config.base), config.base_revision)
+        reader = first_reader(config)
         lines = UnlabelledLines(config, run, reader, _MOST_ALONE)
         images, most = counted(lines.count_pages(), "unlabelled image"), counted(lines.most, "line")
         say(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dsocr.config import RunConfig
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.evaluate import GuardResult, GuardSet
@@ -22,6 +23,7 @@ from dsocr.models.adapters import without_adapter
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
+from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy, is_blank, percentage
 from dsocr.training.callbacks import Callback
@@ -39,6 +41,14 @@ _TABLE_HEAD = "| line | reference | prediction | [-left out-] {+added+} |\n|---|
 
 TokenScores = Sequence[Sequence[float]]
 """The fields of a prediction's token scores, as they pass between processes in JSON."""
+
+
+def decided_generation(config: RunConfig, processor: Processor, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return the settings of generation, with the script of the training texts if it is to be decided."""
+    settings = config.generation.model_dump()
+    if settings["script"] == "auto" and processor.family.reads_by_character:
+        settings["script"] = script_of_texts(sample.text for sample in samples)
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
