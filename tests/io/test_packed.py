@@ -49,8 +49,8 @@ def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: 
     before = {sample.id: read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}
     metadata = dataset.metadata(Split.TRAIN)
     metadata.write_bytes(b"".join(metadata.read_bytes().splitlines(keepends=True)[1:]))
-    after = {sample.id: read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}
-    assert after == dict(list(before.items())[1:])
+    left = (sample for _, sample in dataset.stored(Split.TRAIN, may_be_short=True))
+    assert {sample.id: read_bytes(sample.image) for sample in left} == dict(list(before.items())[1:])
 
 
 def test_images_in_parquet_files_are_not_cropped_again(
