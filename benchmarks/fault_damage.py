@@ -218,9 +218,10 @@ KEPT = {
     "workbench": "*.sqlite*",
     "fetch": "*",
     "unlabelled": "*",
+    "unlabelled-alone": "*",
 }
 """What is kept, with the files that are damaged; the last ones are the outputs of jobs, which are run again."""
-_INTERRUPTED = {"prepare", "transcribe", "align", "fetch", "unlabelled"}
+_INTERRUPTED = {"prepare", "transcribe", "align", "fetch", "unlabelled", "unlabelled-alone"}
 """Jobs that were killed near their end, and resume."""
 _NEAR_END = 0.8
 """Of the changes of files that a job makes."""

@@ -109,6 +109,10 @@ def jobs(folder: Path) -> list[Job]:
         settings = {**small, **saved, "training.max_steps": 4, "output": out}
         invoke("train", lines, "--no-preflight", "-q", *scans, *sets(settings))
 
+    def learn_alone(out: Path) -> None:
+        settings = {**small, **saved, "training.max_steps": 6, "output": out}
+        invoke("train", "--no-preflight", "-q", "--unlabelled", folder / "letters", *sets(settings))
+
     def fetch(out: Path) -> None:
         url = (folder / "url.txt").read_text(encoding="utf-8")
         quick = ("--fetch", "private=true", "--fetch", "delay=0", "--images", "line", "--script", "any")
@@ -131,6 +135,7 @@ def jobs(folder: Path) -> list[Job]:
         Job("train-cached", train(4, **cached), _STEP, 3, True, 1),
         Job("train-small", train(6), _STEP, 3, True, 2),
         Job("unlabelled", learn_unlabelled, _STEP, 3, True, 2),
+        Job("unlabelled-alone", learn_alone, _STEP, 3, True, 2),
         Job("tune", tune, _STEP, 2, True, 1),
         Job("audit", audit, _STEP, 2, True, 1),
     ]
