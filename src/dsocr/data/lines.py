@@ -94,7 +94,7 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
         hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
     lines = []
-    for number, block in enumerate(_order(outlines), start=1):
+    for number, block in enumerate(reading_order(outlines), start=1):
         region = Region(f"r{number}", Outline(bounds([point for outline in block for point in outline.polygon])))
         lines += [SegmentedLine(outline, region) for outline in block]
     return lines
@@ -276,9 +276,9 @@ def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
     return Outline.of_polygon(tuple((int(x), max(int(y), 0)) for x, y in polygon), outline.baseline)
 
 
-def _order(outlines: list[Outline]) -> list[list[Outline]]:
+def reading_order(outlines: Sequence[Outline]) -> list[list[Outline]]:
     """Blocks of lines in reading order: the text, then what is in its margins."""
-    text, *margins = _split_margins(outlines)
+    text, *margins = _split_margins(list(outlines))
     return [block for part in (text, *margins) if part for block in _order_columns(part)]
 
 
