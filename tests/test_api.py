@@ -29,9 +29,11 @@ from typer.main import get_command
 import dsocr
 from dsocr.cli.app import app
 from dsocr.cli.parameters import IN_PYTHON_ONLY
+from dsocr.commands.learning import complete_config
 from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
 from dsocr.models.family import family_of
+from dsocr.training.lifecycle import pin_base
 from tests.raising import raises_code
 
 ROOT = Path(__file__).parents[1]
@@ -122,6 +124,14 @@ def test_every_type_of_a_public_signature_can_be_imported() -> None:
         if word not in known | foreign
     }
     assert missing == set()
+
+
+def test_a_configuration_object_trains_with_the_defaults_of_the_base() -> None:
+    config = dsocr.load_config({"base": "small", "dataset": "letters", "output": "runs/letters", "seed": 18})
+    completed = complete_config(config, None, None, {"epochs": 3})
+    assert completed.training.model_fields_set == {"epochs"}
+    training = pin_base(completed, None)[0].training
+    assert (completed.seed, training.epochs, training.batch_size, training.augmentation) == (18, 3, 16, "light")
 
 
 def test_keywords_of_train_are_the_keys_of_the_configuration() -> None:

@@ -170,6 +170,17 @@ def test_an_optimizer_has_a_name_and_arguments(written: Written, text: str, name
     assert load_config(written(config.to_yaml())) == config
 
 
+def test_what_was_given_makes_the_same_configuration_and_leaves_the_rest_to_the_base(written: Written) -> None:
+    config = load_config(written(NEEDED + "adapter: {r: 4}\nseed: 18\n"), ["training.epochs=3"])
+    config = config.model_copy(update={"fold": 2})
+    given = {"dataset": "letters", "fold": 2, "output": "runs/letters", "seed": 18}
+    given |= {"adapter": {"r": 4}, "training": {"epochs": 3}}
+    assert yaml.safe_load(config.to_yaml(complete=False)) == given
+    again = load_config(written(config.to_yaml(complete=False)))
+    assert again == load_config(config.given()) == config
+    assert again.training.model_fields_set == {"epochs"}
+
+
 def test_module_names_become_one_pattern(written: Written) -> None:
     target = load_config(written(NEEDED + "adapter: {target_modules: [q_proj, v_proj]}")).adapter.target
     names = ["layers.0.q_proj", "layers.1.v_proj", "layers.0.k_proj", "layers.0.xq_proj"]

@@ -463,9 +463,17 @@ class RunConfig(Section):
         """Whether nothing is transcribed: the dataset is made by the run, of its own readings of unlabelled scans."""
         return bool(self.training.unlabelled) and self.dataset == self.output / OWN_DATASET
 
-    def to_yaml(self) -> str:
-        """Return every setting, defaults included, as YAML that `load_config` reads back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    def given(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
+        """Return the settings that somebody gave, from which `load_config` makes the same configuration.
+
+        A base has defaults of its own for what nobody gave: with all settings it would train otherwise.
+        """
+        return self.model_dump(mode=mode, exclude_unset=True)
+
+    def to_yaml(self, *, complete: bool = True) -> str:
+        """Return every setting, or only those that were given, as YAML that `load_config` reads back."""
+        settings = self.model_dump(mode="json") if complete else self.given("json")
+        return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
 def load_config(

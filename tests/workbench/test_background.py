@@ -6,18 +6,26 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from PIL import Image
 
-from dsocr.config import RunConfig
+from dsocr.config import RunConfig, load_config
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
+from dsocr.training.lifecycle import pin_base
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner, TrainingStatus
+from dsocr.workbench.background import (
+    BackgroundReader,
+    BackgroundTraining,
+    Learner,
+    TrainingStatus,
+    find_training_config,
+)
 from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State, StoredLine
@@ -105,6 +113,22 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
         assert RunFolder.open(run).adapter.is_dir()
         training.stop()
     store.close()
+
+
+def test_it_trains_with_the_defaults_of_the_base(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = find_training_config(Path("small"), None)
+    assert config is not None
+    for line in empty_store.lines():
+        empty_store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: SimpleNamespace(pid=0))
+    monkeypatch.setattr(os, "setpriority", lambda *arguments: None, raising=False)
+    run = BackgroundTraining(empty_store, archive, tmp_path, config).start()
+    written = load_config(run.with_suffix(".yaml"))
+    usual = load_config({"dataset": written.dataset, "output": run, "base": "small"})
+    assert pin_base(written, None)[0] == pin_base(usual, None)[0]
+    assert pin_base(written, None)[0].training.batch_size == 16
 
 
 def test_lines_that_nobody_touched_are_read_again(empty_store: CorrectionStore, archive: Archive) -> None:

@@ -162,7 +162,7 @@ def complete_config(
     if unlabelled:
         settings["training.unlabelled"] = unlabelled
     if isinstance(config, RunConfig):
-        config = config.model_dump()
+        config = config.given()
     if config is None:
         scans = [unlabelled] if isinstance(unlabelled, str | PathLike) else unlabelled or ()
         sources = [Path(str(source)).resolve() for source in (settings.get("dataset"), *scans) if source is not None]

@@ -291,7 +291,7 @@ def read_alone(
         lock.acquire()
         replaces = run.adapter.is_dir()
         if not replaces:
-            write_file(run.config, config.to_yaml())
+            write_file(run.config, config.to_yaml(complete=False))  # the base is not pinned yet
         elif run.unlabelled.is_dir():
             remove_path(run.unlabelled)
         report = lines.read(on_stage)
@@ -312,5 +312,5 @@ def read_alone(
         lines.forget_images()
         if replaces:
             clear_run(run, but=run.unlabelled)
-            write_file(run.config, config.to_yaml())
+            write_file(run.config, config.to_yaml(complete=False))
         return replace(report, learnt=report.shown)

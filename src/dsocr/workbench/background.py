@@ -220,7 +220,7 @@ class BackgroundTraining:
             changes = {"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
             config = self._base_config.model_copy(update=changes)
             path = self._work / f"run-{number}.yaml"
-            write_file(path, config.to_yaml())
+            write_file(path, config.to_yaml(complete=False))
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
             # Ctrl-C in a terminal does not reach it: a run that is interrupted twice writes no checkpoint.
