@@ -5,6 +5,8 @@ probabilities are (rows, columns); lengths are in their pixels, and `thickness` 
 half of the line's.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +22,7 @@ from dsocr.errors import DataError, option
 Probabilities = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
 
 TEXT = 0.3
 """Probability from which a pixel is text, and the mean from which a piece is; both as PaddleOCR has them."""
@@ -69,7 +72,8 @@ class SegmentedLine:
 class _Piece:
     """Text in neighbouring columns from `begin` on: the middle row and the thickness in each.
 
-    `mask` are the pixels, in rows from `top` on.
+    `mask` are the pixels, in rows from `top` on; `thickness` and `middle` are medians of `heights` and `rows`, and
+    `levels` the mean rows where it starts and ends.
     """
 
     begin: int
@@ -77,14 +81,13 @@ class _Piece:
     heights: Floats
     mask: Mask
     top: int
+    thickness: float
+    middle: float
+    levels: tuple[float, float]
 
     @property
     def end(self) -> int:
         return self.begin + len(self.rows)
-
-    @property
-    def thickness(self) -> float:
-        return float(np.median(self.heights))
 
 
 def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[SegmentedLine]:
@@ -141,7 +144,10 @@ def _piece(mask: Mask, left: int, top: int) -> _Piece:
     rows = (mask * np.arange(len(mask))[:, None]).sum(axis=0) / np.maximum(heights, 1) + top
     columns = np.flatnonzero(heights)
     used = slice(columns[0], columns[-1] + 1)
-    return _Piece(left + int(columns[0]), rows[used], np.maximum(heights[used], 1), mask, top)
+    rows, heights = rows[used], np.maximum(heights[used], 1)
+    thickness, middle = float(np.median(heights)), float(np.median(rows))
+    levels = _level(rows, thickness), _level(rows[::-1], thickness)
+    return _Piece(left + int(columns[0]), rows, heights, mask, top, thickness, middle, levels)
 
 
 def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usual: float) -> list[_Piece]:
@@ -155,9 +161,9 @@ def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usu
         return []
     beside: list[tuple[float, float]] = []
     for line in lines:
-        middle, gap = float(np.median(line.rows)), max(line.begin - left - width, left - line.end)
-        if gap >= 0 and top <= middle < top + height:
-            beside.append((gap, middle))
+        gap = max(line.begin - left - width, left - line.end)
+        if gap >= 0 and top <= line.middle < top + height:
+            beside.append((gap, line.middle))
     nearest = min((gap for gap, _ in beside), default=0.0) + _MERGED * usual
     middles = sorted(middle for gap, middle in beside if gap <= nearest)
     rows = middles[:1] + [row for before, row in pairwise(middles) if row - before > usual]
@@ -180,25 +186,42 @@ def _middle_of(band: Mask) -> Mask:
 def _join_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
     """Pieces of the same line, left to right: each continues the nearest line that ends before it at its height."""
     usual = float(np.median([piece.thickness for piece in pieces])) if pieces else 0.0
+    height = 2 * _MAX_STEP * usual
     lines: list[list[_Piece]] = []
+    # Numbers of the lines that may be continued, by the height at which they end, in bands higher than a step may be.
+    near: defaultdict[int, list[int]] = defaultdict(list)
     for piece in sorted(pieces, key=lambda piece: piece.begin):
-        best: tuple[float, list[_Piece]] | None = None
-        for line in lines:
-            last = line[-1]
-            gap = piece.begin - last.end
-            step = abs(_level(last.rows[::-1], last.thickness) - _level(piece.rows, piece.thickness))
-            thinner, thicker = sorted((last.thickness, piece.thickness))
-            overlap = 0.5 * min(len(last.rows), len(piece.rows))
-            if not -overlap <= gap <= _MAX_GAP * max(thinner, 0.6 * usual):
-                continue
-            distance = step + 0.3 * max(gap, 0)
-            if step <= _MAX_STEP * min(thicker, 1.5 * usual) and (best is None or distance < best[0]):
-                best = distance, line
-        if best:
-            best[1].append(piece)
+        start, end = (int(level // height) for level in piece.levels)
+        beside = sorted(number for band in range(start - 1, start + 2) for number in near.get(band, ()))
+        distances = [(_distance(lines[number][-1], piece, usual), number) for number in beside]
+        distance, number = min(distances, default=(math.inf, 0))
+        if distance == math.inf:
+            number = len(lines)
+            lines.append([])
         else:
-            lines.append([piece])
+            near[int(lines[number][-1].levels[1] // height)].remove(number)
+        lines[number].append(piece)
+        # What ends too far left of this piece does so for all that follow.
+        near[end] = [
+            other for other in near[end] if piece.begin - lines[other][-1].end <= _gap(lines[other][-1], usual)
+        ]
+        near[end].append(number)
     return lines
+
+
+def _gap(piece: _Piece, usual: float) -> float:
+    """Columns after a piece in which the next of its line begins."""
+    return _MAX_GAP * max(piece.thickness, 0.6 * usual)
+
+
+def _distance(last: _Piece, piece: _Piece, usual: float) -> float:
+    """How far a piece is from the end of a line, whose last piece is given; infinite if it cannot continue it."""
+    gap, step = piece.begin - last.end, abs(last.levels[1] - piece.levels[0])
+    thinner, thicker = sorted((last.thickness, piece.thickness))
+    overlap = 0.5 * min(len(last.rows), len(piece.rows))
+    if not -overlap <= gap <= _MAX_GAP * max(thinner, 0.6 * usual) or step > _MAX_STEP * min(thicker, 1.5 * usual):
+        return math.inf
+    return step + 0.3 * max(gap, 0)
 
 
 def _level(rows: Floats, thickness: float) -> float:
@@ -246,10 +269,12 @@ def reading_outlines(outlines: Sequence[Outline]) -> list[Outline]:
     Letters reach above and below the outlines that people draw, and are read better whole. Outlines of another shape
     than `find_lines` gives stay as they are.
     """
-    return [_heighten(outline, outlines) for outline in outlines]
+    boxes = np.array([bounds(outline.baseline or outline.polygon) for outline in outlines]).reshape(-1, 4)
+    return [_heighten(outline, outlines, boxes) for outline in outlines]
 
 
-def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
+def _heighten(outline: Outline, others: Sequence[Outline], boxes: Rows) -> Outline:
+    """Heighten an outline as far as the others, whose baselines have these boxes, leave room."""
     half = len(outline.polygon) // 2
     upper, lower = np.array(outline.polygon[:half]), np.array(outline.polygon[: half - 1 : -1])
     if half < 2 or upper.shape != lower.shape or (upper[:, 0] != lower[:, 0]).any() or len(outline.baseline) != half:
@@ -258,7 +283,12 @@ def _heighten(outline: Outline, others: Sequence[Outline]) -> Outline:
     samples = np.linspace(upper[0, 0], upper[-1, 0], 32)
     middle = np.interp(samples, upper[:, 0], upper[:, 1]) + ABOVE * thickness
     above = below = float("inf")
-    for other in others:
+    # Others are only looked at where they can be near enough to matter.
+    reach, level = _MAX_REACH / _TO_NEIGHBOUR * thickness, middle + _BASELINE * thickness
+    left, top, right, bottom = boxes.T
+    is_near = (left <= samples[-1]) & (right >= samples[0])
+    is_near &= (top <= level.max() + reach) & (bottom >= level.min() - reach)
+    for other in (others[number] for number in np.flatnonzero(is_near).tolist()):
         across, down = np.array(other.baseline).T
         beside = (samples >= across.min()) & (samples <= across.max())
         if other is outline or beside.sum() < len(samples) / 8 or across[0] >= across[-1]:
@@ -306,10 +336,11 @@ def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
         return [block for column in columns for block in _order_columns(column)]
     rows = sorted(outlines, key=lambda outline: outline.box[1] + outline.box[3])
     # A heading above columns, or a signature below them, crosses the gutter.
+    first, last = _have_columns(rows), _have_columns(rows[::-1])
     for cut in range(1, len(rows)):
-        for parts in ((rows[:cut], rows[cut:]), (rows[:-cut], rows[-cut:])):
-            if any(_split_columns(part) for part in parts):
-                return [block for part in parts for block in _order_columns(part)]
+        for place in (cut, len(rows) - cut):
+            if first[place] or last[len(rows) - place]:
+                return [block for part in (rows[:place], rows[place:]) for block in _order_columns(part)]
     for place in range(len(rows) - 1):
         line, other = rows[place : place + 2]
         if _extent(other)[1] <= _extent(line)[0] and other.box[1] < (line.box[1] + line.box[3]) / 2:
@@ -320,19 +351,51 @@ def _order_columns(outlines: list[Outline]) -> list[list[Outline]]:
 def _split_columns(outlines: list[Outline]) -> list[list[Outline]] | None:
     """The lines left and right of the widest gutter with enough lines side by side; None without one."""
     lines = sorted(outlines, key=lambda outline: _extent(outline)[0])
-    right = np.maximum.accumulate([_extent(outline)[1] for outline in lines])
-    gaps = np.array([_extent(line)[0] for line in lines[1:]]) - right[:-1]
-    for place in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > 0)] + 1:
-        sides = lines[:place], lines[place:]
-        if min(map(len, sides)) < _MIN_COLUMN:
-            continue
-        (top, bottom), (other_top, other_bottom) = (
-            (min(line.box[1] for line in side), max(line.box[3] for line in side)) for side in sides
-        )
-        together = min(bottom, other_bottom) - max(top, other_top)
-        if together >= 0.5 * min(bottom - top, other_bottom - other_top):
-            return [*sides]
-    return None
+    begins, ends, tops, bottoms = np.array([(*_extent(line), line.box[1], line.box[3]) for line in lines]).T
+    gaps = begins[1:] - np.maximum.accumulate(ends)[:-1]
+    sides = [
+        np.minimum.accumulate(tops)[:-1],
+        np.maximum.accumulate(bottoms)[:-1],
+        np.minimum.accumulate(tops[::-1])[-2::-1],
+        np.maximum.accumulate(bottoms[::-1])[-2::-1],
+    ]
+    counts = np.arange(1, len(lines))
+    wide = (gaps > 0) & (np.minimum(counts, len(lines) - counts) >= _MIN_COLUMN) & _are_beside(*sides)
+    if not wide.any():
+        return None
+    place = int(np.argmax(np.where(wide, gaps, 0))) + 1
+    return [lines[:place], lines[place:]]
+
+
+def _have_columns(rows: Sequence[Outline]) -> NDArray[np.bool_]:
+    """Whether the first 0, 1, ... of these lines have columns, as `_split_columns` finds them.
+
+    A gutter ends where a line begins, so for each such place it is kept how far the lines that begin left of it go to
+    the right, and from where to where those on either side of it go down.
+    """
+    places = np.unique([_extent(line)[0] for line in rows])
+    nothing = np.iinfo(places.dtype).max
+    ends, counts = np.full(len(places), -nothing), np.zeros((2, len(places)), dtype=places.dtype)
+    tops, bottoms = np.full_like(counts, nothing), np.full_like(counts, -nothing)
+    answers = np.zeros(len(rows) + 1, dtype=np.bool_)
+    for number, line in enumerate(rows, start=1):
+        begin, end = _extent(line)
+        right = int(np.searchsorted(places, begin, side="right"))  # of the line
+        np.maximum(ends[right:], end, out=ends[right:])
+        for side, part in enumerate((slice(right, None), slice(right))):
+            counts[side, part] += 1
+            np.minimum(tops[side, part], line.box[1], out=tops[side, part])
+            np.maximum(bottoms[side, part], line.box[3], out=bottoms[side, part])
+        free = np.flatnonzero((ends < places) & (counts.min(axis=0) >= _MIN_COLUMN))
+        answers[number] = _are_beside(tops[0, free], bottoms[0, free], tops[1, free], bottoms[1, free]).any()
+    return answers
+
+
+def _are_beside(top: Rows, bottom: Rows, other_top: Rows, other_bottom: Rows) -> Mask:
+    """Whether half of the lower of two blocks of lines is beside the other."""
+    together = np.minimum(bottom, other_bottom) - np.maximum(top, other_top)
+    lower: Mask = together >= 0.5 * np.minimum(bottom - top, other_bottom - other_top)
+    return lower
 
 
 def _extent(outline: Outline) -> tuple[int, int]:
