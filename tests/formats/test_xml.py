@@ -7,6 +7,7 @@ import pytest
 from dsocr.document import Line, Outline, Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import fill_xml, xml
+from dsocr.outlines import quarter_turns
 from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
 from tests.raising import raises_code
@@ -212,6 +213,31 @@ def test_coordinates_that_are_no_numbers_cost_their_line_and_not_the_page(tmp_pa
     items = read("page", tmp_path)
     assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_OUTLINE]
     assert texts(items) == ["да"]
+
+
+@pytest.mark.parametrize(
+    ("page", "region", "turns"),
+    [
+        pytest.param("", "", 0, id="not stated"),
+        pytest.param('orientation="90"', "", -1, id="of the page, clockwise"),
+        pytest.param('orientation="-89.5"', "", 1, id="of the page, counterclockwise"),
+        pytest.param('orientation="90"', 'orientation="0.4"', 0, id="that of the region comes first"),
+    ],
+)
+def test_orientation_says_how_a_line_without_a_baseline_is_read(
+    tmp_path: Path, page: str, region: str, turns: int
+) -> None:
+    line = page_line("text", points="10,10 20,10 20,45 10,45")
+    document = (
+        page_xml(f'<TextRegion id="r1">{line}</TextRegion>')
+        .replace("<Page ", f"<Page {page} ")
+        .replace("<TextRegion ", f"<TextRegion {region} ")
+    )
+    picture(tmp_path / "p.png")
+    write(tmp_path / "p.xml", document)
+    outline = read_one("page", tmp_path).lines[0].outline
+    assert outline is not None
+    assert quarter_turns(outline) == turns
 
 
 def test_a_box_that_was_written_as_corners_is_a_box_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.console import Printer, format_duration
 from dsocr.document import describe_place
-from dsocr.errors import option, typed
+from dsocr.errors import first_few, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
@@ -455,6 +455,9 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
             f"rest (new writers are read worse than estimated)"
         )
         printer.message(f"expected: {estimate.gain}")
+    if report.upside_down:
+        pages = first_few(report.upside_down, 3)
+        printer.complain(f"{len(report.upside_down)} pages are upside down: {pages}; turn them and read them again")
     if report.unfamiliar and report.mean_confidence is not None:
         lines = f"60 lines (`dsocr suggest {typed(str(given['run']))} SCANS -o queue` names those that teach most)"
         printer.complain(describe_unfamiliar(report.mean_confidence, lines))

@@ -90,7 +90,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         Line(
             _parse_text(line),
             f"{where}:{xml.source_line(line)}",
-            xml.usable_outline(line, parse_outline),
+            _line_outline(line),
             region,
             indices[line],
             line.get("id") or "",
@@ -116,6 +116,21 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         region_texts=region_texts,
         tables=list(parse_tables(page, parse_outline)),
     )
+
+
+def _line_outline(line: etree._Element) -> Outline | None:
+    """Return the outline of a line; `orientation` says how it is read where it has no baseline.
+
+    That of its region, or of the page, has the degrees by which to turn it clockwise.
+    """
+    outline = xml.usable_outline(line, parse_outline)
+    if outline is None or outline.baseline:
+        return outline
+    stated = (integer_attribute(element, "orientation") for element in line.iterancestors())
+    quarters = round(next((angle for angle in stated if angle is not None), 0) / 90)
+    left, top, right, bottom = outline.box
+    upwards, downwards = ((right, bottom), (right, top)), ((left, top), (left, bottom))
+    return replace(outline, baseline={1: upwards, -1: downwards}.get(quarters, ()))
 
 
 def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:

@@ -15,7 +15,7 @@ from typing import Literal
 from PIL import Image
 
 from dsocr.data.grid import find_tables
-from dsocr.data.lines import find_lines, reading_outlines
+from dsocr.data.lines import reading_outlines
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
@@ -39,6 +39,7 @@ from dsocr.images import (
     scale_table,
     upright_size,
 )
+from dsocr.inference.detection import detect_lines
 from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
@@ -284,16 +285,35 @@ def _stamp(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """An image that the model is shown: its file content, its place on the page, and the lines known on it."""
+    """An image that the model is shown: its file content, its place on the page, and the lines known on it.
+
+    The image in the file may be `upside_down`.
+    """
 
     id: str
     content: bytes
     outline: Outline | None
     lines: tuple[Line, ...]
+    upside_down: bool = False
 
     def image(self) -> Image.Image:
         """Decode the image as training does."""
-        return decode_image(self.content, name=self.id).image
+        image = decode_image(self.content, name=self.id).image
+        return image.transpose(Image.Transpose.ROTATE_180) if self.upside_down else image
+
+    def turn_over(self) -> "Crop":
+        """Return the same part of the page, whose lines are read in the other direction."""
+        lines = tuple(map(_read_back, reversed(self.lines)))
+        outline = self.outline and _reverse_baseline(self.outline)
+        return replace(self, outline=outline, lines=lines, upside_down=not self.upside_down)
+
+
+def _reverse_baseline(outline: Outline) -> Outline:
+    return replace(outline, baseline=outline.baseline[::-1])
+
+
+def _read_back(line: Line) -> Line:
+    return replace(line, outline=line.outline and _reverse_baseline(line.outline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +326,11 @@ class PreparedPage:
     crops: tuple[Crop, ...]
     failed: tuple[str, ...]
     tables: tuple[Table, ...] = ()
+
+    def turn_over(self) -> "PreparedPage":
+        """Return the page as it is when it is turned by 180 degrees: other directions of lines, another order."""
+        lines, crops = map(_read_back, reversed(self.lines)), (crop.turn_over() for crop in reversed(self.crops))
+        return replace(self, lines=tuple(lines), crops=tuple(crops))
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,15 +454,6 @@ def choose_segmenter(name: str) -> FindLines:
 def identify_segmenter(name: str) -> str:
     """Return what decides which lines a segmenter finds: its name, with a hash of a run's weights."""
     return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
-
-
-def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Sequence[Line]:
-    """Return the lines that a detector finds on the image in a file's content: the shipped one, or that of a folder."""
-    from dsocr.models.text_detector import detect_text, keep_detector
-
-    page = decode_image(content, name=where).image
-    lines = find_lines(detect_text(page, detector and keep_detector(detector)), page.size)
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
 
 
 def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:

@@ -15,15 +15,17 @@ from dsocr.document import Line, Outline, Page, Region, Table
 from dsocr.errors import DataError
 from dsocr.images import crop_box
 from dsocr.inference.confidence import Prediction
+from dsocr.inference.detection import lies_on_side
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, with_others
 from dsocr.io.processes import return_free_memory
 from dsocr.io.work import Journal
+from dsocr.models.generation import spread
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
-_JOURNAL_VERSION = 3
+_JOURNAL_VERSION = 4
 """Version of the rows in a journal."""
 _LINES, _TABLES = TypeAdapter(tuple[Line, ...]), TypeAdapter(tuple[Table, ...])
 
@@ -33,13 +35,14 @@ class TranscribedPage:
     """A page with the texts that were read: its lines have a `prediction`, those whose text was kept have none.
 
     `failed` are messages about lines that could not be cut; `unmatched` counts regions that were answered with another
-    number of lines than they have.
+    number of lines than they have. The page is `upside_down` if its lines are read better turned by 180 degrees.
     """
 
     source: InputPage
     page: Page
     failed: tuple[str, ...] = ()
     unmatched: int = 0
+    upside_down: bool = False
 
     @classmethod
     def from_row(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
@@ -57,7 +60,7 @@ class TranscribedPage:
             unit=source.shows,
             tables=_TABLES.validate_python(row["tables"]),
         )
-        return cls(source, page, tuple(row["failed"]), row["unmatched"])
+        return cls(source, page, tuple(row["failed"]), row["unmatched"], row["upside_down"])
 
 
 def journal_job(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +89,13 @@ _LINES_TOGETHER = 64
 """Line images that are read together, and lost together if the process is killed."""
 _LINES_OF_A_PAGE = 16
 """Number of line images that a page counts for; it may have more."""
+
+_SAMPLE = 8
+"""Lines of a page that are read in both directions."""
+# `small` is sure of lines of copiste and of registers with 0.76 or more on average of a page, upside down with 0.63 at
+# most; the least difference on a page is 0.2 (docs/lab/experiments.md, "Pages that are turned").
+_SURE, _SURER, _FEW = 0.7, 0.1, 3
+"""Mean confidence from which a page is upright, by which it must be more if turned, and lines that it needs."""
 
 
 class ImageReader(Protocol):
@@ -172,14 +182,18 @@ def read_locally(
         prepared = _prepare(group, preparer)
         if strict:
             _require_readable(prepared)
+        prepared = [(page, _choose_direction(result, preparer, opened_reader)) for page, result in prepared]
         results = [result for _, result in prepared if isinstance(result, PreparedPage)]
         placed = [(result.source, crop) for result in results for crop in result.crops]
         images = partial(_open_crops, [crop for _, crop in placed])
         read = list(opened_reader().read(images())) if placed else []
         if seconds and placed:
             read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
-        predictions = iter(read)
-        yield [(page_key(page), _row(result, predictions, preparer)) for page, result in prepared]
+        predictions, rows = iter(read), []
+        for page, result in prepared:
+            answers = list(islice(predictions, len(result.crops))) if isinstance(result, PreparedPage) else []
+            rows.append((page_key(page), _row(result, answers, preparer, opened_reader)))
+        yield rows
 
 
 def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[InputPage, PreparedPage | str]]:
@@ -191,6 +205,36 @@ def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[I
     if is_large:
         return_free_memory()
     return prepared
+
+
+def _choose_direction(
+    page: PreparedPage | str, preparer: PagePreparer, reader: Callable[[], ImageReader]
+) -> PreparedPage | str:
+    """Return a page that lies on its side with the direction in which a reader is surer of its lines."""
+    if isinstance(page, str) or page.source.image or preparer.unit != "line":
+        return page
+    outlines = [line.outline for line in page.lines if line.outline]
+    if not outlines or not lies_on_side(outlines):
+        return page
+    sample = spread(page.crops, _SAMPLE)
+    turned = [crop.turn_over() for crop in sample]
+    upwards, downwards = (_mean_confidence(reader().read(_open_crops(crops))) for crops in (sample, turned))
+    return page.turn_over() if downwards > upwards else page
+
+
+def _is_upside_down(page: PreparedPage, read: Sequence[Prediction], reader: Callable[[], ImageReader]) -> bool:
+    """Whether a reader that is not sure of a page is much surer of its lines turned by 180 degrees."""
+    if len(read) < _FEW or _mean_confidence(read) >= _SURE or all(answer.confidence is None for answer in read):
+        return False
+    sample = spread(list(zip(page.crops, read, strict=True)), _SAMPLE)
+    turned = reader().read(_open_crops([crop.turn_over() for crop, _ in sample]))
+    return _mean_confidence(turned) >= _mean_confidence(answer for _, answer in sample) + _SURER
+
+
+def _mean_confidence(read: Iterable[Prediction]) -> float:
+    """Return the mean confidence of lines, 0 without any."""
+    confidences = [answer.confidence or 0.0 for answer in read]
+    return sum(confidences) / max(len(confidences), 1)
 
 
 def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:
@@ -211,35 +255,41 @@ def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> 
             raise DataError(prepared.failed[0], code="line-not-readable")
 
 
-def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: PagePreparer) -> dict[str, Any]:
+def _row(
+    page: PreparedPage | str, read: Sequence[Prediction], preparer: PagePreparer, reader: Callable[[], ImageReader]
+) -> dict[str, Any]:
     """Return what the journal keeps of a page: the message if it cannot be read, else its lines in their order.
 
-    Texts that do not fit the lines of their region follow.
+    Texts that do not fit the lines of their region follow. `read` are the answers to its crops.
     """
     if isinstance(page, str):
         return {"failed": page}
     texts: dict[Line, Line] = {}
     more: list[Line] = []
     unmatched = 0
-    for crop, prediction in zip(page.crops, islice(predictions, len(page.crops)), strict=True):
+    for crop, prediction in zip(page.crops, read, strict=True):
         is_one_line = len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
         parts = [prediction] if is_one_line else prediction.split_lines()
         if len(parts) == len(crop.lines):
             if is_one_line:
                 parts = [_along_line(prediction, crop.lines[0].outline, page.size)]
-            read = {line: _with_prediction(line, part) for line, part in zip(crop.lines, parts, strict=True)}
-            texts |= {line: text for line, text in read.items() if preparer.replace_texts or is_blank(line.text)}
+            new = {line: _with_prediction(line, part) for line, part in zip(crop.lines, parts, strict=True)}
+            texts |= {line: text for line, text in new.items() if preparer.replace_texts or is_blank(line.text)}
         else:
             unmatched += bool(crop.lines)
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
-    return {"page": page_row(page, [*lines, *more], unmatched)}
+    upside_down = preparer.unit == "line" and page.source.shows == "page" and _is_upside_down(page, read, reader)
+    return {"page": page_row(page, [*lines, *more], unmatched, upside_down=upside_down)}
 
 
-def page_row(page: PreparedPage, lines: Sequence[Line], unmatched: int = 0) -> dict[str, Any]:
+def page_row(
+    page: PreparedPage, lines: Sequence[Line], unmatched: int = 0, *, upside_down: bool = False
+) -> dict[str, Any]:
     """Return what the journal keeps of a page that was read: see `TranscribedPage.from_row`."""
     rows, tables = [asdict(line) for line in lines], [asdict(table) for table in page.tables]
-    return {"size": page.size, "lines": rows, "tables": tables, "failed": page.failed, "unmatched": unmatched}
+    about = {"failed": page.failed, "unmatched": unmatched, "upside_down": upside_down}
+    return {"size": page.size, "lines": rows, "tables": tables, **about}
 
 
 def _along_line(prediction: Prediction, outline: Outline | None, size: tuple[int, int]) -> Prediction:

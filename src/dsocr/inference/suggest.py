@@ -30,7 +30,8 @@ from dsocr.formats.tables import tab_table
 from dsocr.formats.xml import name_elements
 from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright_size
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.inputs import detect_lines, guess_shows
+from dsocr.inference.detection import detect_lines
+from dsocr.inference.inputs import guess_shows
 from dsocr.inference.prediction_files import LinePlace
 from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others, worth_checking
 from dsocr.io.encodings import text_encoding

@@ -156,7 +156,8 @@ def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
 class TranscribeReport:
     """What was written, and what could not be read or, in a format that holds only some pages, written, with reasons.
 
-    `left_out` are files that describe a scan which another file describes.
+    `left_out` are files that describe a scan which another file describes, `upside_down` pages that are read better
+    turned by 180 degrees.
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
@@ -182,6 +183,7 @@ class TranscribeReport:
     rated: int = 0
     mean_confidence: float | None = None
     unfamiliar: bool = False
+    upside_down: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
@@ -194,6 +196,7 @@ class TranscribeReport:
         self.images += 1
         self.failed += page.failed
         self.unmatched += page.unmatched
+        self.upside_down += [page.source.id] if page.upside_down else []
         for line in page.page.lines:
             self.lines += 1
             self.kept += line.prediction is None and bool(line.text)

@@ -26,7 +26,7 @@ from dsocr.runs import DETECTOR, SHIPPED_DETECTOR
 Detector: TypeAlias = Any
 """`PPOCRV6SmallDetForObjectDetection`, whose parts have no useful static types."""
 
-_SIDE = 960
+SIDE = 960
 """Pixels of the longer side of a page, whose shape is nearly kept."""
 _MULTIPLE = 32
 """Pixels; the feature pyramid halves a side five times."""
@@ -43,7 +43,7 @@ def detect_text(page: Image.Image, detector: Detector | None = None) -> NDArray[
 
 def shrink_page(page: Image.Image) -> torch.Tensor:
     """Return a page as large as the network sees it, bytes `(3, H, W)`: blue, green, red, on which it was trained."""
-    scale = _SIDE / max(page.size)
+    scale = SIDE / max(page.size)
     width, height = (max(round(length * scale / _MULTIPLE), 1) * _MULTIPLE for length in page.size)
     small = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
     return torch.from_numpy(np.asarray(small)[:, :, ::-1].transpose(2, 0, 1).copy())

@@ -32,7 +32,8 @@ from dsocr.images import (
     read_bytes,
     scale_outline,
 )
-from dsocr.inference.inputs import FindLines, detect_lines, guess_shows
+from dsocr.inference.detection import detect_lines
+from dsocr.inference.inputs import FindLines, guess_shows
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
