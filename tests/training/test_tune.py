@@ -21,6 +21,7 @@ from dsocr.io.work import write_file, write_folder
 from dsocr.models.family import Base
 from dsocr.runs import RunFolder, append_jsonl, read_validations
 from dsocr.training import tune as module
+from dsocr.training.lifecycle import pin_base
 from dsocr.training.tune import SearchRange, tune
 from tests.raising import raises_code
 from tests.training.test_train import changed
@@ -104,6 +105,28 @@ def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pr
     page = (folder / "tune.html").read_text(encoding="utf-8")
     assert "stopped early" in page
     assert (folder / "tune.png").stat().st_size > 1000
+
+
+def test_what_nobody_gave_follows_the_settings_of_a_trial(
+    small_dataset: Path, undrawn: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[tuple[float | None, float | None]] = []
+
+    def train(config: RunConfig, **hooks: Any) -> None:
+        training = pin_base(config, None)[0].training
+        rates.append((training.learning_rate, training.vision_learning_rate))
+        Pretended().train(config, on_progress=lambda progress: None)
+
+    monkeypatch.setattr(module, "train", train)
+    config = load_config({"base": "small", "dataset": small_dataset, "output": tmp_path / "run"})
+    result = tune(config, search=("learning_rate=1e-4..1e-2",), trials=3, seeds=0)
+    assert len({rate for rate, _ in rates}) == 3
+    assert all(rate is not None and trunk == pytest.approx(rate / 2) for rate, trunk in rates)
+    assert result.best is not None
+    best = load_config(RunFolder(config.output).tune / "best.yaml").training
+    assert best.learning_rate == result.best.settings["training.learning_rate"]
+    assert best.learning_rate == pytest.approx(2 * (best.vision_learning_rate or 0))
+    assert (best.batch_size, best.augmentation) == (16, "light")
 
 
 @pytest.mark.slow

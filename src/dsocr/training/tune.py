@@ -15,7 +15,7 @@ import json
 import math
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -134,10 +134,12 @@ def default_ranges(config: RunConfig, family: Family) -> list[SearchRange]:
 class _Job:
     """One trial to be trained, with what it needs to know of the search: it may run in another process.
 
-    `earlier` are the trials that its settings are chosen by; `repeats` has those of another trial instead.
+    `earlier` are the trials that its settings are chosen by; `repeats` has those of another trial instead. `given` are
+    the settings that a trial changes; what nobody gave follows them, as the trunk's rate the learning rate.
     """
 
     config: RunConfig
+    given: Mapping[str, Any]
     ranges: tuple[SearchRange, ...]
     sampler: Sampler
     prune: bool
@@ -192,7 +194,8 @@ def tune(
         message = "Settings are chosen on the validation split, which this dataset lacks"
         hint = "prepare it with more writers, documents or pages"
         raise ConfigError(message, code="tune-without-validation", where=config.dataset, hint=hint)
-    config, base = pin_base(config, None)
+    asked, (config, base) = config, pin_base(config, None)
+    given = {**asked.given(), "base_revision": config.base_revision}
     ranges = tuple(SearchRange.parse(text) for text in search) or tuple(default_ranges(config, base.family))
     if len({setting.key for setting in ranges}) < len(ranges):
         raise ConfigError(
@@ -211,6 +214,7 @@ def tune(
     steps = total_steps(config, len(training_samples(dataset, config)))
     first = _Job(
         config,
+        given,
         ranges,
         sampler,
         prune,
@@ -249,7 +253,7 @@ def tune(
     repeats = [trial for trial in done if trial.repeats is not None and trial.seed in repeat_seeds]
     result = TuneResult(searched, repeats)
     if best is not None:
-        chosen = load_config(config.model_dump(), changes=best.settings)
+        chosen, _ = pin_base(load_config(given, changes=best.settings), None)
         write_file(folder / BEST, chosen.to_yaml())
     write_file(folder / _ABOUT, to_json({**about, **result.to_dict()}))
     write_tuning(result, config.output.name, folder)
@@ -364,7 +368,7 @@ def _run(job: _Job, watch: Callable[[TrainingProgress], None] | None) -> Trial:
     state: Literal["complete", "stopped", "failed"] = "complete"
     error = ""
     try:
-        config = load_config({**dumped, "output": job.output}, changes=settings)
+        config = load_config({**job.given, "output": job.output}, changes=settings)
         if not is_trained(config):
             train(config, on_progress=on_progress)
         report()
