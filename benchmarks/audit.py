@@ -258,7 +258,7 @@ def load_steps(
         found: dict[str, Any] = {"sizes": np.array([image.size for image in images])}
         encoded = [processor.encode(image) for image in images]
         family: Any = processor.family
-        steps = family._map_lines(lambda _, rows: np.log(np.maximum(rows, 1e-30)), reader.network, processor, encoded)
+        steps = family.map_logits(lambda rows: rows.log_softmax(-1).numpy(), reader.network, processor, encoded)
         found |= {f"line-{place}": rows.astype(np.float16) for place, rows in enumerate(steps)}
         if read:
             texts = list(reader.read(zip([one.id for one in samples], images, strict=True)))

@@ -22,7 +22,7 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.io.work import write_manifest
 from dsocr.models.ctc import LineProcessor, count_steps, score_texts
-from dsocr.models.ctc_network import compute_logits, save_network
+from dsocr.models.ctc_network import LineNetwork, compute_logits, save_network
 from dsocr.models.family import UNWRITABLE, load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
@@ -206,7 +206,7 @@ def test_a_run_as_a_base_keeps_its_stretch(base: Path) -> None:
 def map_doubtful(
     family: Any, function: Any, network: Any, processor: Any, texts: list[str], other: str = "e"
 ) -> list[Any]:
-    """Stand in for `_map_lines`: a network that takes every `a` for `other` by a hair."""
+    """Stand in for `map_logits`: a network that takes every `a` for `other` by a hair."""
     logits = torch.full((len(texts), 2 * max(map(len, texts)), len(processor.characters) + 1), -9.0)
     for row, text in zip(logits, texts, strict=True):
         row[:, 0] = 0.0
@@ -215,7 +215,12 @@ def map_doubtful(
             if character == "a":
                 row[2 * place, processor.classes[other]] = 4.1
     steps = [2 * len(text) for text in texts]
-    return [function(rows[:count]) for rows, count in zip(logits.softmax(-1).numpy(), steps, strict=True)]
+    return [function(rows[:count]) for rows, count in zip(logits, steps, strict=True)]
+
+
+def doubtful_lines(processor: Any, texts: list[str]) -> list[torch.Tensor]:
+    """The logits of a network that takes every `a` for `e` by a hair."""
+    return map_doubtful(None, lambda logits: logits, None, processor, texts)
 
 
 @pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
@@ -225,8 +230,9 @@ def test_language_model_is_used_where_it_helps(
     loaded = load_base(str(base))
     processor: Any = loaded.processor(None, "")
     texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
-    fitted: Any = loaded.family.fit_language_model(None, processor, [learned] * 9, texts, texts, Generation())
+    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
+    lines = doubtful_lines(processor, texts)
+    fitted: Any = loaded.family.fit_language_model(processor, [learned] * 9, lines, texts, Generation())
     read = loaded.family.decode(loaded.network, fitted, texts, Generation())
     assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
     assert (fitted.language_model is not None) is helps
@@ -249,12 +255,13 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     plain: Any = loaded.processor(None, "")
     processor = replace(plain, language_model_source=former)
     texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
-    fitted: Any = loaded.family.fit_language_model(None, processor, ["123"], texts, texts, Generation())
+    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
+    lines = doubtful_lines(processor, texts)
+    fitted: Any = loaded.family.fit_language_model(processor, ["123"], lines, texts, Generation())
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
-    spared: Any = loaded.family.fit_language_model(None, processor, ["123"], ["e"], ["e"], Generation())
+    spared: Any = loaded.family.fit_language_model(processor, ["123"], lines[:1], ["e cet"], Generation())
     assert spared.language_model is None
 
 
@@ -274,10 +281,38 @@ def test_texts_without_images_are_learnt_where_they_help(
     plain: Any = loaded.processor(None, "")
     processor = replace(plain, language_model_source=LanguageModel.fit(of_base) if of_base else None)
     texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "_map_lines", map_doubtful)
-    fitted: Any = loaded.family.fit_language_model(None, processor, learnt, texts, texts, Generation(), others)
+    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
+    lines = doubtful_lines(processor, texts)
+    fitted: Any = loaded.family.fit_language_model(processor, learnt, lines, texts, Generation(), others)
     assert fitted.language_model.others == used
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
+
+
+def test_what_a_validation_saw_is_not_read_again(
+    base: Path, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = list[int]()
+    forward = LineNetwork.forward
+
+    def count_read(network: Any, pixels: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        lines.extend([] if network.training else [len(pixels)])
+        return forward(network, pixels, steps)
+
+    monkeypatch.setattr(LineNetwork, "forward", count_read)
+    runs = list[tuple[int, list[float], dict[str, bytes]]]()
+    for room in (1 << 20, 0):
+        monkeypatch.setattr("dsocr.training.validation.KEPT_BYTES", room)
+        lines.clear()
+        run = train(configuration(base, small_dataset, tmp_path / f"{room}", augmentation=0)).run
+        rows = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
+        losses = [row["loss"] for row in rows if row["kind"] == "validation"]
+        runs.append((sum(lines), losses, {path.name: path.read_bytes() for path in run.adapter.iterdir()}))
+    (read, losses, files), (read_without, losses_without, files_without) = runs
+    count, validations = len(Dataset.open(small_dataset).samples(Split.VALIDATION)), 3
+    assert len(losses) == validations
+    assert read_without - read == validations * count + count, "of the losses, and of the language model"
+    assert losses == pytest.approx(losses_without, rel=1e-4)
+    assert files == files_without
 
 
 def test_run_without_validation_keeps_the_language_model_of_its_base(
@@ -340,7 +375,7 @@ def test_words_have_their_boxes_on_the_page(
     family = type(load_processor(str(run.adapter), None, "").family)
     monkeypatch.setattr(
         family,
-        "_map_lines",
+        "map_logits",
         lambda family, function, network, processor, _: map_doubtful(
             family, function, network, processor, ["a cat"], "a"
         ),

@@ -25,7 +25,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import cut_to_writing
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
-from dsocr.models.generation import Decoded, Generation, TokenScore, batches
+from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
 
@@ -228,6 +228,14 @@ class LineRecognizer(Family):
         values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
         return values
 
+    def loss_of_logits(self, logits: "Tensor", sample: LineInput) -> float:
+        """Return the CTC loss of a line from its logits `(T, classes)`."""
+        import torch
+
+        from dsocr.models.ctc_network import compute_losses, pad_labels
+
+        return float(compute_losses(logits[None], torch.tensor([len(logits)]), pad_labels([sample.classes])))
+
     def uniform_loss(self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]) -> float:
         """Return the loss of a character if all classes were equally likely at every step."""
         import torch
@@ -256,8 +264,12 @@ class LineRecognizer(Family):
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
     ) -> list[Decoded]:
         """Read lines by the likeliest class of each step, or by beam search with several beams or a language model."""
+        return self.map_logits(self.logits_decoder(processor, generation), network, processor, samples)
+
+    def logits_decoder(self, processor: LineProcessor, generation: Generation) -> "Callable[[Tensor], Decoded]":
+        """Return what reads a line from its logits, as `decode` does."""
         decode_line = self._line_decoder(processor, generation)
-        return self._map_lines(decode_line, network, processor, samples)
+        return lambda logits: decode_line(_probabilities_of(logits))
 
     def decode_pages(
         self,
@@ -300,7 +312,7 @@ class LineRecognizer(Family):
     def _probabilities(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]
     ) -> list[NDArray[np.float32]]:
-        return self._map_lines(lambda probabilities: probabilities, network, processor, samples)
+        return self.map_logits(_probabilities_of, network, processor, samples)
 
     def read_steps(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
@@ -331,14 +343,14 @@ class LineRecognizer(Family):
 
         return decode_line
 
-    def _map_lines(
+    def map_logits(
         self,
-        function: Callable[[NDArray[np.float32]], Result],
+        function: "Callable[[Tensor], Result]",
         network: Any,
         processor: LineProcessor,
         samples: Sequence[LineInput],
     ) -> list[Result]:
-        """Return `function` of the probabilities of each line, `(T, classes)`.
+        """Return `function` of the logits of each line, `(T, classes)`, without padding; do not change them.
 
         A CPU reads several groups of lines at once, so that the function is computed beside the network. A single line
         gets no more threads than a group: how many compute a layer changes the last digits of the result.
@@ -353,7 +365,7 @@ class LineRecognizer(Family):
                 batch = processor.collate([samples[place] for place in places])
                 logits = network(batch["pixel_values"].to(network.device, network.dtype), batch["steps"]).float().cpu()
             for place, rows, count in zip(places, logits, batch["steps"].tolist(), strict=True):
-                results[place] = function(rows[:count].softmax(-1).numpy())
+                results[place] = function(rows[:count])
 
         is_cpu, num_threads = network.device.type == "cpu", torch.get_num_threads()
         groups = _group_by_width(samples, _LINES_ON_A_CPU if is_cpu else len(samples))
@@ -379,26 +391,25 @@ class LineRecognizer(Family):
         """
         import torch
 
-        def take_logs(probabilities: NDArray[np.float32]) -> "Tensor":
-            return torch.from_numpy(np.log(np.maximum(probabilities, 1e-30)))
+        def take_logs(logits: "Tensor") -> "Tensor":
+            return torch.from_numpy(np.log(np.maximum(_probabilities_of(logits), 1e-30)))
 
-        logs = self._map_lines(take_logs, network, processor, [processor.encode(image) for image in images])
+        logs = self.map_logits(take_logs, network, processor, [processor.encode(image) for image in images])
         return [score_texts(rows, processor.classes, candidates) for rows, candidates in zip(logs, texts, strict=True)]
 
     def fit_language_model(
         self,
-        network: Any,
         processor: LineProcessor,
         texts: Iterable[str],
-        samples: Sequence[LineInput],
+        lines: "Iterable[Tensor]",
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
     ) -> LineProcessor:
-        """Return the processor with a language model of the texts, at the weight that reads the samples best.
+        """Return the processor with a language model of the texts, at the weight that reads the lines best.
 
         Tried too are the base's own model with the texts added to it, and both with `others`, texts without images.
-        Without one if none reads the samples clearly better: by two standard errors, lines taken as independent.
+        Without one if none reads the lines clearly better: by two standard errors, lines taken as independent.
         """
         from rapidfuzz.distance import Levenshtein
 
@@ -412,20 +423,14 @@ class LineRecognizer(Family):
         num_beams = max(generation.num_beams, _NUM_BEAMS)
         choices = [(number, weight) for number in range(len(models)) for weight in _WEIGHTS]
 
-        def read_line(probabilities: NDArray[np.float32]) -> list[str]:
-            allowed = restrict(probabilities, characters, generation.script)
-            greedy = text_of(best_path(allowed), characters)
-            return [greedy, *(search(allowed, characters, num_beams, models[n], weight) for n, weight in choices)]
-
         greedy: list[int] = []
         errors: dict[tuple[int, float], list[int]] = {choice: [] for choice in choices}
-        pairs = list(zip(samples, references, strict=True))
-        for batch in batches(pairs, generation.batch_size):
-            read = self._map_lines(read_line, network, processor, [sample for sample, _ in batch])
-            for (_, reference), (plain, *guided) in zip(batch, read, strict=True):
-                greedy.append(Levenshtein.distance(plain, reference))
-                for choice, text in zip(choices, guided, strict=True):
-                    errors[choice].append(Levenshtein.distance(text, reference))
+        for logits, reference in zip(lines, references, strict=True):
+            allowed = restrict(_probabilities_of(logits), characters, generation.script)
+            greedy.append(Levenshtein.distance(text_of(best_path(allowed), characters), reference))
+            for number, weight in choices:
+                text = search(allowed, characters, num_beams, models[number], weight)
+                errors[number, weight].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
         gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
         if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):
@@ -555,6 +560,11 @@ def _group_by_width(samples: Sequence[LineInput], most: int) -> list[list[int]]:
             groups.append(by_width[width])
         by_width[width].append(place)
     return groups
+
+
+def _probabilities_of(logits: "Tensor") -> NDArray[np.float32]:
+    probabilities: NDArray[np.float32] = logits.softmax(-1).numpy()
+    return probabilities
 
 
 def _parse_stretch(resolution: str | None) -> float | None:

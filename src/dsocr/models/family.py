@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import explain_damage, find_base, read_config_json
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from dsocr.models.language_model import LanguageModel
+
+Result = TypeVar("Result")
 
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
@@ -325,6 +327,20 @@ class Family(ABC):
         """Return the settings with the script of lines, `any` if they leave it open, and the language model's share."""
         raise NotImplementedError
 
+    def map_logits(
+        self, function: "Callable[[Tensor], Result]", network: Any, processor: Any, samples: Sequence[Any]
+    ) -> "list[Result]":
+        """Return `function` of what the network answers for each line, logits (T, C); of `reads_by_character`."""
+        raise NotImplementedError
+
+    def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
+        """Return what reads a line from its logits (T, C), as `decode` does; of `reads_by_character`."""
+        raise NotImplementedError
+
+    def loss_of_logits(self, logits: "Tensor", sample: Any) -> float:
+        """Return the loss of all characters of a line from its logits (T, C); of `reads_by_character`."""
+        raise NotImplementedError
+
     def read_steps(
         self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
     ) -> "list[tuple[str, NDArray[np.float32] | None]]":
@@ -353,17 +369,16 @@ class Family(ABC):
 
     def fit_language_model(
         self,
-        network: Any,
         processor: Any,
         texts: Iterable[str],
-        samples: Sequence[Any],
+        lines: "Iterable[Tensor]",
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
     ) -> Processor:
-        """Return the processor with a language model of the texts, if it reads the samples better with it.
+        """Return the processor with a language model of the texts, if it reads lines, logits (T, C), better with it.
 
-        `others` are texts without images, which the model gets if they help.
+        `others` are texts without images, which the model gets if they help. Of `reads_by_character`.
         """
         raise NotImplementedError
 

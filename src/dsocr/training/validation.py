@@ -4,9 +4,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +38,11 @@ SHOWN_LINES = 10
 """Lines that trackers show with their images."""
 _MAX_TEXT = 300
 _TABLE_HEAD = "| line | reference | prediction | [-left out-] {+added+} |\n|---|---|---|---|\n"
+
+KEPT_BYTES = 128 << 20
+"""Memory for what a network answered in a validation, of `small` about 700 lines: in the last one and in the best."""
+
+Result = TypeVar("Result")
 
 TokenScores = Sequence[Sequence[float]]
 """The fields of a prediction's token scores, as they pass between processes in JSON."""
@@ -135,6 +140,20 @@ class Predictions:
     scored: list[tuple[str, str, TokenScores]]
 
 
+@dataclass(slots=True)
+class KeptLogits:
+    """What the network answered for lines, by their index: logits (T, C), up to `KEPT_BYTES`."""
+
+    lines: dict[int, torch.Tensor] = field(default_factory=dict)
+    _room: int = field(default_factory=lambda: KEPT_BYTES)
+
+    def keep(self, index: int, logits: torch.Tensor) -> None:
+        """Keep a copy of the logits of a line if there is room."""
+        if logits.nbytes <= self._room:
+            self._room -= logits.nbytes
+            self.lines[index] = logits.clone()
+
+
 class PeriodicValidation(Callback):
     """Validates every `every_steps` steps and after the last, and stops after `patience` results without a better one.
 
@@ -208,6 +227,8 @@ class Validator(PeriodicValidation):
         self._guard = guard
         self._dist = dist or Distributed()
         self._text_policy = text_policy or TextPolicy()
+        self._answers = KeptLogits()
+        self._best_answers = KeptLogits()
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Read the guard set with the base alone, unless a checkpoint has its result."""
@@ -229,6 +250,7 @@ class Validator(PeriodicValidation):
             state.best_cer, state.best_runaway = reached
             state.best_step, state.without_improvement = step, 0
             state.best_guard = guard_errors
+            self._best_answers = self._answers
             if self._dist.is_main:
                 calibration = calibrate_predictions(predictions.scored, self._text_policy)
                 save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
@@ -252,7 +274,7 @@ class Validator(PeriodicValidation):
     def fit_language_model(
         self, model: Any, texts: Iterable[str], others: Sequence[str] = ()
     ) -> tuple[list[tuple[str, bytes]], int]:
-        """Fit a language model of the texts to the model's weights, if its family has one and it helps.
+        """Fit a language model of the texts to the best weights, which `model` has, if its family has one and it helps.
 
         Return its file and that of a calibration with it, and how many of the `others`, which have no images, it was
         better with: all or none. Every rank but one may leave this out.
@@ -260,22 +282,35 @@ class Validator(PeriodicValidation):
         family = self._processor.family
         if not family.reads_by_character or self._generation.language_model == "none":
             return [], 0
-        inputs = [self.encoded[index].without_text() for index in range(len(self._samples))]
         references = [sample.text for sample in self._samples]
-        processor = family.fit_language_model(
-            model, self._processor, texts, inputs, references, self._generation, others
-        )
+        lines = self._logits_of_best(model)
+        processor = family.fit_language_model(self._processor, texts, lines, references, self._generation, others)
         if processor.language_model is None:
             return [], 0
-        read = (
-            reading
-            for batch in batches(inputs, self._generation.batch_size)
-            for reading in processor.family.decode(model, processor, batch, self._generation)
-        )
+        read = map(family.logits_decoder(processor, self._generation), self._logits_of_best(model))
         scored = [(reference, *final_scores(reading)) for reference, reading in zip(references, read, strict=True)]
         calibration = calibrate_predictions(scored, self._text_policy)
         files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
         return [(name, content.encode()) for name, content in files.items()], processor.language_model.others
+
+    def _map_logits(
+        self, function: Callable[[torch.Tensor], Result], model: Any, indices: Sequence[int]
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield the index of each sample with `function` of its logits.
+
+        As many lines are opened together as in transcription: lines of the same width are computed at once.
+        """
+        together = self._generation.prefetch_batches * self._generation.batch_size
+        for window in batches(indices, together):
+            inputs = [self.encoded[index].without_text() for index in window]
+            answers = self._processor.family.map_logits(function, model, self._processor, inputs)
+            yield from zip(window, answers, strict=True)
+
+    def _logits_of_best(self, model: Any) -> Iterator[torch.Tensor]:
+        """Yield the logits of each sample; those that the best validation did not keep are computed again."""
+        kept, indices = self._best_answers.lines, range(len(self._samples))
+        computed = self._map_logits(lambda logits: logits, model, [index for index in indices if index not in kept])
+        yield from (kept[index] if index in kept else next(computed)[1] for index in indices)
 
     @property
     def guard_of_best(self) -> GuardResult | None:
@@ -316,20 +351,34 @@ class Validator(PeriodicValidation):
         return Predictions(pooled.rate, empty, runaway, in_order, [scored[index] for index in sorted(scored)])
 
     def _read(self, model: Any) -> Iterator[tuple[int, Decoded]]:
-        """Yield the index and the reading of each sample of this rank's share."""
-        for indices in batches(self._dist.shard(range(len(self._samples))), self._generation.batch_size):
-            images = [self.encoded[index].without_text() for index in indices]
-            decoded = self._processor.family.decode(model, self._processor, images, self._generation)
-            yield from zip(indices, decoded, strict=True)
+        """Yield the index and the reading of each sample of this rank's share, and keep what the network answered."""
+        family, self._answers, share = self._processor.family, KeptLogits(), self._dist.shard(range(len(self._samples)))
+        if not family.reads_by_character:
+            for indices in batches(share, self._generation.batch_size):
+                images = [self.encoded[index].without_text() for index in indices]
+                yield from zip(indices, family.decode(model, self._processor, images, self._generation), strict=True)
+            return
+        decode = family.logits_decoder(self._processor, self._generation)
+        for index, (decoded, logits) in self._map_logits(lambda logits: (decode(logits), logits), model, share):
+            self._answers.keep(index, logits)
+            yield index, decoded
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
         """Return the mean loss of a token over the samples whose text is no longer than those trained on."""
         model.eval()
-        total, tokens = 0.0, 0
+        total, tokens, unread = 0.0, 0, list[int]()
         counts = [len(self._processor.text_ids(sample.text)) for sample in self._samples]
         fitting = [index for index, count in enumerate(counts) if count <= self._max_text_tokens]
-        for indices in batches(self._dist.shard(fitting), self._generation.batch_size):
+        for index in self._dist.shard(fitting):
+            sample, logits = self.encoded[index], self._answers.lines.get(index)
+            # A line that is too narrow for its text is drawn wider in training than it was read.
+            if logits is None or not sample.has_input_of(sample.without_text()):
+                unread.append(index)
+                continue
+            total += self._processor.family.loss_of_logits(logits, sample)
+            tokens += counts[index]
+        for indices in batches(unread, self._generation.batch_size):
             batch = self._processor.collate([self.encoded[index] for index in indices])
             batch = self._processor.on_device(batch, model, model.dtype)
             count = (batch["labels"] >= 0).sum()
