@@ -251,13 +251,14 @@ class TrainingJob:
 class Sources:
     """What a configuration names, which has the base's commit and defaults by now.
 
-    `samples` are those that are trained on, `excluded` the number of those that are too long; of the `validation`
-    samples `without_loss` are too long. `guard` is None without a guard set.
+    `drawn` are the training samples, `samples` those that are not too long, which are trained on, `excluded` the number
+    of the others; of the `validation` samples `without_loss` are too long. `guard` is None without a guard set.
     """
 
     config: RunConfig
     base: Base
     dataset: Dataset
+    drawn: Sequence[Sample]
     samples: Sequence[Sample]
     excluded: int
     validation: Sequence[Sample]
@@ -304,10 +305,11 @@ def open_sources(config: RunConfig, job: TrainingJob, own_readings: OwnReadings 
             for finding in findings:
                 job.on_warning(finding)
     guard = GuardSet.load(config.guard, config.base)
-    samples, excluded = within_budget(training_samples(dataset, config), processor, config)
+    drawn = training_samples(dataset, config)
+    samples, excluded = within_budget(drawn, processor, config)
     validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
     _, without_loss = within_budget(validation, processor, config, Split.VALIDATION) if validation else ([], 0)
-    return Sources(config, base, dataset, samples, excluded, validation, without_loss, guard, own_readings)
+    return Sources(config, base, dataset, drawn, samples, excluded, validation, without_loss, guard, own_readings)
 
 
 def begin_run(
@@ -540,7 +542,7 @@ def make_validator(job: TrainingJob, sources: Sources, processor: Processor) -> 
     return Validator(
         sources.validation,
         processor,
-        Generation(**decided_generation(config, processor, training_samples(sources.dataset, config))),
+        Generation(**decided_generation(config, processor, sources.drawn)),
         max_text_tokens=text_limit(processor, config),
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
@@ -619,7 +621,7 @@ def finish_run(
         files = [(name, (best / name).read_bytes()) for name in (*dict(files), CALIBRATION)]
         if processor.family.trains == "all":
             restore_trained(model, best)
-            texts = [sample.text for sample in training_samples(dataset, config)]
+            texts = [sample.text for sample in sources.drawn]
             fitted, helped = validator.fit_language_model(model, texts, others)
             files = list((dict(files) | dict(fitted)).items())
     elif processor.language_model:  # nothing tells if another helps
@@ -635,7 +637,7 @@ def finish_run(
         prompt=processor.prompt,
         resolution=processor.resolution_name,
         text_policy=dataset.card.policy(),
-        generation=decided_generation(config, processor, training_samples(dataset, config)),
+        generation=decided_generation(config, processor, sources.drawn),
         unit=cast("Unit", dataset.card.unit),  # a reader learns from no layouts
         lines_per_region=dataset.card.lines_per_region,
     )
