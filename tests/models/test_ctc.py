@@ -32,6 +32,7 @@ from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.train import set_up, train
 from dsocr.training.trainer import Trainer
+from dsocr.training.validation import KeptLogits
 from tests.models.test_ctc_network import small_network
 from tests.raising import raises_code
 
@@ -300,19 +301,21 @@ def test_what_a_validation_saw_is_not_read_again(
 
     monkeypatch.setattr(LineNetwork, "forward", count_read)
     runs = list[tuple[int, list[float], dict[str, bytes]]]()
-    for room in (1 << 20, 0):
-        monkeypatch.setattr("dsocr.training.validation.KEPT_BYTES", room)
+    keep = KeptLogits.keep
+    for kept in (range(4), range(0), range(0, 4, 2)):
+        monkeypatch.setattr(KeptLogits, "keep", lambda self, i, row, kept=kept: i in kept and keep(self, i, row))
         lines.clear()
-        run = train(configuration(base, small_dataset, tmp_path / f"{room}", augmentation=0)).run
+        run = train(configuration(base, small_dataset, tmp_path / f"{len(kept)}", augmentation=0)).run
         rows = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
         losses = [row["loss"] for row in rows if row["kind"] == "validation"]
         runs.append((sum(lines), losses, {path.name: path.read_bytes() for path in run.adapter.iterdir()}))
-    (read, losses, files), (read_without, losses_without, files_without) = runs
+    (read, losses, files), (read_without, losses_without, files_without), (read_with_half, _, files_with_half) = runs
     count, validations = len(Dataset.open(small_dataset).samples(Split.VALIDATION)), 3
     assert len(losses) == validations
     assert read_without - read == validations * count + count, "of the losses, and of the language model"
     assert losses == pytest.approx(losses_without, rel=1e-4)
-    assert files == files_without
+    assert read_with_half - read == validations * count // 2 + count, "the language model has all lines in one company"
+    assert files == files_without == files_with_half
 
 
 def test_run_without_validation_keeps_the_language_model_of_its_base(

@@ -307,10 +307,15 @@ class Validator(PeriodicValidation):
             yield from zip(window, answers, strict=True)
 
     def _logits_of_best(self, model: Any) -> Iterator[torch.Tensor]:
-        """Yield the logits of each sample; those that the best validation did not keep are computed again."""
+        """Yield the logits of each sample; all are computed again unless the best validation kept all.
+
+        Lines computed without the others would be rounded otherwise than in a training that resumed and has kept none.
+        """
         kept, indices = self._best_answers.lines, range(len(self._samples))
-        computed = self._map_logits(lambda logits: logits, model, [index for index in indices if index not in kept])
-        yield from (kept[index] if index in kept else next(computed)[1] for index in indices)
+        if len(kept) == len(indices):
+            yield from (kept[index] for index in indices)
+        else:
+            yield from (logits for _, logits in self._map_logits(lambda logits: logits, model, indices))
 
     @property
     def guard_of_best(self) -> GuardResult | None:
