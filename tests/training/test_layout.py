@@ -24,6 +24,7 @@ from dsocr.training.layout import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
 from tests.data.making import page_xml, write
+from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
 
 SIZE = (960, 64)
@@ -281,3 +282,18 @@ def test_a_detector_is_no_reader(trained: Path, tmp_path: Path) -> None:
     for call in calls:
         with raises_code("run-is-detector"):
             call(trained / "run")
+
+
+def test_a_reader_finds_no_lines(trained: Path, tmp_path: Path) -> None:
+    reader, scans, out = fake_run(tmp_path / "reader").path, trained / "scans", tmp_path / "out"
+    text = write(tmp_path / "p0.txt", "A line that somebody wrote\n")
+    calls: list[Any] = [
+        lambda: dsocr.transcribe("small", scans, out, segmenter=str(reader)),
+        lambda: dsocr.align(scans, text, out, segmenter=str(reader)),
+        lambda: dsocr.open_workbench(scans, segmenter=str(reader), work=out, show=False),
+        lambda: dsocr.evaluate_layout(reader, dataset=trained / "data"),
+    ]
+    for call in calls:
+        with raises_code("run-is-reader"):
+            call()
+    assert not out.exists()

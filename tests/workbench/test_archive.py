@@ -8,12 +8,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
+from dsocr.document import Line, Outline
+from dsocr.errors import DataError
 from dsocr.workbench.archive import Archive, ListedText, find_lines, import_pages, open_archive, read_sources
 from dsocr.workbench.page_export import export
 from dsocr.workbench.session import DATASET, LOG, Session
-from dsocr.workbench.store import CorrectionStore
+from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
 from tests.conftest import draw_line
+from tests.data.making import picture
 from tests.formats.making_pdf import image_object, write_pdf
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS, make_pages
@@ -188,3 +191,21 @@ def test_numbers_without_a_line_or_page_are_not_shown(
         session.pictures.page(number, number)
     with raises_code("no-such-page"):
         session.pictures.thumbnail(number)
+
+
+def test_a_page_without_lines_does_not_keep_the_others_out(tmp_path: Path) -> None:
+    def detect(content: bytes, where: str) -> list[Line]:
+        if "blank" in where:
+            raise DataError("page has no lines that can be found", code="no-lines-found")
+        return [Line("", where, Outline((10, 10, 90, 30)))]
+
+    for name in ("blank", "written"):
+        picture(tmp_path / "scans" / f"{name}.png", size=(700, 1000))
+    report = SourceReport(strict=False)
+    with (
+        open_store(tmp_path / "corrections.sqlite") as store,
+        open_archive(store, tmp_path / "scans", tmp_path / "unpacked", detect=detect) as archive,
+    ):
+        assert import_pages(store, archive, report) == 1
+        assert [page.name for page in store.pages()] == ["written"]
+    assert [item.where for item in report.skipped] == ["blank.png"]

@@ -200,11 +200,12 @@ def import_pages(
     missing = [name for name in _image_names(archive, notes) if name not in known]
     for done, name in enumerate(missing, start=1):
         if (size := _image_size(archive, name, notes)) is not None:
-            image = patterns.apply(_detect_lines(archive, name, size), notes)
-            if image.lines:
-                added += _add_page(store, archive, image, name, size, None)
+            try:
+                image = patterns.apply(_detect_lines(archive, name, size), notes)
+            except DataError as error:  # such as a blank page
+                notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, error.message))
             else:
-                notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, "no line was found on the image"))
+                added += _add_page(store, archive, image, name, size, None)
         progress(done, len(missing))
     patterns.require_matches()
     return added
@@ -301,7 +302,11 @@ def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[
     texts = [text for text in image.lines[0].text.splitlines() if text.strip()]
     if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or guess_shows(size) == "line":
         return image
-    lines = archive.detect(archive.read(name), image.name)
+    try:
+        lines = archive.detect(archive.read(name), image.name)
+    except DataError as error:
+        notes.skip(Skipped(SkipReason.NO_OUTLINE, image.where, error.message))
+        return image
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     message = f"its text has {len(texts)} lines but {len(lines)} were found on the page; they are shown without text"
