@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageDraw
 
 import dsocr
 from dsocr.data.dataset import Dataset
@@ -14,7 +13,7 @@ from dsocr.data.line_maps import draw_lines
 from dsocr.data.lines import find_outlines
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Box, Outline
+from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
 from dsocr.models.text_detector import load_detector
@@ -23,12 +22,11 @@ from dsocr.training.callbacks import Callback
 from dsocr.training.layout import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
-from tests.data.making import page_xml, write
+from tests.data.making import write
+from tests.data.zigzag_pages import strips
 from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
 
-SIZE = (960, 64)
-LINES = ((40, 8, 440, 34), (520, 8, 930, 34), (40, 36, 700, 60))
 QUICK: dict[str, Any] = {
     "base": "detector",
     "max_steps": 4,
@@ -41,24 +39,6 @@ QUICK: dict[str, Any] = {
 
 def box(left: int, top: int, right: int, bottom: int) -> Outline:
     return Outline.of_polygon(((left, top), (right, top), (right, bottom), (left, bottom)))
-
-
-def strips(folder: Path, lines: tuple[Box, ...] = LINES) -> Path:
-    """Low pages with lines of zigzags, and where they are."""
-    folder.mkdir(parents=True)
-    for number in range(4):
-        image = Image.new("RGB", SIZE, (250, 250, 240 + number))
-        pen = ImageDraw.Draw(image)
-        drawn: list[str] = []
-        for left, top, right, bottom in lines:
-            for x in range(left + 6, right - 12, 14):
-                pen.line([(x, top + 8), (x + 7, bottom - 9), (x + 12, top + 9)], fill=(20, 20, 60), width=2)
-            corners = f"{left},{top} {right},{top} {right},{bottom} {left},{bottom}"
-            drawn.append(f'<TextLine id="l{len(drawn)}"><Coords points="{corners}"/></TextLine>')
-        region = f'<TextRegion id="r"><Coords points="0,0 960,0 960,64 0,64"/>{"".join(drawn)}</TextRegion>'
-        image.save(folder / f"p{number}.png")
-        write(folder / f"p{number}.xml", page_xml(region, image=f"p{number}.png", size=SIZE))
-    return folder
 
 
 def layouts_of(source: Path, output: Path) -> Dataset:

@@ -206,6 +206,8 @@ class TranscribeReport:
             self.empty += not line.text
             if script := (line.prediction or {}).get("script"):
                 self.scripts[script] = self.scripts.get(script, 0) + 1
+            if page.upside_down:
+                continue
             if line.text and (confidence := (line.prediction or {}).get("confidence")) is not None:
                 self.rated += 1
                 mean = self.mean_confidence or 0.0

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
 """Seconds that a run has to write its checkpoint when it is stopped."""
 _NICENESS = 10
-_NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
+_NUMBERED = re.compile(r"(?:layout-)?(?:run|dataset)-(\d+)(?:\.yaml)?")
 
 
 class BackgroundReader:
@@ -188,17 +189,29 @@ class TrainingStatus:
 
 
 class BackgroundTraining:
-    """Runs that train on the corrections, one at a time, in the work folder of a workbench."""
+    """Runs that train on the corrections, one at a time, in the work folder of a workbench.
 
-    def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
-        self._store = store
-        self._archive = archive
+    `export` makes their datasets, by default of the accepted lines; names of runs begin with `prefix`.
+    """
+
+    def __init__(
+        self,
+        store: CorrectionStore,
+        archive: Archive,
+        work: Path,
+        config: RunConfig,
+        *,
+        export: Callable[[Path], Dataset] | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._export = export or partial(export_dataset, store, archive)
+        self._prefix = prefix
         self._work = work
         self._base_config = config
         self._config: RunConfig | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
-        self._log = work / "training.log"
+        self._log = work / f"{prefix}training.log"
 
     @property
     def run(self) -> Path | None:
@@ -206,20 +219,19 @@ class BackgroundTraining:
         return self._config.output if self._config else None
 
     def start(self) -> Path:
-        """Make a dataset of the accepted lines and start training on it; returns the run folder.
+        """Make a dataset of the corrections and start training on it; returns the run folder.
 
-        Raises DataError if no line is accepted, RunError if a run is being trained.
+        Raises DataError if there is nothing to train on, RunError if a run is being trained.
         """
         with self._starting:
-            if self._process is not None and self._process.poll() is None:
+            if self.is_running():
                 raise RunError("a run is already being trained", code="training-running", where=self.run)
             matches = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
             number = 1 + max((int(match[1]) for match in matches if match), default=0)
-            dataset = self._work / f"dataset-{number}"
-            export_dataset(self._store, self._archive, dataset)
-            changes = {"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
-            config = self._base_config.model_copy(update=changes)
-            path = self._work / f"run-{number}.yaml"
+            dataset, output = (self._work / f"{self._prefix}{name}-{number}" for name in ("dataset", "run"))
+            self._export(dataset)
+            config = self._base_config.model_copy(update={"dataset": dataset, "output": output, "fold": None})
+            path = output.with_suffix(".yaml")
             write_file(path, config.to_yaml(complete=False))
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -234,6 +246,10 @@ class BackgroundTraining:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
             self._config = config
             return config.output
+
+    def is_running(self) -> bool:
+        """Whether a run is being trained."""
+        return self._process is not None and self._process.poll() is None
 
     def status(self) -> TrainingStatus | None:
         """The progress of the latest training; None if none was started."""
@@ -267,8 +283,40 @@ class BackgroundTraining:
             self._process.kill()
 
 
-_NEW_SHARE, _LEAST_NEW = 0.2, 10
 _POLL_SECONDS = 2.0
+
+
+class StepThread:
+    """A thread that does a step every two seconds; what goes wrong in one is given to `on_error`, in words."""
+
+    def __init__(self, step: Callable[[], None], on_error: Callable[[str], None], name: str) -> None:
+        self._step = step
+        self._on_error = on_error
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start with the steps."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current step."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            try:
+                self._step()
+            except DsocrError as error:
+                self._on_error(str(error))
+            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
+                self._on_error(f"{type(error).__name__}: {error}")
+                _LOG.exception("learning ended with an error")
+
+
+_NEW_SHARE, _LEAST_NEW = 0.2, 10
 
 Load = Callable[[Path], ImageReader]
 """Loads what reads with a finished run."""
@@ -328,8 +376,7 @@ class Learner:
         self._learnt_from = 0
         self._is_adopted = False
         self._pending: Path | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
+        self._thread = StepThread(self.step, self._fail, "dsocr-learning")
         self.lesson: Lesson | None = None
         self.error: str | None = None
 
@@ -353,24 +400,15 @@ class Learner:
 
     def stop(self) -> None:
         """Stop watching; a run is not stopped by this."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(60)
+        self._thread.stop()
 
     def wanted(self) -> int:
         """How many accepted lines the next training waits for."""
         learnt_from = self._learnt_from
         return learnt_from + max(_LEAST_NEW, int(_NEW_SHARE * learnt_from)) if learnt_from else self._least
 
-    def _run(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
-            try:
-                self.step()
-            except DsocrError as error:
-                self.error, self._pending = str(error), None
-            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
-                self.error, self._pending = f"{type(error).__name__}: {error}", None
-                _LOG.exception("learning ended with an error")
+    def _fail(self, message: str) -> None:
+        self.error, self._pending = message, None
 
     def step(self) -> None:
         """Start a run if there is enough to learn from, or judge one that has finished."""

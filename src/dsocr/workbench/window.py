@@ -21,6 +21,7 @@ from dsocr.workbench.dialogs import (
     open_search_dialog,
 )
 from dsocr.workbench.interface_texts import Language, interface_text
+from dsocr.workbench.layout_learning import LayoutLearner, TrainingPlan
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
@@ -111,6 +112,8 @@ class Window:
             if self._session.training is not None:
                 train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
+                with train:
+                    self._training_plan = ui.tooltip()
             self._build_menu()
             name, address = ("English", "/en") if self._language == "ru" else ("Русский", "/ru")
             ui.link(name, address)
@@ -245,6 +248,8 @@ class Window:
             self._advice.set_text(self._t(advice.name, **advice.values))
             self._learn_now.set_visibility(advice.can_learn)
         self._activity.set_text(" · ".join(self._background_status()))
+        if self._session.training is not None:
+            self._training_plan.set_text(self._plan())
 
     def _show_people(self, line: StoredLine) -> None:
         """Show who reviewed a line, and who else is at it."""
@@ -289,6 +294,8 @@ class Window:
                     yield self._t("skipped", lines=len(reader.skipped), first=reader.skipped[0])
         if (learner := self._session.learner) is not None:
             yield from self._learning_status(learner)
+        if self._session.layout is not None:
+            yield from self._layout_status(self._session.layout)
         training = self._session.training
         if training is None or (status := training.status()) is None:
             return
@@ -308,6 +315,28 @@ class Window:
             yield self._t("learning_failed", error=learner.error)
         if learner.is_on:
             yield self._t("learn_waits", wanted=learner.wanted())
+
+    def _layout_status(self, layout: LayoutLearner) -> Iterator[str]:
+        status, lesson = layout.training.status(), layout.lesson
+        if error := layout.error or (status and status.error):
+            yield self._t("layout_failed", error=error)
+        elif layout.is_learning:
+            yield (
+                self._t("layout_training", steps=status.steps)
+                if status and status.is_running
+                else self._t("layout_waits")
+            )
+        elif lesson is not None:
+            before, after = (percentage(counts.f1, 1) for counts in (lesson.before, lesson.after))
+            name = "layout_learnt" if lesson.is_better else "layout_no_better"
+            yield self._t(name, before=before, after=after, learnt=lesson.learnt, pages=lesson.pages)
+
+    def _plan(self) -> str:
+        """Say what "Train on corrections" would train on, and how long it takes."""
+        plan = TrainingPlan.of(self._store)
+        if self._session.layout is None:
+            return self._t("plan_reader", lines=plan.lines)
+        return self._t("plan_waits" if plan.missing else "plan", **asdict(plan))
 
     async def _show_image_error(self) -> None:
         line = self._line
@@ -550,7 +579,9 @@ class Window:
             return
         try:
             with disabled(button):
-                await run.io_bound(self._session.training.start)
+                plan = self._plan()
+                await run.io_bound(self._session.train)
+                ui.notify(plan)
         except DsocrError as error:
             notify_error(error)
         await self._show_status()
