@@ -202,6 +202,10 @@ def open_workbench(
         stack.enter_context(preferred_layer(layer))
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
         page_segmenter = PageSegmenter(store, segmenter)
+        if page_segmenter.name != segmenter:
+            printer.message(
+                f"lines of new pages are found with {page_segmenter.name}, which learnt from corrected pages"
+            )
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
             archive = stack.enter_context(

@@ -108,7 +108,7 @@ def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detecto
     ]
     if len(small) >= max(_MANY, 2 * len(known), len(enlarged) / 2):
         raise DataError(
-            f"lines are too small to be told apart: the detector sees the page with {SIDE} pixels on its longer side",
+            "lines are too small to be told apart: cut the page into parts of at most 60 lines from top to bottom",
             code="lines-too-small",
-            hint="cut the page into parts, so that there are at most 60 lines from top to bottom",
+            hint=f"the detector sees a page with {SIDE} pixels on its longer side",
         )
