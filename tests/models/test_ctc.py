@@ -289,6 +289,7 @@ def test_texts_without_images_are_learnt_where_they_help(
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
 
 
+@pytest.mark.slow
 def test_what_a_validation_saw_is_not_read_again(
     base: Path, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
