@@ -134,9 +134,11 @@ def test_a_detector_that_became_better_finds_the_lines_of_new_pages(
     assert (learner.lesson.before.matched, learner.lesson.after.matched) == (before, after)
     assert learner.lesson.is_better is is_used
     assert segmenter.name == (str(training.run) if is_used else "ppocr")
-    assert PageSegmenter(store, "ppocr").name == segmenter.name, "it is used when the workbench is opened again"
+    again = PageSegmenter(store, "ppocr")
+    assert (again.name, again.lost) == (segmenter.name, None), "it is used when the workbench is opened again"
     shutil.rmtree(work / "layout-run-1")
-    assert PageSegmenter(store, "ppocr").name == "ppocr"
+    again = PageSegmenter(store, "ppocr")
+    assert (again.name, again.lost and again.lost.code) == ("ppocr", "segmenter-unknown" if is_used else None)
 
 
 def test_equal_detectors_find_the_same(opened: tuple[CorrectionStore, Archive, Path]) -> None:

@@ -206,6 +206,11 @@ def open_workbench(
             printer.message(
                 f"lines of new pages are found with {page_segmenter.name}, which learnt from corrected pages"
             )
+        if page_segmenter.lost:
+            printer.complain(
+                f"lines of new pages are found with the shipped detector: {page_segmenter.learnt}, which learnt from "
+                f"corrected pages, cannot be used ({page_segmenter.lost.message})"
+            )
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
             archive = stack.enter_context(

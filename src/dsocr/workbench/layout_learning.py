@@ -1,7 +1,6 @@
 """The finding of lines learns from pages that were corrected in the workbench, as the reader does from their texts."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import DataError, RunError
+from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.layout_scores import LineCounts, score_layouts
 from dsocr.inference.inputs import DETECTOR, FindLines, choose_segmenter
 from dsocr.runs import DETECTOR as BASE
@@ -31,7 +30,7 @@ class PageSegmenter:
     """Finds the lines of the pages of a workbench: as it was told when it was opened, or as it has learnt since.
 
     `name` is as `choose_segmenter` takes it; the run that was learnt is kept in the corrections file, and used as long
-    as it is there and no other than the shipped detector is asked for.
+    as it is there and no other than the shipped detector is asked for. `lost` says why that run, `learnt`, is not used.
     """
 
     def __init__(self, store: CorrectionStore, name: str) -> None:
@@ -39,10 +38,13 @@ class PageSegmenter:
         self.first = name
         self._find: FindLines = choose_segmenter(name)
         self.name = name
-        learnt = store.setting(_SETTING)
-        if name == DETECTOR and learnt:
-            with suppress(DataError, RunError):  # was deleted or damaged meanwhile, and can be learnt again
-                self.use(Path(learnt))
+        self.lost: DsocrError | None = None
+        self.learnt = store.setting(_SETTING)
+        if name == DETECTOR and self.learnt:
+            try:
+                self.use(Path(self.learnt))
+            except (DataError, RunError) as error:  # was deleted or damaged meanwhile, and can be learnt again
+                self.lost = error
 
     def __call__(self, content: bytes, where: str) -> Any:
         """Return the lines of a page."""
