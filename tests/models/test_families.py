@@ -279,7 +279,8 @@ def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
         for batch in batches
     ]
     together, alone = losses[0], [loss for (loss,) in losses[1:]]
-    assert together == pytest.approx(alone, abs=1e-5, rel=1e-6)
+    # Batches add up floats in another order: the last digit of some losses, which are up to 43.
+    assert together == pytest.approx(alone, abs=1e-5, rel=3e-6)
 
 
 def test_merged_weights_are_base_and_adapter(

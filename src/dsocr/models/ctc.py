@@ -549,8 +549,8 @@ def _group_by_width(samples: Sequence[LineInput], most: int) -> list[list[int]]:
     """Return the places of lines that are read together, `most` at most and of the same padded width.
 
     Each line is then read bit for bit as it is read alone: the kernels of a CPU compute every image of a batch for
-    itself, but choose their order of additions by its width. In bf16 nearly so: linear layers choose by the number of
-    steps of the batch, which changes the last digit of a number now and then.
+    itself, but choose their order of additions by its width. What does otherwise in bf16 goes line by line, see
+    `compute_logits`.
     """
     groups: list[list[int]] = []
     by_width: dict[int, list[int]] = {}

@@ -15,6 +15,7 @@ inference; a checkpoint has the sum as its first branch, and zeros for the other
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
@@ -138,6 +139,25 @@ class _LinePool(nn.Module):
         return means.to(images.dtype)
 
 
+def _goes_alone(batch: Tensor) -> bool:
+    """Whether the lines of a batch must go one by one to be read as each is read alone.
+
+    On a CPU, linear layers and convolutions of single pixels choose their order of additions by the whole batch, and
+    bf16 shows it.
+    """
+    return batch.dtype == torch.bfloat16 and batch.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+class _LineConv2d(nn.Conv2d):
+    """A convolution of the means of lines `(B, C, 1, 1)`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the convolution `(B, C, 1, 1)`."""
+        if not _goes_alone(input):
+            return super().forward(input)
+        return torch.cat([self._conv_forward(line, self.weight, self.bias) for line in input[:, None].unbind()])
+
+
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **options: Any
 ) -> tuple[Tensor, None]:
@@ -211,6 +231,9 @@ def _keep_padding_out(network: Network) -> None:
             clear_input = _clear_sum  # blocks end in a convolution or a sum
         elif isinstance(module, (PPLCNetV4SqueezeExcitationModule, PPLCNetV3SqueezeExcitationModule)):
             module.avg_pool = _LinePool()
+            for layer in module.convolutions:
+                if isinstance(layer, nn.Conv2d):
+                    layer.__class__ = _LineConv2d
         elif not is_v6 and module not in widened and _sees_beyond(getattr(module, "convolution", None)):
             module.register_forward_pre_hook(_clear_input)
     if is_v6:
@@ -240,13 +263,26 @@ def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
 
     Logits after the steps of a line mean nothing.
     """
+    with _padded(steps, pixels):
+        features = network.model(pixels).last_hidden_state
+    parts = [(features, steps)]
+    if _goes_alone(pixels):
+        parts = list(zip(features[:, None].unbind(), steps[:, None].unbind(), strict=True))
+    logits = []
+    for part, counts in parts:
+        with _padded(counts, pixels):
+            logits.append(network.head.head(network.head.encoder(part).last_hidden_state))
+    return torch.cat(logits)
+
+
+@contextmanager
+def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
+    """Let layers know the steps of lines `(B,)` in images of this width, the rest of which is padding."""
     token = _padding.set(_Padding(steps.to(pixels.device), pixels.shape[-1] // PIXELS_PER_STEP))
     try:
-        features = network.head.encoder(network.model(pixels).last_hidden_state).last_hidden_state
-        logits: Tensor = network.head.head(features)
+        yield
     finally:
         _padding.reset(token)
-    return logits
 
 
 def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
