@@ -457,7 +457,8 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
         printer.message(f"expected: {estimate.gain}")
     if report.upside_down:
         pages = first_few(report.upside_down, 3)
-        printer.complain(f"{len(report.upside_down)} pages are upside down: {pages}; turn them and read them again")
+        count = counted(len(report.upside_down), "page")
+        printer.complain(f"{count} upside down: {pages}; turn and read again")
     if report.unfamiliar and report.mean_confidence is not None:
         lines = f"60 lines (`dsocr suggest {typed(str(given['run']))} SCANS -o queue` names those that teach most)"
         printer.complain(describe_unfamiliar(report.mean_confidence, lines))
