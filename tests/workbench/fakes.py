@@ -1,12 +1,16 @@
-"""A source with two pages of three drawn lines each, as PAGE files, and a reader that needs no network."""
+"""Sources of drawn pages as PAGE files, two of three lines each or a register, and a reader that needs no network."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.document import Line, Outline, Page, Region, Table, TableCell
+from dsocr.formats.page import NEWEST, page_document
+from dsocr.formats.xml import serialize
 from dsocr.inference.confidence import Prediction
 
+TITLES = [["№", "имя", "лет"], ["1", "Иванъ", "30"], ["2", "Анна", "25"], ["3", "Петръ", "41"], ["4", "Марья", "7"]]
 TEXTS = [["первая строка", "вторая строка", ""], ["the third", "", "№ 25"]]
 
 
@@ -36,6 +40,48 @@ def make_pages(folder: Path) -> Path:
         )
         (folder / "page" / f"scan-{number}.xml").write_text(markup, encoding="utf-8")
     return folder
+
+
+def make_register(
+    folder: Path, rows: Sequence[Sequence[str]], version: str | None, *, long: Mapping[int, str] | None = None
+) -> Path:
+    """A page with a ruled table, a line in each cell, and its PAGE file in a version; without one, without the table.
+
+    Columns are 200 pixels wide and rows 100 high, 80 without a version; `long` are rows of one line over all columns.
+    """
+    (folder / "page").mkdir(parents=True)
+    high = 100 if version else 80
+    xs, ys = [40 + 200 * n for n in range(len(rows[0]) + 1)], [40 + high * n for n in range(len(rows) + 1)]
+    page = Image.new("RGB", (xs[-1] + 60, ys[-1] + 60), (240, 235, 220))
+    pen = ImageDraw.Draw(page)
+    for x in xs:
+        pen.line((x, ys[0], x, ys[-1]), (60, 60, 60), 2)
+    for y in ys:
+        pen.line((xs[0], y, xs[-1], y), (60, 60, 60), 2)
+    cells: list[TableCell] = []
+    lines: list[Line] = []
+    for row, texts in enumerate(rows):
+        for column, text in enumerate(texts):
+            id_, outline = f"c{row}_{column}", quad(xs[column], ys[row], xs[column + 1], ys[row + 1])
+            cells.append(TableCell(id_, outline, row, column))
+            is_long = row in (long or {})
+            if not is_long or column == 0:
+                text = (long or {}).get(row, text)
+                right = xs[-1] - 60 if is_long else xs[column] + 140
+                place = quad(xs[column] + 20, ys[row] + 20, right, ys[row] + 50)
+                place = Outline(place.box, place.polygon, ((xs[column] + 20, ys[row] + 44), (right, ys[row] + 44)))
+                region = Region(id_, outline) if version else Region("r", quad(xs[0], ys[0], xs[-1], ys[-1]))
+                lines.append(Line(text, "", place, region, id=f"l{len(lines)}"))
+    page.save(folder / "scan.png")
+    tables = (Table("table", quad(xs[0], ys[0], xs[-1], ys[-1]), tuple(cells)),) if version else ()
+    described = Page(Path("scan.png"), "scan", "scan", tuple(lines), size=page.size, tables=tables)
+    (folder / "page" / "scan.xml").write_bytes(serialize(page_document(described, version or NEWEST)[0]))
+    return folder
+
+
+def quad(left: int, top: int, right: int, bottom: int) -> Outline:
+    """A box as a polygon, its corners as cells have them."""
+    return Outline.of_polygon(((left, top), (left, bottom), (right, bottom), (right, top)))
 
 
 class FakeReader:

@@ -23,20 +23,26 @@ AddOutlined = Callable[[etree._Element, str, str, int, Outline], etree._Element]
 def parse_tables(page: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]) -> Iterator[Table]:
     """Yield the tables of a page that say the rows and columns of their cells."""
     for element in page.iter("{*}TableRegion"):
-        cells = []
-        for child in element.iterchildren("{*}TableCell", "{*}TextRegion"):
-            if (place := xml.cell_place(child)) is not None:
-                region, role = xml.parse_region(child, "id", parse_outline), child.find("{*}Roles/{*}TableCellRole")
-                is_heading = (
-                    xml.custom_value(child, "structure", "type") == HEADING
-                    if role is None
-                    else (role.get("header") in {"true", "1"})
-                )
-                cells.append(TableCell(region.id, region.outline, *place, is_heading))
+        cells = [cell for _, cell in parse_cells(element, parse_outline)]
         if cells:
             cells.sort(key=lambda cell: (cell.row, cell.column))
             region = xml.parse_region(element, "id", parse_outline)
             yield Table(region.id, region.outline, tuple(cells))
+
+
+def parse_cells(
+    table: etree._Element, parse_outline: Callable[[etree._Element], Outline | None]
+) -> Iterator[tuple[etree._Element, TableCell]]:
+    """Yield the elements of a table that say their row and column, each with its cell."""
+    for child in table.iterchildren("{*}TableCell", "{*}TextRegion"):
+        if (place := xml.cell_place(child)) is not None:
+            region, role = xml.parse_region(child, "id", parse_outline), child.find("{*}Roles/{*}TableCellRole")
+            is_heading = (
+                xml.custom_value(child, "structure", "type") == HEADING
+                if role is None
+                else (role.get("header") in {"true", "1"})
+            )
+            yield child, TableCell(region.id, region.outline, *place, is_heading)
 
 
 def cells_together(page: Page) -> list[Line]:
@@ -111,7 +117,7 @@ class TableWriter:
         for element in self._elements.values():
             for child in element.iterchildren("{*}TableCell"):
                 points = parse_points(next(child.iterchildren("{*}Coords")).get("points"))
-                add_element(child, "CornerPts", {}, " ".join(map(str, _corners(points))))
+                add_element(child, "CornerPts", {}, " ".join(map(str, cell_corners(points))))
 
     def _add(self, table: etree._Element, cell: TableCell, id_: str, index: int, outline: Outline) -> etree._Element:
         element = self.add_outlined(table, "TextRegion" if self.roles else "TableCell", id_, index, outline)
@@ -135,7 +141,7 @@ def _around(table: Table, page: Page) -> Outline:
     return Outline(bounds_of_boxes(boxes or [(0, 0, *cast("tuple[int, int]", page.size))]))
 
 
-def _corners(points: Sequence[Point]) -> list[int]:
+def cell_corners(points: Sequence[Point]) -> list[int]:
     """Return which points of a cell are its corners: upper left, lower left, lower right, upper right."""
     ways = ((1, 1), (1, -1), (-1, -1), (-1, 1))
     places = range(len(points))

@@ -40,9 +40,10 @@ from dsocr.io.web import FetchOptions
 from dsocr.io.work import write_file
 from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
-from dsocr.workbench.page_structure import read_regions
+from dsocr.workbench.file_regions import read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center
+from dsocr.workbench.stored_tables import as_tables, region_id
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -86,7 +87,7 @@ class Archive:
         for line in lines:
             grouped.setdefault(line.region if regions else None, []).append(line)
         known = {
-            number: Region(region.name or f"region_{number}", region.outline, region.kind)
+            number: Region(region_id(region), region.outline, region.kind)
             for number, region in (regions or {}).items()
         }
         source_lines = tuple(
@@ -110,6 +111,7 @@ class Archive:
             page=page.name,
             document=page.document,
             content=partial(self.image_bytes, page) if number else None,
+            tables=as_tables((regions or {}).values()),
         )
 
     def cut(self, page: StoredPage, lines: list[StoredLine]) -> list[Image.Image | CropFailure]:

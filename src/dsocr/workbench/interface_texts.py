@@ -30,6 +30,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "export_tei": ("TEI", "TEI"),
     "export_pdf": ("PDF with text", "PDF с текстом"),
     "export_docx": ("Word (DOCX)", "Word (DOCX)"),
+    "export_csv": ("Rows of registers (CSV)", "Строки таблиц (CSV)"),
+    "export_xlsx": ("Rows of registers (Excel)", "Строки таблиц (Excel)"),
     "export_dataset": ("Training dataset", "Набор данных для обучения"),
     "export_log": ("Log of changes", "Журнал изменений"),
     "write": ("Save", "Сохранить"),

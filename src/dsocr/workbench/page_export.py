@@ -26,17 +26,20 @@ from dsocr.errors import DataError
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.documents import DOCUMENTS
 from dsocr.formats.format import Format
+from dsocr.formats.registers import TARGETS
 from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import parse_xml, read_xml
 from dsocr.io.files import UniqueStems, inside
 from dsocr.io.work import explain_disk_errors, write_file, writing_folder
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.page_structure import PageStructure, read_regions
+from dsocr.workbench.file_regions import read_regions
+from dsocr.workbench.page_structure import PageStructure
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.stored_tables import tables_of
 
-EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS)
-"""The formats that keep lines on their pages, and documents of all texts."""
+EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS, *TARGETS)
+"""The formats that keep lines on their pages, documents of all texts, and rows of registers."""
 
 _ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
 _MIN_PAGES_TO_SPLIT = 5
@@ -111,6 +114,8 @@ def export(
                 if target.keeps_regions:
                     for page_and_shapes in rest:
                         _note_empty_regions(*page_and_shapes, notes)
+                if not target.keeps_tables:
+                    _note_tables([page for page, _, regions in rest if tables_of(regions.values())], target, notes)
                 for new in PageFitter(read, NamePatterns({}), target).pages(notes):
                     for skipped in writer.add(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
@@ -229,10 +234,20 @@ def _note_empty_regions(
     """Note the regions without lines, since a new file has the regions of its lines."""
     for number in regions.keys() - {line.region for line in lines}:
         region = regions[number]
+        if region.cell:
+            continue
         message = (
             f"region {region.name or number} ({region.kind or 'no type'}) has no lines, so it is not in the new file"
         )
         notes.skip(Skipped(SkipReason.UNWRITABLE, page.name, message))
+
+
+def _note_tables(pages: Sequence[StoredPage], target: Format, notes: SourceReport) -> None:
+    """Note once, if pages have tables, that the format has no place for rows and columns."""
+    if pages:
+        more = f" and on {len(pages) - 1} more pages" if len(pages) > 1 else ""
+        message = f"the rows and columns of its table{more} are not in the file: {target.name} has no tables"
+        notes.skip(Skipped(SkipReason.UNWRITABLE, pages[0].name, message))
 
 
 def _write_image(archive: Archive, page: StoredPage, folder: Path, notes: SourceReport) -> None:
@@ -323,11 +338,11 @@ class _SourceFile:
         """The lines and regions that the file is to have."""
         across, down = 1 / self.scale[0], 1 / self.scale[1]
         regions = {
-            region.element or 0: region for region, _ in read_regions(self.raw) if region.element in self.page.regions
+            region.element or 0: replace(region, outline=region.outline.scaled(across, down))
+            for region, _ in read_regions(self.raw)
+            if region.element in self.page.regions
         }
-        outlines = {element: region.outline.scaled(across, down) for element, region in regions.items()}
-        kinds = {element: region.kind for element, region in regions.items()}
-        return PageStructure(self.page, lines, self.regions, self.outlines, outlines, kinds, self.scale)
+        return PageStructure(self.page, lines, self.regions, self.outlines, regions, self.scale)
 
     def fill(
         self,

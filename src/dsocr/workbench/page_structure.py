@@ -1,4 +1,4 @@
-"""Regions and lines of ALTO and PAGE files: read them, and write what was drawn, moved or removed into a file.
+"""Write what of a page was drawn, moved or removed into its ALTO or PAGE file: lines, regions, tables.
 
 Every element that nobody changed keeps its bytes.
 """
@@ -10,27 +10,24 @@ from dataclasses import dataclass
 from lxml import etree
 
 from dsocr.document import Outline, bounds_of_boxes, format_points
-from dsocr.formats.alto import parse_outline as parse_alto_outline
 from dsocr.formats.page import REGION_TYPES, parse_page
-from dsocr.formats.page import parse_outline as parse_page_outline
+from dsocr.formats.table_regions import HEADING, TABLE_ID
 from dsocr.formats.xml import (
     UNGROUPED_BLOCK,
     ElementSpan,
     XmlEditor,
-    alto_kind,
     custom_kind,
     escape_attribute,
     only_page,
-    page_kind,
-    parse_region,
     parse_xml_bytes,
-    tag_labels,
 )
-from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.file_regions import CONTAINERS
+from dsocr.workbench.stored_lines import CellPlace, StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.stored_tables import GridTable, place_of, tables_of
 
-_CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
-_LINE, _REGION = "dsocr-line", "dsocr-region"
-"""Attributes that say, while a file is being edited, which stored line or region an element is."""
+_CELL_PARTS = ("Roles", "TableCellRole", "CornerPts")
+_LINE, _REGION, _TABLE = "dsocr-line", "dsocr-region", "dsocr-table"
+"""Attributes that say, while a file is being edited, which stored line, region or changed table an element is."""
 _REMOVED = "removed"
 _LOOSE = 0
 """The region of lines that are in none."""
@@ -38,42 +35,19 @@ _RANK = re.compile(r"\s*readingOrder\s*\{[^}]*\}")
 _TAG = re.compile(r"""<[^\s>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
 
-def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
-    """The text regions of an ALTO or PAGE file, in its own pixels, each with its lines, counted from 0.
-
-    Cells of tables, the block of lines without a region, and regions without an outline are left out.
-    """
-    root = parse_xml_bytes(raw)
-    page = only_page(root)
-    is_alto = etree.QName(root).localname == "alto"
-    labels = tag_labels(root)
-    places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
-    regions = []
-    for element, container in enumerate(page.iter(*(f"{{*}}{name}" for name in _CONTAINERS))):
-        id_ = container.get("ID" if is_alto else "id") or ""
-        parse = parse_alto_outline if is_alto else parse_page_outline
-        outline = parse_region(container, "ID" if is_alto else "id", parse).outline
-        if outline is None or id_ == UNGROUPED_BLOCK or etree.QName(container).localname == "TableCell":
-            continue
-        kind = alto_kind(container, labels) if is_alto else page_kind(container)
-        lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
-        regions.append((StoredRegion(0, 0, outline, kind, id_, element), lines))
-    return regions
-
-
 @dataclass(frozen=True, slots=True)
 class PageStructure:
     """A page as it is to be in its file: lines in reading order and regions, in pixels of the image.
 
-    `line_outlines` are those that the file has by element, `scale` leads from the image's pixels to the file's.
+    `line_outlines` and `file_regions` are those that the file has by element, `scale` leads from the image's pixels to
+    the file's.
     """
 
     page: StoredPage
     lines: Sequence[StoredLine]
     regions: Mapping[int, StoredRegion]
     line_outlines: Mapping[int, Outline]
-    region_outlines: Mapping[int, Outline]
-    region_kinds: Mapping[int, str]
+    file_regions: Mapping[int, StoredRegion]
     scale: tuple[float, float]
 
     def write(self, raw: bytes) -> tuple[bytes, dict[int, int]]:
@@ -81,22 +55,22 @@ class PageStructure:
         raw = self._change_in_place(raw)
         raw = self._place_lines(raw)
         raw = _remove_regions(raw)
-        raw = self._order_alto(raw) if _is_alto(raw) else self._order_page(raw)
-        file = XmlEditor(raw, {"TextLine", *_CONTAINERS})
+        raw = self._order_alto(raw) if _is_alto(raw) else self._order_page(self._order_cells(raw))
+        file = XmlEditor(raw, {"TextLine", "TableRegion", *CONTAINERS})
         places = {}
         for place, line in enumerate(file.elements("TextLine")):
             if number := _mark(file, line, _LINE):
                 places[int(number)] = place
                 file.set_attributes(line, {_LINE: None})
-        for region in file.elements(*_CONTAINERS):
-            file.set_attributes(region, {_REGION: None})
+        for region in file.elements(*CONTAINERS, "TableRegion"):
+            file.set_attributes(region, {_REGION: None, _TABLE: None})
         return file.result(), places
 
     def _change_in_place(self, raw: bytes) -> bytes:
         """Mark every stored line and region, and give those that were changed their outlines and types."""
         raw, tags = self._add_tags(raw)
-        file = XmlEditor(raw, {"TextLine", "Shape", "Polygon", *_CONTAINERS})
-        elements, containers = file.elements("TextLine"), file.elements(*_CONTAINERS)
+        file = XmlEditor(raw, {"TextLine", "Shape", "Polygon", "TableRegion", *_CELL_PARTS, *CONTAINERS})
+        elements, containers = file.elements("TextLine"), file.elements(*CONTAINERS)
         for line in self.lines:
             if line.elements:
                 element = elements[line.elements[0]]
@@ -110,11 +84,38 @@ class PageStructure:
         for place in self.page.regions:
             region = kept.get(place)
             _add_attribute(file, containers[place], _REGION, region.number if region else _REMOVED)
-            if region and region.outline != self.region_outlines[place]:
+            if region and region.outline != self.file_regions[place].outline:
                 _reshape(file, containers[place], region.outline.scaled(*self.scale))
-            if region and region.kind != self.region_kinds[place]:
+            if region and region.kind != self.file_regions[place].kind:
                 _retype(file, containers[place], region.kind, tags)
+            if region and region.cell and region.cell != self.file_regions[place].cell:
+                _move_cell(file, containers[place], region.cell)
+        self._change_tables(file, containers)
         return file.result()
+
+    def _change_tables(self, file: XmlEditor, containers: Sequence[ElementSpan]) -> None:
+        """Mark the tables that are gone or changed, and give those their size and outline."""
+        now, former = (
+            {table.id: table for table in tables_of(regions.values())} for regions in (self.regions, self.file_regions)
+        )
+        for element in file.elements("TableRegion"):
+            inside = (
+                self.file_regions.get(place)
+                for place, container in enumerate(containers)
+                if element.start < container.start < element.end
+            )
+            id_ = next((region.cell.table for region in inside if region and region.cell), None)
+            if id_ is None:
+                continue
+            if id_ not in now:
+                _add_attribute(file, element, _REGION, _REMOVED)
+            elif _cells_in_file(now[id_]) != _cells_in_file(former[id_]):
+                _add_attribute(file, element, _TABLE, escape_attribute(id_))
+                if now[id_].outline != former[id_].outline:
+                    _reshape(file, element, now[id_].outline.scaled(*self.scale))
+                file.set_attributes(element, dict(zip(("rows", "columns"), map(str, now[id_].size), strict=True)))
+                for grid in element.all("Grid"):  # where the rulings crossed before
+                    file.remove(grid)
 
     def _add_tags(self, raw: bytes) -> tuple[bytes, dict[str, str]]:
         """An ALTO file with a tag for each type of region that needs one; ids of tags by their labels."""
@@ -126,7 +127,7 @@ class PageStructure:
         kinds = {
             region.kind
             for region in self.regions.values()
-            if region.kind != self.region_kinds.get(-1 if region.element is None else region.element, "")
+            if region.kind != (known.kind if (known := self.file_regions.get(_element_of(region))) else "")
         }
         (layout,), new = file.elements("Layout"), []
         for number, kind in enumerate(sorted(kinds - ids.keys() - {""})):
@@ -141,8 +142,8 @@ class PageStructure:
 
     def _place_lines(self, raw: bytes) -> bytes:
         """Put each line into its region, in reading order; remove those that are gone, write those that are new."""
-        file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", *_CONTAINERS})
-        elements, containers = file.elements("TextLine"), file.elements(*_CONTAINERS)
+        file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", "TableRegion", *CONTAINERS})
+        elements, containers = file.elements("TextLine"), file.elements(*CONTAINERS)
         homes = [_home(element, containers) for element in elements]
         placed: dict[int | None, list[StoredLine | int]] = {}
         added: dict[int, list[StoredLine | int]] = {
@@ -170,9 +171,16 @@ class PageStructure:
                     items.insert(next((at + 1 for at, item in enumerate(items) if _element(item) in former), 0), place)
             if [_element(item) for item in items] != sorted(slots, key=lambda place: ranks[place]):
                 self._write_items(file, container, items, [elements[place] for place in slots])
+        cells: dict[str, list[tuple[StoredRegion, Sequence[StoredLine | int]]]] = {}
         for number, items in added.items():
-            if items or number != _LOOSE:
-                self._write_region(file, self.regions.get(number), items)
+            region = self.regions.get(number)
+            if region and region.cell and file.root != "alto":
+                cells.setdefault(region.cell.table, []).append((region, items))
+            elif items or (region and not region.cell):
+                self._write_region(file, region, items)
+        for number, table in enumerate(tables_of(self.regions.values()), start=1):
+            if table.id in cells:
+                self._write_cells(file, table, number, cells[table.id])
         return file.result()
 
     def _home_without_region(
@@ -254,8 +262,58 @@ class PageStructure:
         stated = "".join(f' {name}="{value}"' for name, value in _page_type(kind, "").items())
         coords = f'<{prefix}Coords points="{points}"/>'
         new = f'<{prefix}TextRegion id="{id_}"{mark}{stated}>{coords}{lines}</{prefix}TextRegion>'
-        after = [child for child in parent.children if child.name not in {"Relations", "UserDefined", "Labels"}]
-        file.insert(parent, after, new)
+        self._add_to_page(file, parent, new)
+
+    def _add_to_page(self, file: XmlEditor, page: ElementSpan, new: str) -> None:
+        after = [child for child in page.children if child.name not in {"Relations", "UserDefined", "Labels"}]
+        file.insert(page, after, new)
+
+    def _write_cells(
+        self,
+        file: XmlEditor,
+        table: GridTable,
+        number: int,
+        cells: Sequence[tuple[StoredRegion, Sequence[StoredLine | int]]],
+    ) -> None:
+        """Add cells with their lines to a table of a PAGE file, which is added if it is new."""
+        (page,), mark = file.elements("Page"), escape_attribute(table.id)
+        element = next((each for each in file.elements("TableRegion") if _mark(file, each, _TABLE) == mark), None)
+        is_old = "TableCell" in {child.name for child in element.children} if element else file.namespace[-10:] < "2017"
+        texts = []
+        for region, items in cells:
+            lines = "".join(self._texts(file, items, element or page))
+            points = format_points(region.outline.scaled(*self.scale).border)
+            texts.append(_cell_text(file, region, points, lines, page.prefix, is_old=is_old))
+        if element:
+            file.insert(element, element.children, "".join(texts))
+            return
+        rows, columns = table.size
+        size = "" if is_old else f' rows="{rows}" columns="{columns}"'
+        prefix, points = page.prefix, format_points(table.outline.scaled(*self.scale).border)
+        start = (
+            f'<{prefix}TableRegion id="{_free_id(file, TABLE_ID, 1)}" {_TABLE}="{escape_attribute(table.id)}"{size}>'
+        )
+        whole = f'{start}<{prefix}Coords points="{points}"/>{"".join(texts)}</{prefix}TableRegion>'
+        self._add_to_page(file, page, whole)
+
+    def _order_cells(self, raw: bytes) -> bytes:
+        """The file with the cells of changed tables row by row."""
+        file = XmlEditor(raw, {"TableRegion", *CONTAINERS})
+        for table in file.elements("TableRegion"):
+            cells = [
+                (place_of(region), child)
+                for child in table.children
+                if _mark(file, table, _TABLE) and (region := self._region_of(file, child)) and region.cell
+            ]
+            ordered = sorted(cells, key=lambda cell: (cell[0].row, cell[0].column))
+            for (_, slot), (_, moved) in zip(cells, ordered, strict=True):
+                if slot is not moved:
+                    file.replace(slot.start, slot.end, file.data[moved.start : moved.end].decode())
+        return file.result()
+
+    def _region_of(self, file: XmlEditor, element: ElementSpan) -> StoredRegion | None:
+        mark = _mark(file, element, _REGION) if element.name in CONTAINERS else ""
+        return self.regions.get(int(mark)) if mark.isdecimal() else None
 
     def _regions_in_order(self) -> list[str]:
         """The marks of regions with lines, in the order of their first lines."""
@@ -274,20 +332,24 @@ class PageStructure:
         return file.result()
 
     def _order_page(self, raw: bytes) -> bytes:
-        """The file with a reading order of its regions, if it reads them in another one."""
-        file = XmlEditor(raw, {"Page", "ReadingOrder", "OrderedGroup", *_CONTAINERS})
-        ids = {
-            _mark(file, region, _REGION): file.attributes(region).get("id", "")[1:-1]
-            for region in file.elements("TextRegion")
-        }
+        """The file with a reading order of its regions, a table as one, if it reads them in another one."""
+        file = XmlEditor(raw, {"Page", "ReadingOrder", "OrderedGroup", "TableRegion", *CONTAINERS})
+        ids, tables = self._ids_in_order(file)
         root = parse_xml_bytes(raw)
-        read = list(dict.fromkeys(line.region.id for line in parse_page(root).lines if line.region))
-        ordered_ids = [ids[mark] for mark in self._regions_in_order() if mark in ids]
+        regions = (line.region.id for line in parse_page(root).lines if line.region)
+        read = list(dict.fromkeys(tables.get(id_, id_) for id_ in regions))
+        ordered_ids = list(dict.fromkeys(ids[mark] for mark in self._regions_in_order() if mark in ids))
         orders = root.iterfind(".//{*}ReadingOrder//{*}*")
         refs = [ref for group in orders if (ref := group.get("regionRef"))]
         present = {element.get("id") for element in only_page(root).iter("{*}*")}
-        if [id_ for id_ in read if id_ in set(ordered_ids)] == ordered_ids and present.issuperset(refs):
+        is_changed = any(_mark(file, table, _TABLE) for table in file.elements("TableRegion"))
+        if (
+            [id_ for id_ in read if id_ in set(ordered_ids)] == ordered_ids
+            and present.issuperset(refs)
+            and (refs or not is_changed)  # ranks of cells, which new ones do not have
+        ):
             return raw
+        refs = [ref for ref in refs if ref not in tables]
         rest = iter([*ordered_ids, *([] if refs else [id_ for id_ in read if id_ not in set(ordered_ids)])])
         order = [next(rest) if ref in set(ordered_ids) else ref for ref in refs if ref in present]
         (page,), former = file.elements("Page"), file.elements("ReadingOrder")
@@ -307,8 +369,30 @@ class PageStructure:
             file.insert(page, first, new)
         return file.result()
 
+    def _ids_in_order(self, file: XmlEditor) -> tuple[dict[str, str], dict[str, str]]:
+        """The ids of regions by their marks, for cells those of their tables, and these by the ids of the cells."""
+        ids: dict[str, str] = {}
+        tables: dict[str, str] = {}
+        for element in file.elements("TextRegion"):
+            ids[_mark(file, element, _REGION)] = _mark(file, element, "id")
+        for table in file.elements("TableRegion"):
+            id_ = _mark(file, table, "id")
+            for child in table.children:
+                if id_ and (region := self._region_of(file, child)) and region.cell:
+                    ids[str(region.number)] = id_
+                    tables[_mark(file, child, "id")] = id_
+        return ids, tables
+
 
 _NO_RANK = 1 << 30
+
+
+def _element_of(region: StoredRegion) -> int:
+    return -1 if region.element is None else region.element
+
+
+def _cells_in_file(table: GridTable) -> list[tuple[int, CellPlace | None, Outline]]:
+    return [(_element_of(cell), cell.cell, cell.outline) for cell in table.cells]
 
 
 def _is_alto(raw: bytes) -> bool:
@@ -377,12 +461,13 @@ def _set_rank(line: str, rank: int) -> str:
 def _remove_regions(raw: bytes) -> bytes:
     """The file without the regions marked as gone, unless lines that nobody knows are in them; nested ones stay."""
     while True:
-        file = XmlEditor(raw, {"TextLine", *_CONTAINERS})
-        empty = [container for container in file.elements(*_CONTAINERS) if _mark(file, container, _REGION) == _REMOVED]
+        file = XmlEditor(raw, {"TextLine", "TableRegion", *CONTAINERS})
+        containers = file.elements(*CONTAINERS, "TableRegion")
+        empty = [container for container in containers if _mark(file, container, _REGION) == _REMOVED]
         empty = [container for container in empty if not container.all("TextLine")]
         if not empty:
             return raw
-        nested = [child for child in empty[-1].children if child.name in _CONTAINERS]
+        nested = [child for child in empty[-1].children if child.name in CONTAINERS]
         if nested:
             kept = b"".join(file.data[child.start : child.end] for child in nested).decode()
             file.replace(empty[-1].start, empty[-1].end, kept)
@@ -410,6 +495,34 @@ def _retype(file: XmlEditor, region: ElementSpan, kind: str, tags: Mapping[str, 
     _set_or_add(file, region, {"TAGREFS": " ".join([*others, *([tags[kind]] if kind else [])])})
 
 
+def _cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
+    """The attributes of a cell's place: of Transkribus' TableCell, or of the role that a cell has since 2017."""
+    names = ("row", "col") if is_old else ("rowIndex", "columnIndex")
+    numbers = map(str, (cell.row, cell.column, cell.rows, cell.columns))
+    return dict(zip((*names, "rowSpan", "colSpan"), numbers, strict=True))
+
+
+def _move_cell(file: XmlEditor, element: ElementSpan, cell: CellPlace) -> None:
+    """Give a cell another place in its table."""
+    roles = [role for roles in element.all("Roles") for role in roles.all("TableCellRole")]
+    _set_or_add(file, roles[0] if roles else element, _cell_numbers(cell, is_old=not roles))
+
+
+def _cell_text(file: XmlEditor, region: StoredRegion, points: str, lines: str, prefix: str, *, is_old: bool) -> str:
+    """The element of a new cell; its outline begins at its upper left corner and goes on downwards."""
+    place = place_of(region)
+    numbers = "".join(f' {name}="{number}"' for name, number in _cell_numbers(place, is_old=is_old).items())
+    id_ = _free_id(file, "region", region.number)
+    start, coords = f'id="{id_}" {_REGION}="{region.number}"', f'<{prefix}Coords points="{points}"/>'
+    if is_old:
+        kind = f' custom="{custom_kind(HEADING)}"' if place.is_heading else ""
+        corners = f"<{prefix}CornerPts>0 1 2 3</{prefix}CornerPts>"
+        return f"<{prefix}TableCell {start}{numbers}{kind}>{coords}{lines}{corners}</{prefix}TableCell>"
+    header = ' header="true"' if place.is_heading else ""
+    role = f"<{prefix}Roles><{prefix}TableCellRole{numbers}{header}/></{prefix}Roles>"
+    return f"<{prefix}TextRegion {start}>{coords}{role}{lines}</{prefix}TextRegion>"
+
+
 def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
     """Give a line or a region another outline."""
     polygon, prefix = format_points(outline.border), element.prefix
@@ -420,6 +533,8 @@ def _reshape(file: XmlEditor, element: ElementSpan, outline: Outline) -> None:
                 file.set_attributes(child, {"points": polygon})
             else:
                 file.replace(child.start, child.end, f'<{prefix}Coords points="{polygon}"/>')
+        for child in element.all("CornerPts"):
+            file.replace(child.start, child.end, f"<{prefix}CornerPts>0 1 2 3</{prefix}CornerPts>")
         stated = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>'
         for child in baselines:
             if outline.baseline and "points" in file.attributes(child):

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -15,6 +15,7 @@ from dsocr.inference.review import worth_checking
 from dsocr.io.files import rename
 from dsocr.io.work import explain_disk_errors
 from dsocr.workbench.stored_lines import (
+    CellPlace,
     State,
     StoredLine,
     StoredPage,
@@ -25,13 +26,14 @@ from dsocr.workbench.stored_lines import (
     split_line,
 )
 
-VERSION = 4
+VERSION = 5
 TABLES = """
 CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
     height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT,
     elements TEXT NOT NULL DEFAULT '[]', regions TEXT NOT NULL DEFAULT '[]');
 CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
-    outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL);
+    outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL,
+    cell TEXT);
 CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
     outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
     confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]',
@@ -461,7 +463,7 @@ class CorrectionStore:
 
     def _write_region(self, run: Callable[..., sqlite3.Cursor], region: StoredRegion) -> StoredRegion:
         values = (region.number or None, *_dump_region(region)[1:])
-        added = run("INSERT OR REPLACE INTO region VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        added = run("INSERT OR REPLACE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return replace(region, number=region.number or int(added.lastrowid or 0))
 
     def _write(self, run: Callable[..., sqlite3.Cursor], line: StoredLine) -> StoredLine:
@@ -597,13 +599,14 @@ def _load_page(row: Sequence[Any]) -> StoredPage:
 
 
 def _dump_region(region: StoredRegion) -> tuple[Any, ...]:
-    outline = dump_outline(region.outline)
-    return (region.number, region.page, outline, region.kind, region.name, region.element, region.version)
+    outline, cell = dump_outline(region.outline), json.dumps(astuple(region.cell)) if region.cell else None
+    return (region.number, region.page, outline, region.kind, region.name, region.element, region.version, cell)
 
 
 def _load_region(row: Sequence[Any]) -> StoredRegion:
-    number, page, outline, *rest = row
-    return StoredRegion(number, page, load_outline(outline), *rest)
+    number, page, outline, kind, name, element, version, cell = row
+    place = CellPlace(*json.loads(cell)) if cell else None
+    return StoredRegion(number, page, load_outline(outline), kind, name, element, version, place)
 
 
 def _dump_regions(regions: Sequence[StoredRegion]) -> str:

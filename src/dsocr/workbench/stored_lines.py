@@ -207,10 +207,22 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
+class CellPlace:
+    """Where a cell is: the id of its table on the page, its first row and column from 0, and over how many it goes."""
+
+    table: str
+    row: int
+    column: int
+    rows: int = 1
+    columns: int = 1
+    is_heading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRegion:
     """A region of a page. `kind` is its type (PAGE) or label (ALTO), empty if none; `element` is that of the file.
 
-    `name` is its id in the file.
+    `name` is its id in the file. A region that is a cell of a table has its place there in `cell`.
     """
 
     number: int
@@ -220,6 +232,7 @@ class StoredRegion:
     name: str = ""
     element: int | None = None
     version: int = 0
+    cell: CellPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
