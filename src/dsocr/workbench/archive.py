@@ -87,8 +87,7 @@ class Archive:
         for line in lines:
             grouped.setdefault(line.region if regions else None, []).append(line)
         known = {
-            number: Region(region_id(region), region.outline, region.kind)
-            for number, region in (regions or {}).items()
+            number: Region(region_id(region), region.outline, region.kind) for number, region in (regions or {}).items()
         }
         source_lines = tuple(
             Line(

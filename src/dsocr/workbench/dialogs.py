@@ -32,6 +32,8 @@ KEYS = (
     ("Alt+E", "key_shape"),
     ("B  N  K  M  G  Del  [  ]  Enter", "key_shapes"),
     ("Tab  ←↑→↓  Ins  Del", "key_points"),
+    ("Alt+B", "key_grid"),
+    ("R  G  Ins  Del  M  K", "key_grids"),
     ("F1  Alt+H  ?", "key_help"),
 )
 """Every key of the window and what it does."""

@@ -139,6 +139,42 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Тяните точки или всю фигуру; двойной щелчок удаляет точку; Shift и щелчок — выбрать несколько.",
     ),
     "view_hint_choose": ("Click a line or the edge of a region.", "Щёлкните строку или край области."),
+    "view_grid": ("Change tables (Alt+B)", "Изменить таблицы (Alt+B)"),
+    "view_cell": ("cell", "ячейка"),
+    "view_findTables": (
+        "Find the tables of this page; those that it has are replaced",
+        "Найти таблицы страницы; имеющиеся будут заменены",
+    ),
+    "view_drawTable": ("Draw a table (G)", "Нарисовать таблицу (G)"),
+    "view_drawRuling": ("Draw a ruling (R)", "Провести линию (R)"),
+    "view_removeRuling": ("Remove the chosen ruling (Delete)", "Убрать выбранную линию (Delete)"),
+    "view_joinCells": ("Join the chosen cells (M)", "Объединить выбранные ячейки (M)"),
+    "view_splitCells": ("Split the chosen cells again (K)", "Снова разделить выбранные ячейки (K)"),
+    "view_removeTable": ("Remove the table; its lines stay", "Убрать таблицу; строки останутся"),
+    "view_hint_table": (
+        "Drag a box around the table, or click its corners; double click or Enter ends. Esc stops.",
+        "Обведите таблицу рамкой или отметьте её углы; двойной щелчок или Enter — конец. Esc — отмена.",
+    ),
+    "view_hint_ruling": (
+        "Drag a stroke where the ruling is to be: level between rows, upright between columns. Esc stops.",
+        "Проведите там, где должна быть линия: поперёк — между строками, вниз — между столбцами. Esc — отмена.",
+    ),
+    "view_hint_grid_noTables": (
+        "No table here: let it be found, or draw it.",
+        "Таблиц здесь нет: найдите их кнопкой или нарисуйте.",
+    ),
+    "view_hint_grid_table": (
+        "Drag a ruling; click a cell, Shift and click choose several.",
+        "Тяните линию; щёлкните ячейку, Shift и щелчок — выбрать несколько.",
+    ),
+    "view_hint_grid_ruling": (
+        "Drag it or its ends, or use the arrow keys; Insert adds another beside it, Delete removes it.",
+        "Тяните линию или её концы, или двигайте стрелками; Insert добавит рядом ещё одну, Delete уберёт.",
+    ),
+    "view_hint_grid_cells": (
+        "Arrow keys go to other cells, with Shift they choose more; M joins, K splits.",
+        "Стрелки — другая ячейка, с Shift — выбрать больше; M — объединить, K — разделить.",
+    ),
     "region_paragraph": ("paragraph", "абзац"),
     "region_heading": ("heading", "заголовок"),
     "region_marginalia": ("marginalia", "заметка на полях"),
@@ -153,6 +189,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "region_other": ("other", "другое"),
     "finding": ("Looking for lines …", "Поиск строк…"),
     "found_lines": ("Lines removed: {removed}, found: {added}", "Строк удалено: {removed}, найдено: {added}"),
+    "finding_tables": ("Looking for tables …", "Поиск таблиц…"),
+    "found_tables": ("Tables found: {tables}", "Найдено таблиц: {tables}"),
     "stale_shape": (
         "Somebody else changed this meanwhile; the page is shown as it is now.",
         "Это уже изменил другой пользователь; показано текущее состояние страницы.",
@@ -168,6 +206,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     "key_points": (
         "there: next handle; move it or the shape; add, remove a point",
         "в ней: точка; сдвиг; добавить, удалить",
+    ),
+    "key_grid": ("change tables: rulings, cells", "изменить таблицы: линии, ячейки"),
+    "key_grids": (
+        "there: draw a ruling, a table; add, remove a ruling; join, split cells",
+        "в них: провести линию, нарисовать таблицу; добавить, убрать линию; объединить, разделить ячейки",
     ),
     "view_shape": ("Change shapes (Alt+E)", "Изменить разметку (Alt+E)"),
     "order_check": ("Second look", "Вторая проверка"),

@@ -24,7 +24,7 @@ const QUEUED = ["next", "previous", "undo"]; // may be requested before the resu
 const RESEND_AFTER = 3000; // ms without an answer
 
 // Keys go to the page while its shapes are changed, whichever line is selected meanwhile.
-const isShaping = () => Boolean(document.activeElement?.closest(".page-view.shaping"));
+const isShaping = () => Boolean(document.activeElement?.closest(".page-view:is(.shaping, .gridding)"));
 
 export default {
   template: `<q-input ref="input" :model-value="text" @update:model-value="edited" />`,

@@ -1,5 +1,7 @@
 // A page image with the outlines of its lines and regions. The view (zoom, rotation, filters) is the browser's own; shapes
 // are changed here by hand and sent as an edit with the version that was seen. What the server answers is shown.
+import TableGrid from "dsocr-workbench/table_grid.js";
+
 const ZOOM_STEP = 1.25;
 const MAX_SCALE = 8; // screen pixels a page pixel
 const CLICK = 4; // screen pixels that a pointer may move in a click
@@ -20,6 +22,7 @@ const COMMAND_BY_CODE = {
   KeyC: "invert",
   KeyV: "read",
   KeyE: "shape",
+  KeyB: "grid",
 };
 const SHAPE_COMMAND_BY_CODE = {
   // in shape mode, with the page in focus
@@ -32,6 +35,16 @@ const SHAPE_COMMAND_BY_CODE = {
   BracketRight: "later",
   Delete: "remove",
   Backspace: "remove",
+};
+const GRID_COMMAND_BY_CODE = {
+  // while tables are changed, with the page in focus
+  KeyR: "drawRuling",
+  KeyM: "joinCells",
+  KeyK: "splitCells",
+  KeyG: "drawTable",
+  Insert: "addRuling",
+  Delete: "removeRuling",
+  Backspace: "removeRuling",
 };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const VIEW_TOOLS = [
@@ -53,8 +66,26 @@ const SHAPE_TOOLS = [
   ["remove", "delete_outline"],
   ["findAgain", "document_scanner"],
 ];
+const GRID_TOOLS = [
+  ["findTables", "document_scanner"],
+  ["drawTable", "highlight_alt"],
+  ["drawRuling", "border_inner"],
+  ["removeRuling", "border_clear"],
+  ["joinCells", "cell_merge"],
+  ["splitCells", "call_split"],
+  ["removeTable", "delete_outline"],
+];
+const IN_GRID = new Set(["joinCells", "splitCells", "removeRuling", "addRuling", "removeTable"]);
 const SENT = new Set(["lineBelow", "merge", "earlier", "later"]);
-const TOOL_BY_COMMAND = { drawLine: "line", drawRegion: "region", knife: "knife" };
+const TOOL_BY_COMMAND = {
+  drawLine: "line",
+  drawRegion: "region",
+  knife: "knife",
+  drawTable: "table",
+  drawRuling: "ruling",
+};
+const STROKES = new Set(["knife", "ruling"]); // tools that draw a straight line
+const DRAWN = { line: "addBox", region: "addRegion", table: "addTable" }; // with a box or a polygon
 
 const isTyping = (target) => target.matches?.("input, textarea, select, [contenteditable=true]");
 const between = (number, least, most) => Math.min(Math.max(number, least), most);
@@ -66,8 +97,9 @@ const corners = ([x1, y1], [x2, y2]) => {
 };
 
 export default {
+  components: { TableGrid },
   template: `
-<div class="page-view" :class="{ shaping }">
+<div class="page-view" :class="{ shaping, gridding }">
   <div class="page-view-tools" role="toolbar" :aria-label="labels.view">
     <q-btn v-for="[name, icon] in viewTools" :key="name" flat dense :icon="icon" :aria-label="labels[name]"
       :title="labels[name]" :aria-pressed="pressed(name)" :class="{ pressed: pressed(name) }" @click="run(name)" />
@@ -82,6 +114,14 @@ export default {
       :class="{ pressed: reading }" @click="run('read')" />
     <q-btn v-if="labels.kinds" flat dense icon="edit_square" :aria-label="labels.shape" :title="labels.shape" :aria-pressed="shaping"
       :class="{ pressed: shaping }" @click="run('shape')" />
+    <q-btn v-if="labels.kinds" flat dense icon="table_chart" :aria-label="labels.grid" :title="labels.grid" :aria-pressed="gridding"
+      :class="{ pressed: gridding }" @click="run('grid')" />
+  </div>
+  <div v-if="gridding" class="page-view-tools" role="toolbar" :aria-label="labels.grid">
+    <q-btn v-for="[name, icon] in gridTools" :key="name" flat dense :icon="icon" :aria-label="labels[name]"
+      :title="labels[name]" :aria-pressed="pressed(name)" :class="{ pressed: pressed(name) }" :disable="!possible(name)"
+      @click="run(name)" />
+    <span class="page-view-hint" role="status">{{ hint }}</span>
   </div>
   <div v-if="shaping" class="page-view-tools" role="toolbar" :aria-label="labels.shape">
     <q-btn v-for="[name, icon] in shapeTools" :key="name" flat dense :icon="icon" :aria-label="labels[name]"
@@ -96,6 +136,7 @@ export default {
       <option v-for="(region, place) in regions" :key="region.number" :value="region.number">
         {{ place + 1 }} {{ labels.kinds[region.kind] ?? region.kind }}
       </option>
+      <option v-if="cellOfChosen" :value="regionOfChosen">{{ cellOfChosen }}</option>
     </select>
     <span class="page-view-hint" role="status">{{ hint }}</span>
   </div>
@@ -130,8 +171,10 @@ export default {
               :cx="point[0]" :cy="point[1]" :data-part="part" :data-point="place"
               :style="{ '--room': room(points, place) + 'px' }" />
           </template>
-          <polyline v-if="sketch.length" class="sketch" :points="sketch.join(' ')" />
-        </template>
+          </template>
+        <table-grid v-if="gridding" ref="grid" :key="page.number" :tables="tables" :page="page"
+          @edit="(what, details) => send(what, [], null, details)" @vue:mounted="gridsShown++" />
+        <polyline v-if="sketch.length" class="sketch" :points="sketch.join(' ')" />
       </svg>
     </div>
   </div>
@@ -139,7 +182,8 @@ export default {
   props: {
     page: Object, // {number, width, height}
     lines: Array, // {number, version, state, polygon, baseline, region} in reading order
-    regions: Array, // {number, version, kind, polygon}
+    regions: Array, // {number, version, kind, polygon}, without cells of tables
+    tables: Array, // see table_grid.js
     selected: Number,
     answered: Number, // edits that the server carried out or refused
     labels: Object,
@@ -150,10 +194,13 @@ export default {
     return {
       viewTools: VIEW_TOOLS,
       shapeTools: SHAPE_TOOLS,
+      gridTools: GRID_TOOLS,
       look: { contrast: 1, brightness: 1, inverted: false },
       reading: false,
       shaping: false,
-      tool: null, // "line", "region" or "knife"
+      gridding: false, // tables are changed
+      gridsShown: 0, // so that what depends on the grid is drawn again when there is one
+      tool: null, // what is drawn: "line", "region", "knife", "table" or "ruling"
       kind: "paragraph",
       chosen: [], // numbers of lines
       chosenRegion: null,
@@ -188,12 +235,19 @@ export default {
       const found = new Set(this.lines.filter((one) => this.isChosen(one.number)).map((one) => one.region ?? 0));
       return found.size === 1 ? [...found][0] : 0;
     },
+    cellOfChosen() {
+      for (const { cells } of this.tables)
+        for (const [number, row, column] of cells)
+          if (number === this.regionOfChosen) return `${this.labels.cell} ${row + 1}.${column + 1}`;
+      return "";
+    },
     kindOptions() {
       const known = this.regions.map((region) => region.kind);
       return [...new Set([...this.kinds, ...known])].map((kind) => [kind, this.labels.kinds[kind] ?? kind]);
     },
     hint() {
       if (this.tool) return this.labels[`hint_${this.tool}`];
+      if (this.gridding) return this.gridsShown && this.$refs.grid ? this.labels[`hint_grid_${this.$refs.grid.hint}`] : "";
       return this.chosen.length || this.chosenRegion ? this.labels.hint_chosen : this.labels.hint_choose;
     },
   },
@@ -248,7 +302,9 @@ export default {
       if (!now.some((region) => region.number === this.chosenRegion)) this.chosenRegion = null;
     },
     answered() {
-      if (!this.drag || this.drag.isClick) this.changed = null; // otherwise it is what is being dragged
+      const isDragging = this.drag && !this.drag.isClick;
+      if (!isDragging) this.changed = null; // otherwise it is what is being dragged
+      this.$refs.grid?.answered(isDragging);
       this.$nextTick(this.answer);
     },
   },
@@ -357,6 +413,10 @@ export default {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
       const arrow = ARROWS[event.code];
       const { part, point } = event.target.dataset ?? {};
+      if (this.gridding) {
+        this.gridKey(event, arrow);
+        return;
+      }
       if (!this.shaping) {
         if (arrow) {
           event.preventDefault();
@@ -372,6 +432,19 @@ export default {
       else if (arrow && (this.chosen.length || this.chosenRegion)) this.whenAnswered(() => this.shift(by));
       else if (event.code === "Delete" && part) this.whenAnswered(() => this.removePoint(part, Number(point)));
       else if (event.code === "Insert" && part) this.whenAnswered(() => this.insertPoint(part, Number(point) + 1));
+      else if (command && this.possible(command)) this.run(command);
+      else return;
+      event.preventDefault();
+    },
+    gridKey(event, arrow) {
+      const { grid } = this.$refs;
+      const command = GRID_COMMAND_BY_CODE[event.code];
+      if (event.key === "Enter" && this.sketch.length) this.finishSketch();
+      else if (event.key === "Enter" && !this.tool) this.write();
+      else if (arrow && grid.chosen?.axis) {
+        const by = arrow.map((step) => step * (event.shiftKey ? 10 : 1));
+        this.whenAnswered(() => grid.move(by));
+      } else if (arrow && grid.chosen?.from) grid.stepCell(arrow, event.shiftKey);
       else if (command && this.possible(command)) this.run(command);
       else return;
       event.preventDefault();
@@ -397,6 +470,7 @@ export default {
       return name in TOOL_BY_COMMAND ? this.tool === TOOL_BY_COMMAND[name] : undefined;
     },
     possible(name) {
+      if (this.gridding) return this.gridsShown > 0 && Boolean(this.$refs.grid?.possible(name));
       if (name === "merge") return this.chosen.length > 1;
       if (["lineBelow", "earlier", "later"].includes(name)) return this.chosen.length === 1;
       return name !== "remove" || this.chosen.length > 0 || this.chosenRegion !== null;
@@ -406,7 +480,8 @@ export default {
       document.dispatchEvent(new Event("dsocr-write"));
     },
     run(name) {
-      if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen));
+      if (IN_GRID.has(name)) this.whenAnswered(() => this.$refs.grid?.run(name));
+      else if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen));
       else if (name in TOOL_BY_COMMAND) {
         const tool = this.tool === TOOL_BY_COMMAND[name] ? null : TOOL_BY_COMMAND[name];
         this.stop();
@@ -424,14 +499,23 @@ export default {
       else if (name === "read") this.read(!this.reading);
       else if (name === "shape" && this.labels.kinds) {
         this.shaping = !this.shaping;
+        this.gridding = false;
         this.stop();
         this.chosen = this.shaping && this.selected ? [this.selected] : [];
         this.chosenRegion = null;
         if (!this.shaping) this.write();
-      } else if (name === "findAgain") this.send(name, []);
+      } else if (name === "grid" && this.labels.kinds) {
+        this.gridding = !this.gridding;
+        this.shaping = false;
+        this.stop();
+        this.chosen = [];
+        this.chosenRegion = null;
+        if (!this.gridding) this.write();
+      } else if (name === "findAgain" || name === "findTables") this.send(name, []);
       else if (name === "remove") this.whenAnswered(() => this.remove());
       // a button would keep the focus, and its keys
-      if (this.shaping && (name === "shape" || this.shapeTools.some(([tool]) => tool === name)))
+      const tools = this.shaping ? [...this.shapeTools, ["shape"]] : this.gridding ? [...this.gridTools, ["grid"]] : [];
+      if (tools.some(([tool]) => tool === name))
         this.$refs.window.focus({ preventScroll: true });
     },
     remove() {
@@ -479,9 +563,13 @@ export default {
       const region = Number(event.target.closest?.("[data-region]")?.dataset.region ?? 0);
       const from = [event.clientX, event.clientY];
       this.drag = { kind: "pan", from, last: from, start: this.toPage(event), line, region, isClick: true };
-      if (!this.shaping || event.button !== 0) return;
+      if (!(this.shaping || this.gridding) || event.button !== 0) return;
       if (this.tool) this.drag.kind = this.tool;
-      else if (dataset.part) {
+      else if (this.gridding) {
+        const ruling = this.$refs.grid.down(dataset);
+        if (ruling) this.drag.kind = "moveRuling";
+        Object.assign(this.drag, { end: ruling?.end, dataset: { ...dataset } });
+      } else if (dataset.part) {
         if (dataset.gap) this.insertPoint(dataset.part, Number(dataset.gap), false);
         Object.assign(this.drag, { kind: "point", part: dataset.part, place: Number(dataset.gap ?? dataset.point) });
       } else if (line && this.isChosen(line)) this.drag.kind = "shift";
@@ -489,7 +577,7 @@ export default {
     },
     move(event) {
       const { drag } = this;
-      if (this.shaping && this.tool && this.tool !== "knife" && this.fixed?.length && !drag)
+      if (this.tool && !STROKES.has(this.tool) && this.fixed?.length && !drag)
         this.sketch = [...this.fixed, this.toPage(event)];
       if (!drag || !this.pointers.has(event.pointerId)) return;
       const now = [event.clientX, event.clientY];
@@ -502,8 +590,9 @@ export default {
       drag.isClick = false;
       const point = this.toPage(event);
       if (drag.kind === "pan") this.pan(now[0] - drag.last[0], now[1] - drag.last[1]);
-      else if (drag.kind === "knife") this.sketch = [drag.start, point];
-      else if (drag.kind === "line" || drag.kind === "region") {
+      else if (STROKES.has(drag.kind)) this.sketch = [drag.start, point];
+      else if (drag.kind === "moveRuling") this.$refs.grid?.drag([point[0] - drag.start[0], point[1] - drag.start[1]], drag.end);
+      else if (drag.kind in DRAWN) {
         const box = corners(drag.start, point);
         this.sketch = [...box, box[0]];
       } else if (drag.kind === "point") this.setPoint(drag.part, drag.place, point);
@@ -528,13 +617,15 @@ export default {
       const point = this.toPage(event);
       if (drag.kind === "point" || (drag.kind === "shift" && !drag.isClick)) {
         this.sendChanged();
-      } else if (this.tool && drag.kind === this.tool) {
-        if (drag.isClick && this.tool !== "knife") {
+      } else if (drag.kind === "moveRuling" && !drag.isClick) this.$refs.grid?.drop();
+      else if (this.tool && drag.kind === this.tool) {
+        if (drag.isClick && !STROKES.has(this.tool)) {
           this.fixed = [...(this.fixed ?? []), point];
           this.sketch = this.fixed;
         } else if (!drag.isClick) {
           if (this.tool === "knife") this.send("cut", [], null, { from: drag.start, to: point });
-          else this.send(this.tool === "line" ? "addBox" : "addRegion", [], null, { polygon: corners(drag.start, point) });
+          else if (this.tool === "ruling") this.$refs.grid?.draw(drag.start, point);
+          else this.send(DRAWN[this.tool], [], null, { polygon: corners(drag.start, point) });
           this.stop();
         }
       } else if (drag.isClick) this.clicked(drag, event, point);
@@ -542,8 +633,13 @@ export default {
     cancel(event) {
       this.pointers.delete(event.pointerId);
       this.drag = this.changed = null;
+      this.$refs.grid?.answered(false);
     },
-    clicked({ line, region }, event, point) {
+    clicked({ line, region, dataset }, event, point) {
+      if (this.gridding && event.button === 0) {
+        this.$refs.grid?.clicked(dataset, event.shiftKey);
+        if (!dataset.cell) return;
+      }
       if (!this.shaping || event.button !== 0) {
         this.$emit("pick", { x: point[0], y: point[1] });
         return;
@@ -561,7 +657,7 @@ export default {
       if (this.fixed?.length) this.finishSketch();
       else if (this.shaping && event.target.dataset.point)
         this.removePoint(event.target.dataset.part, Number(event.target.dataset.point));
-      else if (!this.shaping) {
+      else if (!this.shaping && !this.gridding) {
         const { left, top } = this.$refs.window.getBoundingClientRect();
         this.zoom(2, event.clientX - left, event.clientY - top);
       }
@@ -643,7 +739,7 @@ export default {
       const points = (this.fixed ?? []).filter((point, place, all) => !place || distance(point, all[place - 1]) > 1);
       const least = this.tool === "line" ? 2 : 3;
       if (points.length >= least && this.tool === "line") this.send("addLine", [], null, { baseline: points });
-      else if (points.length >= least) this.send("addRegion", [], null, { polygon: points });
+      else if (points.length >= least) this.send(DRAWN[this.tool], [], null, { polygon: points });
       this.stop();
     },
     stop() {

@@ -16,6 +16,7 @@ from dsocr.workbench.dialogs import Translate
 from dsocr.workbench.interface_texts import VIEW_LABELS
 from dsocr.workbench.shape_changes import version_by_hand
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.stored_tables import GridTable, place_of, tables_of
 
 _KINDS = tuple(
     kind
@@ -42,8 +43,8 @@ _DROP = """event => {
 }"""
 
 
-class PageView(ui.element, component="page_view.js"):
-    """A page image to zoom, turn and click in, and the shapes on it to draw and change.
+class PageView(ui.element, component="page_view.js", esm={"dsocr-workbench": "scripts"}):
+    """A page image to zoom, turn and click in, and the shapes and tables on it to draw and change.
 
     `on_pick` gets a clicked point in pixels of the page, `on_select` the number of a clicked line while shapes are
     changed, and `on_edit` what is to be done with them.
@@ -62,6 +63,7 @@ class PageView(ui.element, component="page_view.js"):
         labels["kinds"] = {kind: translate(f"region_{kind}") for kind in _KINDS}
         self._props.update({"labels": labels, "kinds": _KINDS, "answered": 0})
         self._props.update({"page": {"number": 0, "width": 1, "height": 1}, "lines": [], "regions": []})
+        self._props["tables"] = []
 
         def pick(event: events.GenericEventArguments) -> None:
             if "line" in event.args:
@@ -86,7 +88,8 @@ class PageView(ui.element, component="page_view.js"):
             {
                 "page": {"number": page.number, "width": page.width, "height": page.height},
                 "lines": [_shape(line) for line in lines],
-                "regions": [_region(region) for region in regions],
+                "regions": [_region(region) for region in regions if region.cell is None],
+                "tables": [_table(table) for table in tables_of(regions)],
                 "selected": selected,
             }
         )
@@ -106,6 +109,12 @@ def _shape(line: StoredLine) -> Mapping[str, Any]:
 def _region(region: StoredRegion) -> Mapping[str, Any]:
     border = region.outline.border
     return {"number": region.number, "version": region.version, "kind": region.kind, "polygon": border}
+
+
+def _table(table: GridTable) -> Mapping[str, Any]:
+    places = ((cell.number, place_of(cell)) for cell in table.cells)
+    cells = [(number, place.row, place.column, place.rows, place.columns) for number, place in places]
+    return {"id": table.id, "version": table.version, "nodes": table.nodes.round(1).tolist(), "cells": cells}
 
 
 class PageOverview(ui.element, component="page_overview.js"):

@@ -27,7 +27,8 @@ from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, Pag
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
 from dsocr.workbench.shape_changes import FIND_AGAIN, carry_out, move_beside, replace_unreviewed
 from dsocr.workbench.store import StaleError
-from dsocr.workbench.stored_lines import State, StoredLine, line_at
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, line_at
+from dsocr.workbench.table_changes import FIND_TABLES, TABLE_EDITS, carry_out_in_table, put_tables, search_tables
 from dsocr.workbench.words import Hit, replace_all, word_at
 
 _POLL_SECONDS = 1.5
@@ -487,12 +488,27 @@ class Window:
                 removed, added = replace_unreviewed(self._store, page.number, outlines or [], who=self._user)
                 ui.notify(self._t("found_lines", removed=removed, added=added), type="positive")
                 self._line = self._store.lines(page.number)[0]
+            elif edit["what"] == FIND_TABLES:
+                await self._find_tables(page)
+            elif edit["what"] in TABLE_EDITS:
+                carry_out_in_table(self._store, page, edit, who=self._user)
+                self._line = self._line and (self._store.line(self._line.number) or self._line)
             else:
                 select = carry_out(self._store, page, edit, who=self._user)
                 number = select or (self._line.number if self._line else 0)
                 self._line = self._store.line(number) or self._line
             self._read_on()
         self._show(notified=True)
+
+    async def _find_tables(self, page: StoredPage) -> None:
+        lines, archive = self._store.lines(page.number), self._session.archive
+        ui.notify(self._t("finding_tables"))
+        found = await run.io_bound(lambda: search_tables(archive.page_image(page), lines))
+        if found is None:  # the workbench is shutting down
+            return
+        tables = put_tables(self._store, page.number, found, who=self._user)
+        ui.notify(self._t("found_tables", tables=tables), type="positive")
+        self._line = self._line and (self._store.line(self._line.number) or self._line)
 
     def _read_on(self) -> None:
         """Have lines read that are unread again."""
