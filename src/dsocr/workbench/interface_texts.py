@@ -146,8 +146,8 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Найти таблицы страницы; имеющиеся будут заменены",
     ),
     "view_drawTable": ("Draw a table (G)", "Нарисовать таблицу (G)"),
-    "view_drawRuling": ("Draw a ruling (R)", "Провести линию (R)"),
-    "view_removeRuling": ("Remove the chosen ruling (Delete)", "Убрать выбранную линию (Delete)"),
+    "view_drawRuling": ("Draw a ruling (R)", "Провести линейку (R)"),
+    "view_removeRuling": ("Remove the chosen ruling (Delete)", "Убрать выбранную линейку (Delete)"),
     "view_joinCells": ("Join the chosen cells (M)", "Объединить выбранные ячейки (M)"),
     "view_splitCells": ("Split the chosen cells again (K)", "Снова разделить выбранные ячейки (K)"),
     "view_removeTable": ("Remove the table; its lines stay", "Убрать таблицу; строки останутся"),
@@ -157,7 +157,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "view_hint_ruling": (
         "Drag a stroke where the ruling is to be: level between rows, upright between columns. Esc stops.",
-        "Проведите там, где должна быть линия: поперёк — между строками, вниз — между столбцами. Esc — отмена.",
+        "Проведите там, где должна быть линейка: поперёк — между строками, вниз — между столбцами. Esc — отмена.",
     ),
     "view_hint_grid_noTables": (
         "No table here: let it be found, or draw it.",
@@ -165,11 +165,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "view_hint_grid_table": (
         "Drag a ruling; click a cell, Shift and click choose several.",
-        "Тяните линию; щёлкните ячейку, Shift и щелчок — выбрать несколько.",
+        "Тяните линейку; щёлкните ячейку, Shift и щелчок — выбрать несколько.",
     ),
     "view_hint_grid_ruling": (
         "Drag it or its ends, or use the arrow keys; Insert adds another beside it, Delete removes it.",
-        "Тяните линию или её концы, или двигайте стрелками; Insert добавит рядом ещё одну, Delete уберёт.",
+        "Тяните линейку или её концы, или двигайте стрелками; Insert добавит рядом ещё одну, Delete уберёт.",
     ),
     "view_hint_grid_cells": (
         "Arrow keys go to other cells, with Shift they choose more; M joins, K splits.",
@@ -207,10 +207,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "there: next handle; move it or the shape; add, remove a point",
         "в ней: точка; сдвиг; добавить, удалить",
     ),
-    "key_grid": ("change tables: rulings, cells", "изменить таблицы: линии, ячейки"),
+    "key_grid": ("change tables: rulings, cells", "изменить таблицы: линейки, ячейки"),
     "key_grids": (
         "there: draw a ruling, a table; add, remove a ruling; join, split cells",
-        "в них: провести линию, нарисовать таблицу; добавить, убрать линию; объединить, разделить ячейки",
+        "в них: провести линейку, нарисовать таблицу; добавить, убрать линейку; объединить, разделить ячейки",
     ),
     "view_shape": ("Change shapes (Alt+E)", "Изменить разметку (Alt+E)"),
     "order_check": ("Second look", "Вторая проверка"),

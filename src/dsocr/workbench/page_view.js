@@ -71,7 +71,7 @@ const GRID_TOOLS = [
   ["drawTable", "highlight_alt"],
   ["drawRuling", "border_inner"],
   ["removeRuling", "border_clear"],
-  ["joinCells", "cell_merge"],
+  ["joinCells", "call_merge"],
   ["splitCells", "call_split"],
   ["removeTable", "delete_outline"],
 ];

@@ -342,8 +342,8 @@ def _save(store: CorrectionStore, page: int, old: GridTable | None, new: GridTab
             moved.append(replace(line, region=number, place=places.get(line.number, line.place)))
         return moved
 
-    gone = {region.number for region in before}
-    others = [region for region in regions if region.cell is None and region.number not in gone]
+    removed = {region.number for region in before}
+    others = [region for region in regions if region.cell is None and region.number not in removed]
     touched = [line for line in lines if line.number in homes or places.get(line.number, line.place) != line.place]
     store.change(_WHAT, who, touched, edited, before, lambda _: changed)
 
@@ -437,7 +437,7 @@ def search_tables(image: Image.Image, lines: Sequence[StoredLine]) -> FoundTable
     return FoundTables(tuple(lines), tuple(parts), tuple(tables))
 
 
-def put_tables(store: CorrectionStore, page: int, found: FoundTables, *, who: str) -> int:
+def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: str) -> int:
     """Replace the tables of a page by found ones; returns how many there are.
 
     Lines over several columns are cut, unless they are reviewed. Raises StaleError if a line changed meanwhile.
@@ -445,30 +445,30 @@ def put_tables(store: CorrectionStore, page: int, found: FoundTables, *, who: st
     regions = store.regions(page)
     cells: list[StoredRegion] = []
     at: dict[str, int] = {}
-    for table in found.tables:
+    for table in search.tables:
         for cell in table.cells:
             assert cell.outline
             at[cell.id] = len(cells)
             place = CellPlace(table.id, cell.row, cell.column, cell.row_span, cell.column_span, cell.is_heading)
             cells.append(StoredRegion(0, page, cell.outline, cell=place))
-    in_cells = {int(part.where) for part in found.parts if part.region and part.region.id in at}
-    before = [region for region in regions if region.cell] + _emptied(regions, found.lines, in_cells)
-    gone = {region.number for region in before}
-    others = [region for region in regions if region.number not in gone]
+    in_cells = {int(part.where) for part in search.parts if part.region and part.region.id in at}
+    before = [region for region in regions if region.cell] + _emptied(regions, search.lines, in_cells)
+    removed = {region.number for region in before}
+    others = [region for region in regions if region.number not in removed]
 
     def edited(old: Sequence[StoredLine], new: Sequence[StoredRegion]) -> list[StoredLine]:
-        parts = _parts_of(old, found.parts)
+        parts = _parts_of(old, search.parts)
         laid_out = []
         for place, part, line in sorted(parts, key=lambda part: part[0]):
             cell = at.get(part.region.id) if part.region else None
             region = new[cell].number if cell is not None else line.region
-            if cell is None and region in gone:
+            if cell is None and region in removed:
                 region = region_at(others, line.outline)
             laid_out.append(replace(line, place=float(place), region=region))
         return laid_out
 
-    store.change(_WHAT, who, found.lines, edited, before, lambda _: cells)
-    return len(found.tables)
+    store.change(_WHAT, who, search.lines, edited, before, lambda _: cells)
+    return len(search.tables)
 
 
 def _parts_of(lines: Sequence[StoredLine], parts: Sequence[Line]) -> list[tuple[int, Line, StoredLine]]:

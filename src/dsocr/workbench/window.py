@@ -503,10 +503,10 @@ class Window:
     async def _find_tables(self, page: StoredPage) -> None:
         lines, archive = self._store.lines(page.number), self._session.archive
         ui.notify(self._t("finding_tables"))
-        found = await run.io_bound(lambda: search_tables(archive.page_image(page), lines))
-        if found is None:  # the workbench is shutting down
+        search = await run.io_bound(lambda: search_tables(archive.page_image(page), lines))
+        if search is None:  # the workbench is shutting down
             return
-        tables = put_tables(self._store, page.number, found, who=self._user)
+        tables = put_tables(self._store, page.number, search, who=self._user)
         ui.notify(self._t("found_tables", tables=tables), type="positive")
         self._line = self._line and (self._store.line(self._line.number) or self._line)
 
