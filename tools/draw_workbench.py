@@ -1,10 +1,11 @@
-"""Draw every view of the workbench over `examples/copiste`, so that the pictures of the guide can be drawn again.
+"""Draw every view of the workbench, so that the pictures of the guide can be drawn again.
 
     python tools/draw_workbench.py pictures                   # English, light and dark, at 1400, 800 and 2560 pixels
     python tools/draw_workbench.py pictures --widths 390 4000 --languages ru
     python tools/draw_workbench.py pictures --docs            # and replace the pictures in docs/pictures
 
-`small` reads the first pages (a minute on two cores), and some of their lines are accepted with their true texts.
+The views are of `examples/copiste`, whose first pages `small` reads (a minute on two cores); some of their lines are
+accepted with their true texts. That of tables is of a page as `draw_registers.py` draws it.
 """
 
 import argparse
@@ -25,6 +26,9 @@ from typing import Literal, TypedDict
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
+from draw_registers import Look, draw_register
+from dsocr.formats.page import page_document
+from dsocr.formats.xml import serialize
 from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
@@ -34,8 +38,9 @@ DOCS = Path(__file__).parents[1] / "docs" / "pictures"
 PAGES, UNREAD_PAGES, ACCEPTED = 12, 3, 24
 HEIGHTS = {390: 844, 800: 1100, 1400: 900, 2560: 1440, 4000: 2200}
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+REGISTER, SEED = Look("revision", "full", rows=7, skew=1.5, titled=False), 5
 IN_GUIDE = (
-    *("workbench", "overview", "reading", "shapes", "letters", "other_readings", "search", "keys", "export"),
+    *("workbench", "overview", "reading", "shapes", "tables", "letters", "other_readings", "search", "keys", "export"),
     "second_look",
 )
 
@@ -76,6 +81,12 @@ def drawing(page: Page, text: Text) -> None:
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.1 * box["height"])
     page.mouse.down()
     page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.4 * box["height"], steps=3)
+
+
+def tables(page: Page, text: Text) -> None:
+    """The table of a register, a ruling of it chosen."""
+    press("Alt+v Alt+f Alt+b")(page, text)
+    page.locator(".ruling-hit").nth(3).focus()
 
 
 def search(page: Page, text: Text) -> None:
@@ -129,6 +140,7 @@ VIEWS: dict[str, Callable[[Page, Text], None]] = {
     "reading": press("Alt+v Alt+f"),
     "shapes": press("Alt+e"),
     "drawing": drawing,
+    "tables": tables,
     "overview": click("view_pages"),
     "adjust": click("view_adjust"),
     "letters": letters,
@@ -176,24 +188,43 @@ def accept_lines(store: CorrectionStore, texts: dict[str, list[str]]) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """A workbench over a copy of the first pages, in which some lines are accepted; yields its address."""
-    texts = copy_pages(folder / "copiste")
+def serving(source: Path, run: str, accept: Callable[[CorrectionStore], None]) -> Iterator[str]:
+    """A workbench over a source that `run` reads; yields its address when `accept` has done with its lines."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "dsocr", "workbench", str(folder / "copiste"), "--run", "small"]
+    command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--run", run]
     server = subprocess.Popen([*command, "--port", str(port), "--no-show", "--quiet"])  # noqa: S603
     try:
-        while not (database := folder / "copiste.workbench" / "corrections.sqlite").exists() or not answers(port):
+        while not (database := Path(f"{source}.workbench") / "corrections.sqlite").exists() or not answers(port):
             if server.poll() is not None:
                 raise RuntimeError("the workbench has ended")
             time.sleep(0.5)
         with closing(CorrectionStore.open(database)) as store:
-            accept_lines(store, texts)
+            accept(store)
         yield f"http://127.0.0.1:{port}/"
     finally:
         server.terminate()
         server.wait(60)
+
+
+@contextmanager
+def serving_letters(folder: Path) -> Iterator[str]:
+    """A workbench over a copy of the first pages, in which some lines are accepted; yields its address."""
+    texts = copy_pages(folder / "copiste")
+    with serving(folder / "copiste", "small", lambda store: accept_lines(store, texts)) as address:
+        yield address
+
+
+@contextmanager
+def serving_register(folder: Path) -> Iterator[str]:
+    """A workbench over a page of a register with its table; yields its address."""
+    image, page = draw_register(REGISTER, SEED)
+    source = folder / "register"
+    source.mkdir()
+    image.save(source / page.image, quality=90)
+    (source / f"{page.name}.xml").write_bytes(serialize(page_document(page)[0]))
+    with serving(source, "none", lambda store: None) as address:
+        yield address
 
 
 def answers(port: int) -> bool:
@@ -254,22 +285,30 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        address = options.address or stack.enter_context(serving(folder))
+        addresses = {
+            name: options.address or stack.enter_context(serve(folder))
+            for name, serve in {"letters": serving_letters, "register": serving_register}.items()
+            if any((view == "tables") == (name == "register") for view in options.views)
+        }
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=program, args=["--no-sandbox"])
         stack.callback(browser.close)
         for width, scheme, language in product(options.widths, options.schemes, options.languages):
             how: How = {"width": width, "scheme": scheme, "language": language}
-            files = [draw(browser, address, options.out, name, **how) for name in options.views]
+            files = [
+                draw(browser, addresses["register" if name == "tables" else "letters"], options.out, name, **how)
+                for name in options.views
+            ]
             write_sheet(files, options.out / f"sheet-{width}-{scheme}-{language}.jpg")
     if options.docs:
-        for name in IN_GUIDE:
+        for name in (name for name in IN_GUIDE if name in options.views):
             picture = Image.open(options.out / f"{name}-1400-light-en.png").convert("RGB")
             name = name if name == "workbench" else f"workbench_{name}"
             picture.quantize(96, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(
                 DOCS / f"{name}.png", optimize=True
             )
-        for sheet in options.out.glob("sheet-*-en.jpg"):
+        sheets = options.out.glob("sheet-*-en.jpg") if options.views == list(VIEWS) else ()
+        for sheet in sheets:
             shutil.copy(sheet, DOCS / sheet.name.replace("sheet-", "workbench_").replace("-en", ""))
 
 
