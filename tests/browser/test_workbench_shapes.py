@@ -186,9 +186,17 @@ def test_regions_and_reading_order(shaping: Page, store: CorrectionStore) -> Non
     second = store.regions(1)[1]
     assert [line.region == second.number for line in store.lines(1)] == [False, True, False]
     shaping.locator("g[data-region] text").nth(1).click()
-    shaping.get_by_label("Type of region").select_option("marginalia")
+    shaping.get_by_label("Type of region").select_option("heading")
+    expect(shaping.locator("g[data-region] text").nth(1)).to_contain_text("heading")
+    shaping.locator(".page-view-window").focus()
+    shaping.keyboard.press("3")
     expect(shaping.locator("g[data-region] text").nth(1)).to_contain_text("marginalia")
     rows = shaping.get_by_role("listitem")
+    shaping.keyboard.press("[")
+    expect(rows.nth(0)).to_contain_text(TEXTS[0][1])
+    shaping.keyboard.press("Alt+z")
+    expect(rows.nth(0)).to_contain_text(TEXTS[0][0])
+    shaping.locator("g[data-region] text").nth(1).click()
     expect(shaping.locator(".region.chosen")).to_have_count(1)
     rows.nth(0).click()  # the line that is selected already, which Delete would now delete
     expect(shaping.locator(".line.selected.chosen")).to_have_count(1)

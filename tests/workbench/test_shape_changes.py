@@ -270,6 +270,30 @@ def test_a_drawn_line_is_placed_among_the_lines_of_its_region(empty_store: Corre
     )
 
 
+def test_a_region_is_moved_past_the_region_beside_it(empty_store: CorrectionStore, archive: Archive) -> None:
+    def order() -> list[str]:
+        return [line.text for line in empty_store.lines(1)]
+
+    first, second, third = order()
+    before = empty_store.lines(), empty_store.regions()
+    edit(empty_store, "addRegion", polygon=[(20, 140), (680, 140), (680, 250), (20, 250)], kind="marginalia")
+    around, inner = empty_store.regions(1)
+    edit(empty_store, "earlier", region=inner.number)
+    assert order() == [second, first, third]
+    edit(empty_store, "earlier", region=inner.number)
+    assert order() == [second, first, third], "it is the first"
+    edit(empty_store, "later", region=inner.number)
+    assert order() == [first, third, second]
+    edit(empty_store, "later", region=around.number)
+    assert order() == [second, first, third]
+    edit(empty_store, "assign", [empty_store.lines(1)[0]])
+    with raises_code("region-empty"):
+        edit(empty_store, "later", region=inner.number)
+    while empty_store.undo("anna"):
+        pass
+    assert (empty_store.lines(), empty_store.regions()) == before
+
+
 def test_after_a_line_is_removed_the_next_one_is_chosen(empty_store: CorrectionStore, archive: Archive) -> None:
     first, second, third = empty_store.lines(1)
     assert edit(empty_store, "remove", [second]) == third.number

@@ -31,6 +31,7 @@ KEYS = (
     ("Alt+V", "key_read"),
     ("Alt+E", "key_shape"),
     ("B  N  K  M  G  Del  [  ]  Enter", "key_shapes"),
+    ("1 … 9", "key_kinds"),
     ("Tab  ←↑→↓  Ins  Del", "key_points"),
     ("Alt+B", "key_grid"),
     ("R  G  Ins  Del  M  K", "key_grids"),

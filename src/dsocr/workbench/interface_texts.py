@@ -120,9 +120,12 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Find the lines of this page again; reviewed ones stay",
         "Найти строки страницы заново; проверенные останутся",
     ),
-    "view_earlier": ("Earlier in reading order ([)", "Раньше в порядке чтения ([)"),
-    "view_later": ("Later in reading order (])", "Позже в порядке чтения (])"),
-    "view_kind": ("Type of region", "Тип области"),
+    "view_earlier": (
+        "Earlier in reading order: a line or a region ([)",
+        "Раньше в порядке чтения: строка или область ([)",
+    ),
+    "view_later": ("Later in reading order: a line or a region (])", "Позже в порядке чтения: строка или область (])"),
+    "view_kind": ("Type of region (1 to 9)", "Тип области (1–9)"),
     "view_assign": ("Region of the chosen lines", "Область выбранных строк"),
     "view_noRegion": ("no region", "без области"),
     "view_hint_line": (
@@ -203,6 +206,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "there: draw, line below, cut, merge, region, delete, order; to the text",
         "в ней: нарисовать, строка ниже, разрезать, объединить, область, удалить, порядок; к тексту",
     ),
+    "key_kinds": ("there: type of the chosen region, or of the next one", "в ней: тип выбранной или следующей области"),
     "key_points": (
         "there: next handle; move it or the shape; add, remove a point",
         "в ней: точка; сдвиг; добавить, удалить",

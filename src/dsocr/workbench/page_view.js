@@ -128,7 +128,9 @@ export default {
       :title="labels[name]" :aria-pressed="pressed(name)" :class="{ pressed: pressed(name) }" :disable="!possible(name)"
       @click="run(name)" />
     <select v-model="kind" :aria-label="labels.kind" :title="labels.kind" @change="retype">
-      <option v-for="[value, name] in kindOptions" :key="value" :value="value">{{ name }}</option>
+      <option v-for="([value, name], place) in kindOptions" :key="value" :value="value">
+        {{ place < 9 ? place + 1 + " " : "" }}{{ name }}
+      </option>
     </select>
     <select :value="regionOfChosen" :aria-label="labels.assign" :title="labels.assign" :disabled="!chosen.length"
       @change="assign">
@@ -426,6 +428,7 @@ export default {
       }
       const by = arrow?.map((one) => one * (event.shiftKey ? 10 : 1));
       const command = SHAPE_COMMAND_BY_CODE[event.code];
+      const number = /^(?:Digit|Numpad)([1-9])$/.exec(event.code)?.[1];
       if (event.key === "Enter" && this.sketch.length) this.finishSketch();
       else if (event.key === "Enter" && !this.tool) this.write();
       else if (arrow && part) this.whenAnswered(() => this.movePoint(part, Number(point), by));
@@ -433,8 +436,13 @@ export default {
       else if (event.code === "Delete" && part) this.whenAnswered(() => this.removePoint(part, Number(point)));
       else if (event.code === "Insert" && part) this.whenAnswered(() => this.insertPoint(part, Number(point) + 1));
       else if (command && this.possible(command)) this.run(command);
+      else if (number) this.retypeBy(Number(number) - 1);
       else return;
       event.preventDefault();
+    },
+    retypeBy(place) {
+      this.kind = this.kindOptions[place][0];
+      this.whenAnswered(() => this.retype());
     },
     gridKey(event, arrow) {
       const { grid } = this.$refs;
@@ -472,7 +480,8 @@ export default {
     possible(name) {
       if (this.gridding) return this.gridsShown > 0 && Boolean(this.$refs.grid?.possible(name));
       if (name === "merge") return this.chosen.length > 1;
-      if (["lineBelow", "earlier", "later"].includes(name)) return this.chosen.length === 1;
+      if (name === "earlier" || name === "later") return this.chosen.length === 1 || this.chosenRegion !== null;
+      if (name === "lineBelow") return this.chosen.length === 1;
       return name !== "remove" || this.chosen.length > 0 || this.chosenRegion !== null;
     },
     write() {
@@ -481,7 +490,7 @@ export default {
     },
     run(name) {
       if (IN_GRID.has(name)) this.whenAnswered(() => this.$refs.grid?.run(name));
-      else if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen));
+      else if (SENT.has(name)) this.whenAnswered(() => this.possible(name) && this.send(name, this.chosen, this.chosenRegion));
       else if (name in TOOL_BY_COMMAND) {
         const tool = this.tool === TOOL_BY_COMMAND[name] ? null : TOOL_BY_COMMAND[name];
         this.stop();

@@ -70,7 +70,10 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
         case "cut":
             return _cut(store, page, edit["from"], edit["to"], who)
         case "earlier" | "later" as direction:
-            return _move(store, lines[0], -1 if direction == "earlier" else 1, who)
+            step = -1 if direction == "earlier" else 1
+            if region is None:
+                return _move(store, lines[0], step, who)
+            move_region(store, region, step, who=who)
         case "assign":
             assign(store, lines, region.number if region else None, who=who)
         case "addRegion":
@@ -246,6 +249,36 @@ def move_line(store: CorrectionStore, line: StoredLine, before: StoredLine | Non
     return numbered[0][at]
 
 
+def move_region(store: CorrectionStore, region: StoredRegion, step: int, *, who: str) -> None:
+    """Move a region with its lines in the reading order, before the region or table that it follows or behind the next.
+
+    At either end of the page nothing changes. Raises StaleError.
+    """
+    lines = store.lines(region.page)
+    groups = {other.number: other.cell.table if other.cell else other.number for other in store.regions(region.page)}
+    mine = [line for line in lines if line.region == region.number]
+    others = [line for line in lines if line.region != region.number]
+    if not mine:
+        message, hint = "the region has no lines, so it has no place in the reading order", "put lines into it first"
+        raise DataError(message, code="region-empty", hint=hint)
+    first = mine[0] if step < 0 else mine[-1]
+    at = sum((other.place, other.number) < (first.place, first.number) for other in others)
+    if not 0 <= at - (step < 0) < len(others):
+        return
+    beside = others[at - (step < 0)]
+    group = groups.get(beside.region or 0, -beside.number)
+    while 0 <= at - (step < 0) < len(others):
+        next_line = others[at - (step < 0)]
+        if groups.get(next_line.region or 0, -next_line.number) != group:
+            break
+        at += step
+    places = places_between([*others[:at], *mine, *others[at:]], {line.number for line in mine})
+    moved = [line for line in lines if places.get(line.number, line.place) != line.place]
+    store.change(
+        "reordered", who, moved, lambda old, _: [replace(line, place=places[line.number]) for line in old], [region]
+    )
+
+
 def assign(store: CorrectionStore, lines: Sequence[StoredLine], region: int | None, *, who: str) -> list[StoredLine]:
     """Put lines into a region, or into none. Raises StaleError."""
     return store.change("assigned", who, lines, lambda old, _: [replace(line, region=region) for line in old])[0]
@@ -318,6 +351,22 @@ def replace_unreviewed(store: CorrectionStore, page: int, outlines: Sequence[Out
 
     store.change("found", who, lines, laid_out)
     return len(lines) - len(kept), len(new)
+
+
+def places_between(order: Sequence[StoredLine], moved: set[int]) -> dict[int, float]:
+    """Places for the moved lines of an order between those of the others; for all lines if there is no room."""
+    places: dict[int, float] = {}
+    low: float | None = None
+    for at, line in enumerate(order):
+        if line.number in moved:
+            high = next((other.place for other in order[at:] if other.number not in moved), None)
+            begin = low if low is not None else line.place if high is None else min(line.place, high) - 1
+            end = high if high is not None else max(begin, line.place) + 1
+            places[line.number] = line.place if begin < line.place < end else (begin + end) / 2
+            if not begin < places[line.number] < end:
+                return {line.number: float(place) for place, line in enumerate(order)}
+        low = places.get(line.number, line.place)
+    return places
 
 
 def region_at(regions: Sequence[StoredRegion], outline: Outline) -> int | None:

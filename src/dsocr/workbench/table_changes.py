@@ -15,7 +15,7 @@ from dsocr.data.grid import find_tables
 from dsocr.document import Line, Outline, Point, Table
 from dsocr.errors import DataError
 from dsocr.text import is_right_to_left
-from dsocr.workbench.shape_changes import region_at
+from dsocr.workbench.shape_changes import places_between, region_at
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import (
     CellPlace,
@@ -393,7 +393,7 @@ def _places(
         (line for line in lines if line.number in newcomers), key=lambda line: (ranks[line.number], line.place)
     ):
         order.insert(_index_for(line, order, ranks, newcomers), line)
-    return _between(order, newcomers)
+    return places_between(order, newcomers)
 
 
 def _index_for(line: StoredLine, order: Sequence[StoredLine], ranks: Mapping[int, int], newcomers: set[int]) -> int:
@@ -405,22 +405,6 @@ def _index_for(line: StoredLine, order: Sequence[StoredLine], ranks: Mapping[int
     if earlier := [place for place in ranked if place[0] < mine]:
         return max(earlier)[1] + 1
     return min(ranked)[1] if ranked else sum(other.place < line.place for other in order)
-
-
-def _between(order: Sequence[StoredLine], moved: set[int]) -> dict[int, float]:
-    """Places for the moved lines of an order between those of the others; for all lines if there is no room."""
-    places: dict[int, float] = {}
-    low: float | None = None
-    for at, line in enumerate(order):
-        if line.number in moved:
-            high = next((other.place for other in order[at:] if other.number not in moved), None)
-            begin = low if low is not None else line.place if high is None else min(line.place, high) - 1
-            end = high if high is not None else max(begin, line.place) + 1
-            places[line.number] = line.place if begin < line.place < end else (begin + end) / 2
-            if not begin < places[line.number] < end:
-                return {line.number: float(place) for place, line in enumerate(order)}
-        low = places.get(line.number, line.place)
-    return places
 
 
 def search_tables(image: Image.Image, lines: Sequence[StoredLine]) -> FoundTables:
