@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -319,6 +320,25 @@ def test_tables_are_found_drawn_and_undone(tmp_path: Path) -> None:
         assert placed(exported(store, archive, tmp_path / "out")) == placed(as_tables(store.regions(1)))
     with opened(source, tmp_path / "work") as (store, _):
         assert grid(store) == TITLES, "as it was left"
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_tables_are_found_when_pages_are_opened_first(has_file: bool, tmp_path: Path) -> None:
+    source = make_register(tmp_path / "box", TITLES, None)
+    lines = [replace(line, text="") for line in parse_page(etree.parse(source / "page" / "scan.xml").getroot()).lines]
+    if not has_file:
+        (source / "page" / "scan.xml").unlink()
+    with (
+        open_store(tmp_path / "work" / "corrections.sqlite") as store,
+        open_archive(store, source, tmp_path / "u", detect=lambda data, name: lines) as archive,
+    ):
+        import_pages(store, archive, SourceReport(strict=True), tables=True)
+        assert grid(store) == (TITLES if has_file else [[""] * 3] * len(TITLES))
+        cells = {cell.number for cell in table_of(store).cells}
+        assert [line.region in cells for line in store.lines(1)] == [True] * 15
+        assert all(region.cell for region in store.regions(1))
+        assert store.history() == []
+        assert placed(exported(store, archive, tmp_path / "out")) == placed(as_tables(store.regions(1)))
 
 
 def test_a_page_without_a_table_says_so(empty_store: CorrectionStore, archive: Archive) -> None:

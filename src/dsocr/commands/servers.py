@@ -120,6 +120,7 @@ def open_workbench(
     work: StrPath | None = None,
     script: ScriptName | None = None,
     segmenter: str = "ppocr",
+    tables: bool = False,
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
@@ -141,6 +142,7 @@ def open_workbench(
         work: Folder for corrections; NAME.workbench beside the source if not given.
         script: Script that line recognisers keep to; auto decides it by lines of all pages; as trained if not given.
         segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
+        tables: Find the rows and columns of registers on pages that are new.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
@@ -218,7 +220,7 @@ def open_workbench(
             )
         with progress_bar(None, "finding lines", "pages") as done:
             options = {"format": format, "writer": writer, "encoding": encoding}
-            new = import_pages(store, archive, report, **options, progress=done)
+            new = import_pages(store, archive, report, **options, tables=tables, progress=done)
         for message in group_messages((item.where, item.message) for item in report.skipped):
             printer.complain(f"skipped: {message}")
         listed = {} if only is None else find_lines(store, archive, read_sources(Path(only)), format=format)

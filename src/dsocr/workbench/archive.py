@@ -44,6 +44,7 @@ from dsocr.workbench.file_regions import read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center
 from dsocr.workbench.stored_tables import as_tables, region_id
+from dsocr.workbench.table_changes import with_tables
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -179,12 +180,14 @@ def import_pages(
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
+    tables: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
     """Add the pages that the store does not have yet, with the texts of the source; returns the number added.
 
     Lines are detected on images and PDF pages without any; `progress` counts those. `writer` is a column or a pattern
-    and `encoding` that of texts that are not UTF-8, as in `prepare`. What cannot be shown goes to `notes`.
+    and `encoding` that of texts that are not UTF-8, as in `prepare`. With `tables` they are found on pages whose source
+    has none. What cannot be shown goes to `notes`.
     """
     patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
@@ -196,7 +199,8 @@ def import_pages(
             named = patterns.apply(image, notes)
             if name not in known and (size := _image_size(archive, name, notes)) is not None:
                 laid_out = _assign_text_to_lines(named, archive, name, size, notes)
-                added += _add_page(store, archive, laid_out, name, size, markup if laid_out is named else None)
+                described = markup if laid_out is named else None
+                added += _add_page(store, archive, laid_out, name, size, described, tables=tables)
     known = {page.image.as_posix(): page for page in store.pages()}
     missing = [name for name in _image_names(archive, notes) if name not in known]
     for done, name in enumerate(missing, start=1):
@@ -206,7 +210,7 @@ def import_pages(
             except DataError as error:  # such as a blank page
                 notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, error.message))
             else:
-                added += _add_page(store, archive, image, name, size, None)
+                added += _add_page(store, archive, image, name, size, None, tables=tables)
         progress(done, len(missing))
     patterns.require_matches()
     return added
@@ -348,7 +352,14 @@ def _image_size(archive: Archive, name: str, notes: SourceReport) -> tuple[int, 
 
 
 def _add_page(
-    store: CorrectionStore, archive: Archive, image: Page, name: str, size: tuple[int, int], markup: str | None
+    store: CorrectionStore,
+    archive: Archive,
+    image: Page,
+    name: str,
+    size: tuple[int, int],
+    markup: str | None,
+    *,
+    tables: bool,
 ) -> bool:
     regions = _read_regions(archive, image, markup, size) if markup else []
     imported = tuple(region.element or 0 for region, _ in regions)
@@ -363,7 +374,11 @@ def _add_page(
         region = region_of.get(elements[0]) if elements else None
         score = line.alignment and line.alignment.score  # an aligned text in doubt is reviewed first
         lines.append(StoredLine(0, 0, place, outline, text, state, confidence=score, elements=elements, region=region))
-    return store.add_page(page, lines, [region for region, _ in regions])
+    shapes = [region for region, _ in regions]
+    if tables and not any(region.cell for region in shapes):
+        # A file to fill in keeps its lines.
+        lines, shapes = with_tables(archive.page_image(page), lines, shapes, split=markup is None)
+    return store.add_page(page, lines, shapes)
 
 
 def _read_regions(

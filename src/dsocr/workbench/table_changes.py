@@ -407,13 +407,13 @@ def _index_for(line: StoredLine, order: Sequence[StoredLine], ranks: Mapping[int
     return min(ranked)[1] if ranked else sum(other.place < line.place for other in order)
 
 
-def search_tables(image: Image.Image, lines: Sequence[StoredLine]) -> FoundTables:
+def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: bool = True) -> FoundTables:
     """Find the tables of a page; takes about a second. Raises DataError if there is none.
 
-    Lines that go over several columns come back in parts, with the number of the line as their `where`.
+    With `split`, lines that go over several columns come back in parts. The `where` of each part is the line's number.
     """
     seen = [Line(line.text, str(line.number), line.outline, index=place) for place, line in enumerate(lines)]
-    parts, tables = find_tables(image, seen)
+    parts, tables = find_tables(image, seen, split=split)
     if not tables:
         hint = "a table has three columns with text, or two ruled ones; draw it, and its rulings"
         raise DataError("no table was found on the page", code="no-tables", hint=hint)
@@ -427,6 +427,50 @@ def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: s
     Lines over several columns are cut, unless they are reviewed. Raises StaleError if a line changed meanwhile.
     """
     regions = store.regions(page)
+    cells, at = _cells_of(search, page)
+    before = [region for region in regions if region.cell] + _emptied(regions, search.lines, _lines_in(search, at))
+    removed = {region.number for region in before}
+    others = [region for region in regions if region.number not in removed]
+
+    def edited(old: Sequence[StoredLine], new: Sequence[StoredRegion]) -> list[StoredLine]:
+        placed = []
+        for part, line in _laid_out(old, search.parts):
+            cell = at.get(part.region.id) if part.region else None
+            loose = region_at(others, line.outline) if line.region in removed else line.region
+            placed.append(replace(line, region=loose if cell is None else new[cell].number))
+        return placed
+
+    store.change(_WHAT, who, search.lines, edited, before, lambda _: cells)
+    return len(search.tables)
+
+
+def with_tables(
+    image: Image.Image, lines: Sequence[StoredLine], regions: Sequence[StoredRegion], *, split: bool
+) -> tuple[list[StoredLine], list[StoredRegion]]:
+    """The lines and regions of a page that is not stored yet, with the cells of its tables, if any are found.
+
+    The `region` of a line is its place among the regions, before and after; regions that lose all lines are left out.
+    """
+    numbered = [replace(line, number=number) for number, line in enumerate(lines, start=1)]
+    places = [replace(region, number=place) for place, region in enumerate(regions)]
+    try:
+        search = search_tables(image, numbered, split=split)
+    except DataError:
+        return list(lines), list(regions)
+    cells, at = _cells_of(search, 0)
+    emptied = {region.number for region in _emptied(places, numbered, _lines_in(search, at))}
+    kept = [region for region in places if region.number not in emptied]
+    moved = {region.number: place for place, region in enumerate(kept)}
+    placed = []
+    for part, line in _laid_out(numbered, search.parts):
+        cell = at.get(part.region.id) if part.region else None
+        loose = None if line.region is None else moved.get(line.region)
+        placed.append(replace(line, number=0, region=loose if cell is None else len(kept) + cell))
+    return placed, [*kept, *cells]
+
+
+def _cells_of(search: FoundTables, page: int) -> tuple[list[StoredRegion], dict[str, int]]:
+    """The cells of found tables as regions, and the place of each among them by its id."""
     cells: list[StoredRegion] = []
     at: dict[str, int] = {}
     for table in search.tables:
@@ -435,24 +479,17 @@ def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: s
             at[cell.id] = len(cells)
             place = CellPlace(table.id, cell.row, cell.column, cell.row_span, cell.column_span, cell.is_heading)
             cells.append(StoredRegion(0, page, cell.outline, cell=place))
-    in_cells = {int(part.where) for part in search.parts if part.region and part.region.id in at}
-    before = [region for region in regions if region.cell] + _emptied(regions, search.lines, in_cells)
-    removed = {region.number for region in before}
-    others = [region for region in regions if region.number not in removed]
+    return cells, at
 
-    def edited(old: Sequence[StoredLine], new: Sequence[StoredRegion]) -> list[StoredLine]:
-        parts = _parts_of(old, search.parts)
-        laid_out = []
-        for place, part, line in sorted(parts, key=lambda part: part[0]):
-            cell = at.get(part.region.id) if part.region else None
-            region = new[cell].number if cell is not None else line.region
-            if cell is None and region in removed:
-                region = region_at(others, line.outline)
-            laid_out.append(replace(line, place=float(place), region=region))
-        return laid_out
 
-    store.change(_WHAT, who, search.lines, edited, before, lambda _: cells)
-    return len(search.tables)
+def _lines_in(search: FoundTables, cells: Mapping[str, int]) -> set[int]:
+    return {int(part.where) for part in search.parts if part.region and part.region.id in cells}
+
+
+def _laid_out(lines: Sequence[StoredLine], parts: Sequence[Line]) -> list[tuple[Line, StoredLine]]:
+    """The parts of lines and what is stored of each, in the order of the cells."""
+    ordered = sorted(_parts_of(lines, parts), key=lambda part: part[0])
+    return [(part, replace(line, place=float(place))) for place, part, line in ordered]
 
 
 def _parts_of(lines: Sequence[StoredLine], parts: Sequence[Line]) -> list[tuple[int, Line, StoredLine]]:
