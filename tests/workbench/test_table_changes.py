@@ -22,7 +22,7 @@ from dsocr.errors import DsocrError
 from dsocr.formats.page import NEWEST, TRANSKRIBUS, parse_page
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export
-from dsocr.workbench.shape_changes import assign
+from dsocr.workbench.shape_changes import assign, move_beside
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
 from dsocr.workbench.stored_lines import State
 from dsocr.workbench.stored_tables import GridTable, as_tables, place_of, tables_of
@@ -217,16 +217,33 @@ def test_a_changed_table_is_read_back_as_it_was_left(
     assert (tmp_path / "undone" / "page" / "scan.xml").read_bytes() == (archive.root / "page/scan.xml").read_bytes()
 
 
+def test_the_order_of_lines_in_cells_is_that_of_the_workbench(
+    register: tuple[CorrectionStore, Archive], tmp_path: Path
+) -> None:
+    store, archive = register
+    order = [line.number for line in store.lines(1)]
+    move_beside(store, order[8], order[0], after=False, who="anna")
+    expected = [line.text for line in store.lines(1)]
+    assert expected[:2] == ["25", "№"]
+    for step in range(2):
+        exported(store, archive, tmp_path / f"out-{step}")
+        with opened(tmp_path / f"out-{step}", tmp_path / f"again-{step}") as (again, _):
+            assert [line.text for line in again.lines(1)] == expected
+            assert grid(again) == grid(store)
+        move(store, "column", 1, (5, 0))
+
+
 def test_the_schema_accepts_a_changed_table(tmp_path: Path) -> None:
     schema = etree.XMLSchema(etree.parse(Path(__file__).parents[1] / "formats" / "schemas" / "page-2019-lines.xsd"))
     source = make_register(tmp_path / "box", ROWS, NEWEST)
     with opened(source, tmp_path / "work") as (store, archive):
         edit(store, "addRuling", axis="column", at=(300, 100))
         edit(store, "joinCells", cells=[0, 0, 1, 2])
+        edit(store, "removeRuling", axis="row", place=3)  # its lines are in no region then
         exported(store, archive, tmp_path / "out")
     schema.assertValid(etree.parse(tmp_path / "out" / "page" / "scan.xml"))
     (element,) = etree.parse(tmp_path / "out" / "page" / "scan.xml").getroot().iter("{*}TableRegion")
-    assert (element.get("rows"), element.get("columns")) == ("3", "4")
+    assert (element.get("rows"), element.get("columns")) == ("2", "4")
 
 
 @pytest.mark.parametrize("version", [NEWEST, TRANSKRIBUS, None])

@@ -259,7 +259,7 @@ class PageStructure:
             new = f'<{prefix}TextBlock ID="{id_}"{mark}{refs}{stated}>{shape}{lines}</{prefix}TextBlock>'
             file.insert(parent, parent.children, new)
             return
-        stated = "".join(f' {name}="{value}"' for name, value in _page_type(kind, "").items())
+        stated = "".join(f' {name}="{value}"' for name, value in _page_type(kind, "").items() if value)
         coords = f'<{prefix}Coords points="{points}"/>'
         new = f'<{prefix}TextRegion id="{id_}"{mark}{stated}>{coords}{lines}</{prefix}TextRegion>'
         self._add_to_page(file, parent, new)
@@ -297,16 +297,24 @@ class PageStructure:
         self._add_to_page(file, page, whole)
 
     def _order_cells(self, raw: bytes) -> bytes:
-        """The file with the cells of changed tables row by row."""
+        """The file with the cells of tables in the order of their lines, an empty one behind that on its left."""
         file = XmlEditor(raw, {"TableRegion", *CONTAINERS})
-        for table in file.elements("TableRegion"):
-            cells = [
-                (place_of(region), child)
-                for child in table.children
-                if _mark(file, table, _TABLE) and (region := self._region_of(file, child)) and region.cell
-            ]
-            ordered = sorted(cells, key=lambda cell: (cell[0].row, cell[0].column))
-            for (_, slot), (_, moved) in zip(cells, ordered, strict=True):
+        tables = file.elements("TableRegion")
+        if not tables:
+            return raw
+        read = list(dict.fromkeys(line.region.id for line in parse_page(parse_xml_bytes(raw)).lines if line.region))
+        ranks = {number: rank for rank, number in enumerate(dict.fromkeys(line.region for line in self.lines))}
+        for table in tables:
+            children = {child.start: (self._region_of(file, child), child) for child in table.children}
+            cells = [(region, child) for region, child in children.values() if region and region.cell]
+            filled = [(region, child) for region, child in cells if region.number in ranks]
+            ordered_ids = [_mark(file, child, "id") for _, child in sorted(filled, key=lambda c: ranks[c[0].number])]
+            is_changed = bool(_mark(file, table, _TABLE))
+            if not is_changed and [id_ for id_ in read if id_ in set(ordered_ids)] == ordered_ids:
+                continue
+            if not is_changed:
+                _add_attribute(file, table, _TABLE, "ordered")
+            for (_, slot), moved in zip(cells, _in_line_order(cells, ranks), strict=True):
                 if slot is not moved:
                     file.replace(slot.start, slot.end, file.data[moved.start : moved.end].decode())
         return file.result()
@@ -346,7 +354,8 @@ class PageStructure:
         if (
             [id_ for id_ in read if id_ in set(ordered_ids)] == ordered_ids
             and present.issuperset(refs)
-            and (refs or not is_changed)  # ranks of cells, which new ones do not have
+            # Without an order, and in one of cells, these have ranks that are not those of the changed table.
+            and not (is_changed and (not refs or any(ref in tables for ref in refs)))
         ):
             return raw
         refs = [ref for ref in refs if ref not in tables]
@@ -385,6 +394,20 @@ class PageStructure:
 
 
 _NO_RANK = 1 << 30
+
+
+def _in_line_order(
+    cells: Sequence[tuple[StoredRegion, ElementSpan]], ranks: Mapping[int | None, int]
+) -> list[ElementSpan]:
+    """The elements of cells by the ranks of their regions; one without a rank follows the cell before it."""
+    keys: list[tuple[int, int, int]] = []
+    last = -1
+    by_place = sorted(cells, key=lambda cell: (place_of(cell[0]).row, place_of(cell[0]).column))
+    for region, _ in by_place:
+        last = ranks.get(region.number, last)
+        keys.append((last, place_of(region).row, place_of(region).column))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return [by_place[place][1] for place in order]
 
 
 def _element_of(region: StoredRegion) -> int:
