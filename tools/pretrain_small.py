@@ -9,6 +9,8 @@ bytes, one after another, and a table of their texts. Training takes in every so
 starts; after an interruption the same command resumes from the last checkpoint. OUT gets the averaged weights with the
 lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
+On a GPU, `train --device cuda --workers 6 --pool 1024 --pixels 100000` lets processes prepare the batches, and
+`--minutes` ends it at a time; lines that `draw_hands.py` writes meanwhile are taken in as they come.
 `blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
 from them with `--base`. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
 letters of the real training lines, of lines as Russian archives have them, and of Russian literature (prose/ of
@@ -20,13 +22,17 @@ import argparse
 import html
 import json
 import math
+import multiprocessing
 import os
 import re
 import signal
 import time
 import unicodedata
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +45,8 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
+from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps, prepare_line
 from dsocr.models.ctc_network import (
-    collate_lines,
     compute_logits,
     compute_losses,
     decode_greedy,
@@ -115,6 +120,10 @@ LOOKALIKES = dict(
     )
 )
 """Cyrillic letters and the Latin ones that they look like in cursive, from whose rows of the head they start."""
+
+
+Line = tuple[str, NDArray[np.uint8]]
+"""The text of a line, and its image, grey `(48, W)`."""
 
 
 @dataclass(frozen=True)
@@ -208,17 +217,39 @@ def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]
     return np.clip(varied, 0, 255).astype(np.uint8)
 
 
-def to_batch(lines: Sequence[NDArray[np.uint8]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stack grey lines as the network's input."""
-    return collate_lines([np.repeat(line[:, :, None], 3, axis=2) for line in lines])
+@dataclass(frozen=True)
+class Batch:
+    """Lines side by side as bytes: grey `(B, 48, W)`, padded right, with their texts and their own widths."""
+
+    texts: list[str]
+    pixels: NDArray[np.uint8]
+    widths: list[int]
+
+    def to(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """The network's input `(B, 3, 48, W)` on a device, 0 in the padding, and the steps `(B,)`, on the CPU."""
+        widths = torch.tensor(self.widths)
+        grey = torch.from_numpy(self.pixels).to(device, non_blocking=True).float() / 127.5 - 1
+        inside = torch.arange(grey.shape[2], device=device) < widths.to(device)[:, None]
+        images = (grey * inside[:, None])[:, None].expand(-1, 3, -1, -1)
+        return images.contiguous(memory_format=torch.channels_last), -(-widths // PIXELS_PER_STEP)
+
+
+def to_batch(lines: Sequence[Line]) -> Batch:
+    """Put lines side by side."""
+    widths = [line.shape[1] for _, line in lines]
+    pixels = np.zeros((len(lines), HEIGHT, -(-max(widths) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE), dtype=np.uint8)
+    for row, (_, line) in zip(pixels, lines, strict=True):
+        row[:, : line.shape[1]] = line
+    return Batch([text for text, _ in lines], pixels, widths)
 
 
 class Batches:
     """Endless batches, drawn pool by pool from (seed, pool), so that a resumed training sees the same data."""
 
-    def __init__(self, sources: Sequence[Source], pixels: int, seed: int) -> None:
+    def __init__(self, sources: Sequence[Source], pixels: int, lines: int, seed: int) -> None:
         self.sources = [source for source in sources if not source.validates.all()]
         self.pixels = pixels
+        self.lines = lines
         self.seed = seed
         self.indices = [np.flatnonzero(~source.validates) for source in self.sources]
         keys = [next((key for key in SHARES if source.name.startswith(key)), source.name) for source in self.sources]
@@ -228,21 +259,71 @@ class Batches:
         weights = np.array(shares)
         self.weights = weights / weights.sum()
 
-    def pool(self, number: int, lines: int = 256) -> list[list[tuple[str, NDArray[np.uint8]]]]:
-        """The batches of one pool: lines of similar width together, about `pixels` of width in each."""
+    def pool(self, number: int) -> list[Batch]:
+        """The batches of one pool of `lines`: those of similar width together, about `pixels` of width in each."""
         rng = np.random.default_rng((self.seed, number))
         drawn = []
-        for chosen in rng.choice(len(self.sources), lines, p=self.weights):
+        for chosen in rng.choice(len(self.sources), self.lines, p=self.weights):
             source = self.sources[chosen]
             index = int(rng.choice(self.indices[chosen]))
             drawn.append((source.texts[index], vary(source.line(index), rng)))
         drawn.sort(key=lambda pair: pair[1].shape[1])
-        batches: list[list[tuple[str, NDArray[np.uint8]]]] = [[]]
+        batches: list[list[Line]] = [[]]
         for pair in drawn:
             if batches[-1] and (len(batches[-1]) + 1) * pair[1].shape[1] > self.pixels:
                 batches.append([])
             batches[-1].append(pair)
-        return [batches[place] for place in rng.permutation(len(batches))]
+        return [to_batch(batches[place]) for place in rng.permutation(len(batches))]
+
+
+class Worker:
+    """Makes pools in a process of its own, and takes in every half minute what has been drawn meanwhile."""
+
+    current: "Worker"
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.opened = -math.inf
+
+    @classmethod
+    def start(cls, options: argparse.Namespace) -> None:
+        """Set up the worker of this process."""
+        torch.set_num_threads(1)
+        cls.current = cls(options)
+
+    def pool(self, number: int) -> list[Batch]:
+        """The batches of one pool."""
+        if time.monotonic() - self.opened > 30:
+            self.batches = open_batches(self.options)
+            self.opened = time.monotonic()
+        return self.batches.pool(number)
+
+
+def open_batches(options: argparse.Namespace) -> Batches:
+    """The batches of all sources that the cache has now."""
+    return Batches(open_cache(options.cache), options.pixels, options.pool, options.seed)
+
+
+def _make_pool(number: int) -> list[Batch]:
+    return Worker.current.pool(number)
+
+
+def stream_pools(options: argparse.Namespace, first: int) -> Iterator[list[Batch]]:
+    """Yield pool after pool without end, made by worker processes if there are any."""
+    if not options.workers:
+        batches = open_batches(options)
+        yield from map(batches.pool, count(first))
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, context, Worker.start, (options,)) as workers:
+        ahead: deque[Future[list[Batch]]] = deque()
+        try:
+            for number in count(first):
+                ahead.append(workers.submit(_make_pool, number))
+                if len(ahead) > options.workers:
+                    yield ahead.popleft().result()
+        finally:
+            workers.shutdown(cancel_futures=True)
 
 
 def start_network(folder: Path) -> Any:
@@ -260,15 +341,16 @@ def start_network(folder: Path) -> Any:
 
 
 @torch.inference_mode()
-def error_rate(network: Any, lines: Sequence[tuple[str, NDArray[np.uint8]]]) -> float:
+def error_rate(network: Any, lines: Sequence[Line]) -> float:
     """Pooled CER of greedy decoding."""
     order = sorted(range(len(lines)), key=lambda place: lines[place][1].shape[1])
     errors = []
+    device = next(network.parameters()).device
     for first in range(0, len(order), 8):
         chosen = [lines[place] for place in order[first : first + 8]]
-        pixels, steps = to_batch([line for _, line in chosen])
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps)
+        pixels, steps = to_batch(chosen).to(device)
+        with torch.autocast(device.type, torch.bfloat16):
+            logits = compute_logits(network, pixels, steps)
         for (text, _), decoded in zip(chosen, decode_greedy(logits, steps, CHARACTERS), strict=True):
             errors.append(character_errors(text, decoded))
     return pool(errors).rate
@@ -325,10 +407,6 @@ def blend(options: argparse.Namespace) -> None:
     save_network(first, CHARACTERS, options.out, torch.float16)
 
 
-Line = tuple[str, NDArray[np.uint8]]
-"""The text of a line, and its image."""
-
-
 def errors_by_weight(
     network: Any, lines: Sequence[Line], model: LanguageModel | None, weights: Sequence[float]
 ) -> dict[float, list[tuple[str, ErrorRate]]]:
@@ -337,11 +415,11 @@ def errors_by_weight(
     ordered = sorted(lines, key=lambda line: line[1].shape[1])
     for first in range(0, len(ordered), 8):
         chosen = ordered[first : first + 8]
-        pixels, steps = to_batch([line for _, line in chosen])
+        pixels, steps = to_batch(chosen).to(torch.device("cpu"))
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps).float()
-        for (text, _), rows, count in zip(chosen, logits, steps.tolist(), strict=True):
-            probabilities = rows[:count].softmax(-1).numpy()
+            logits = compute_logits(network, pixels, steps).float()
+        for (text, _), rows, length in zip(chosen, logits, steps.tolist(), strict=True):
+            probabilities = rows[:length].softmax(-1).numpy()
             for weight in weights:
                 read = search(probabilities, CHARACTERS, 8, model if weight else None, weight)
                 found[weight].append((text, character_errors(text, read)))
@@ -395,32 +473,81 @@ def write_language_model(options: argparse.Namespace) -> None:
     print(f"{options.out}: weight {model.weight:g}, CER {without:.2%} -> {with_model:.2%} on all validation lines")
 
 
-def learning_rate(options: argparse.Namespace, step: int) -> float:
-    """Linear warm-up over 100 steps, constant, then linear to 5 % over the last 30 % of the steps."""
-    falling = (options.steps - step) / (0.3 * options.steps)
+def learning_rate(options: argparse.Namespace, step: int, done: float) -> float:
+    """Linear warm-up over 100 steps, constant, then linear to 5 % over the last share of the training.
+
+    `done` is the share of the training that is behind.
+    """
+    falling = (1 - done) / options.falling
     return float(options.learning_rate * min(1.0, (step + 1) / 100, max(0.05, falling)))
 
 
+def start_training(options: argparse.Namespace) -> Training:
+    """The network, its average and its optimizer on the device, as the last checkpoint left them if there is one."""
+    device = torch.device(options.device)
+    network, average = (start_network(options.base).to(device) for _ in range(2))
+    # The trunk knows more than this training shows it, and would forget it at the rate that new letters need.
+    groups = [{"params": network.model.parameters(), "share": 0.5}, {"params": network.head.parameters(), "share": 1.0}]
+    fused = device.type == "cuda" or None
+    optimizer = torch.optim.AdamW(groups, options.learning_rate, betas=(0.9, 0.99), weight_decay=0.01, fused=fused)
+    training = Training(network.train(), average.eval(), optimizer)
+    if (checkpoint := options.work / "checkpoint.safetensors").is_file():
+        training.load(checkpoint)
+    return training
+
+
+def take_step(training: Training, batch: Batch, options: argparse.Namespace, done: float) -> torch.Tensor:
+    """Compute the gradients of a batch; return its loss. `finish_step` uses them."""
+    device = torch.device(options.device)
+    for group in training.optimizer.param_groups:
+        group["lr"] = group["share"] * learning_rate(options, training.step, done)
+    pixels, steps = batch.to(device)
+    with torch.autocast(device.type, torch.bfloat16):
+        logits = compute_logits(training.network, pixels, steps)
+    labels = pad_labels([[CLASSES[character] for character in text] for text in batch.texts])
+    lengths = torch.tensor([len(text) for text in batch.texts]).to(device, non_blocking=True)
+    # A wrong transcription must not take a step for itself.
+    loss = (compute_losses(logits, steps, labels) / lengths).clamp(max=MAX_LOSS).mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
+def finish_step(training: Training, options: argparse.Namespace) -> None:
+    """Let the optimizer use the gradients, and the averaged weights follow."""
+    torch.nn.utils.clip_grad_norm_(training.network.parameters(), 1.0)
+    training.optimizer.step()
+    training.optimizer.zero_grad()
+    training.step += 1
+    decay = min(options.average, (1 + training.step) / (10 + training.step))
+    with torch.no_grad():
+        means, values = list(training.average.parameters()), list(training.network.parameters())
+        torch._foreach_lerp_(means, values, 1 - decay)
+
+
+def validate(training: Training, checks: dict[str, list[Line]], options: argparse.Namespace) -> None:
+    """Log the CER of the averaged weights on lines of each source; write them if they are the best so far."""
+    rates = {name: error_rate(training.average, lines) for name, lines in checks.items()}
+    kept = [rate for name, rate in rates.items() if name != "test"]
+    mean = sum(kept) / max(1, len(kept))
+    log(options.work, step=training.step, mean_cer=mean, **rates)
+    if mean < training.best:
+        training.best = mean
+        save_network(training.average, CHARACTERS, options.out, torch.float16)
+
+
 def train(options: argparse.Namespace) -> None:
-    """Train until the number of steps or a signal; log losses and CER, keep the best averaged weights."""
+    """Train until the number of steps, the minutes or a signal; log losses and CER, keep the best averaged weights."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     options.work.mkdir(parents=True, exist_ok=True)
-    checkpoint = options.work / "checkpoint.safetensors"
-    network, average = start_network(options.base).train(), start_network(options.base).eval()
-    # The trunk knows more than this training shows it, and would forget it at the rate that new letters need.
-    groups = [{"params": network.model.parameters(), "share": 0.5}, {"params": network.head.parameters(), "share": 1.0}]
-    optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
-    training = Training(network, average, optimizer)
-    if checkpoint.is_file():
-        training.load(checkpoint)
+    training = start_training(options)
     sources = open_cache(options.cache)
-    batches = Batches(sources, options.pixels, options.seed)
-    checks = {source.name: source for source in sources if source.validates.any()}
-    test = test_lines(options.test) if options.test else []
+    checks = {source.name: validation_lines(source) for source in sources if source.validates.any()}
+    if options.test:
+        checks["test"] = test_lines(options.test)
     stop = False
 
     def end(*_: object) -> None:
@@ -430,57 +557,37 @@ def train(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     if rank == 0:
-        counts = {source.name: len(source.texts) for source in sources}
-        log(options.work, step=training.step, processes=world, sources=counts)
-    losses: list[float] = []
-    seen, started, checked = 0, time.time(), time.time() if training.step else 0.0
-    while training.step < options.steps and not stop:
-        drawn = batches.pool(training.pool)
+        log(options.work, step=training.step, processes=world, sources={each.name: len(each.texts) for each in sources})
+    losses: list[torch.Tensor] = []
+    begun = saved = started = time.monotonic()
+    checked = begun if training.step else -math.inf
+    seen, done = 0, 0.0
+    for drawn in stream_pools(options, training.pool):
         for batch in drawn[rank : len(drawn) // world * world : world]:
-            for group in optimizer.param_groups:
-                group["lr"] = group["share"] * learning_rate(options, training.step)
-            pixels, steps = to_batch([line for _, line in batch])
-            with torch.autocast("cpu", torch.bfloat16):
-                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last), steps)
-            texts = [text for text, _ in batch]
-            labels = pad_labels([[CLASSES[character] for character in text] for text in texts])
-            losses_of_lines = compute_losses(logits, steps, labels) / torch.tensor([len(text) for text in texts])
-            # A wrong transcription must not take a step for itself.
-            loss = losses_of_lines.clamp(max=MAX_LOSS).mean()
-            loss.backward()  # type: ignore[no-untyped-call]
-            stop = average_gradients(network, stop)
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            training.step += 1
-            decay = min(options.average, (1 + training.step) / (10 + training.step))
-            with torch.no_grad():
-                for mean, parameter in zip(average.parameters(), network.parameters(), strict=True):
-                    mean.lerp_(parameter, 1 - decay)
-            losses.append(float(loss.detach()))
-            seen += len(batch) * world
+            done = max(training.step / options.steps, (time.monotonic() - begun) / (60 * options.minutes))
+            losses.append(take_step(training, batch, options, done))
+            stop = average_gradients(training.network, stop)
+            finish_step(training, options)
+            seen += len(batch.texts) * world
             if rank == 0 and training.step % 20 == 0:
-                rate = seen / (time.time() - started)
-                log(options.work, step=training.step, loss=float(np.mean(losses)), lines_per_second=rate)
+                rate = seen / (time.monotonic() - started)
+                log(options.work, step=training.step, loss=float(torch.stack(losses).mean()), lines_per_second=rate)
                 losses.clear()
-                seen, started = 0, time.time()
+                seen, started = 0, time.monotonic()
+            stop = stop or training.step >= options.steps or done >= 1
             if stop:
                 break
         training.pool += 1
-        if rank:
-            continue
-        training.save(checkpoint)
-        if stop or time.time() - checked > options.check_minutes * 60 or training.step >= options.steps:
-            rates = {name: error_rate(average, validation_lines(source)) for name, source in checks.items()}
-            mean = sum(rates.values()) / max(1, len(rates))
-            if test:
-                rates["test"] = error_rate(average, test)
-            log(options.work, step=training.step, mean_cer=mean, **rates)
-            if mean < training.best:
-                training.best = mean
-                save_network(average, CHARACTERS, options.out, torch.float16)
-            checked = time.time()
-            seen, started = 0, time.time()
+        now = time.monotonic()
+        if rank == 0 and (stop or now - saved > 60):
+            training.save(options.work / "checkpoint.safetensors")
+            saved = now
+        if rank == 0 and (stop or now - checked > options.check_minutes * 60):
+            validate(training, checks, options)
+            seen, started = 0, time.monotonic()
+            checked = started
+        if stop:
+            break
 
 
 def average_gradients(network: Any, stop: bool) -> bool:
@@ -537,6 +644,11 @@ def main() -> None:
     training.add_argument("--out", type=Path, required=True, help="folder of the best averaged weights")
     training.add_argument("--test", type=Path, help="split of a dataset to measure, for example data/copiste/test")
     training.add_argument("--steps", type=int, default=6000)
+    training.add_argument("--minutes", type=float, default=math.inf, help="end after this time, if not before")
+    training.add_argument("--falling", type=float, default=0.3, help="share of the training in which the rate falls")
+    training.add_argument("--device", default="cpu", help="cpu or cuda")
+    training.add_argument("--workers", type=int, default=0, help="processes that prepare the lines")
+    training.add_argument("--pool", type=int, default=256, help="lines that are drawn together and sorted by width")
     training.add_argument("--learning-rate", type=float, default=3e-4)
     training.add_argument("--average", type=float, default=0.998, help="decay of the averaged weights")
     training.add_argument("--pixels", type=int, default=11_000, help="total width of the lines of a batch")

@@ -59,8 +59,9 @@ Network: TypeAlias = Any
 class _Padding:
     """Which columns of a batch belong to its lines, at each width that images have inside the network."""
 
-    def __init__(self, steps: Tensor, most: int) -> None:
-        self._steps = steps
+    def __init__(self, steps: Tensor, most: int, device: torch.device) -> None:
+        self._shortest = int(steps.min())  # asked once, before the steps are on a device that each layer would wait for
+        self._steps = steps.to(device)
         self._most = most
         self._masks: dict[tuple[int, torch.dtype], Tensor] = {}
 
@@ -81,7 +82,7 @@ class _Padding:
         mask = self.mask(images.shape[-1], images.dtype)
         if is_kept and torch.is_grad_enabled():
             return images * mask
-        first = int(self._steps.min()) * (images.shape[-1] // self._most)
+        first = self._shortest * (images.shape[-1] // self._most)
         if torch.is_grad_enabled():
             cleared: Tensor = _ClearEnds.apply(images, mask[..., first:])  # type: ignore[no-untyped-call]
             return cleared
@@ -278,7 +279,7 @@ def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
 @contextmanager
 def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
     """Let layers know the steps of lines `(B,)` in images of this width, the rest of which is padding."""
-    token = _padding.set(_Padding(steps.to(pixels.device), pixels.shape[-1] // PIXELS_PER_STEP))
+    token = _padding.set(_Padding(steps, pixels.shape[-1] // PIXELS_PER_STEP, pixels.device))
     try:
         yield
     finally:
@@ -291,17 +292,20 @@ def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
 
 
 def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
-    """Return the CTC loss of each line `(B,)`: 0 for lines without labels and where a text cannot fit its steps."""
+    """Return the CTC loss of each line `(B,)`: 0 for lines without labels and where a text cannot fit its steps.
+
+    Steps and labels may stay on the CPU, where torch wants to know the lengths, so that a GPU need not be waited for.
+    """
     lengths = (labels != IGNORED).sum(1)
     losses: Tensor = functional.ctc_loss(
         functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
-        labels[labels != IGNORED],
-        steps.to(logits.device),
+        labels[labels != IGNORED].to(logits.device),
+        steps,
         lengths,
         reduction="none",
         zero_infinity=True,
     )
-    return losses * (lengths > 0)
+    return losses * (lengths > 0).to(logits.device)
 
 
 def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> list[str]:
