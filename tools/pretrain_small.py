@@ -559,10 +559,12 @@ def train(options: argparse.Namespace) -> None:
     if rank == 0:
         log(options.work, step=training.step, processes=world, sources={each.name: len(each.texts) for each in sources})
     losses: list[torch.Tensor] = []
-    begun = saved = started = time.monotonic()
-    checked = begun if training.step else -math.inf
+    begun = saved = started = checked = math.nan
     seen, done = 0, 0.0
     for drawn in stream_pools(options, training.pool):
+        if math.isnan(begun):  # the first lines are there
+            begun = saved = started = time.monotonic()
+            checked = begun if training.step else -math.inf
         for batch in drawn[rank : len(drawn) // world * world : world]:
             done = max(training.step / options.steps, (time.monotonic() - begun) / (60 * options.minutes))
             losses.append(take_step(training, batch, options, done))
