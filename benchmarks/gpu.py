@@ -121,9 +121,12 @@ def _device(name: str) -> "torch.device":
     import torch
 
     device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
         sys.exit("torch finds no CUDA device here; to try this out without one, add --device cpu --small")
-    return device
+    # Limits of memory are set for a device by its number.
+    return torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
 
 
 def _require_network() -> None:

@@ -21,7 +21,8 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.io.work import write_manifest
-from dsocr.models.ctc import LineProcessor, count_steps, score_texts
+from dsocr.models import ctc
+from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, count_steps, score_texts
 from dsocr.models.ctc_network import LineNetwork, compute_logits, save_network
 from dsocr.models.family import UNWRITABLE, load_processor
 from dsocr.models.generation import Generation
@@ -448,6 +449,39 @@ def test_a_cpu_reads_eight_lines_of_the_same_width_at_once(base: Path, num_threa
     assert sorted(lines for lines, _ in shapes) == [1, 2, 8]
     assert {threads for _, threads in shapes} == {1}
     assert together == [text for sample in samples for text in read([sample])]
+
+
+def test_a_gpu_gets_few_shapes_and_reads_the_same(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor(None, "")
+    rng = np.random.default_rng(1)
+    widths = [*range(40, 1000, 40), *[300] * 9]
+    images = [Image.fromarray(rng.integers(0, 255, (48, width, 3), dtype=np.uint8), "RGB") for width in widths]
+    samples = [processor.encode(image) for image in images]
+
+    def read() -> list[torch.Tensor]:
+        logits: list[torch.Tensor] = processor.family.map_logits(
+            lambda logits: logits, loaded.network, processor, samples
+        )
+        return logits
+
+    def loss() -> torch.Tensor:
+        encoded = [processor.encode(image, "abc 1") for image in images[:3]]
+        batch = processor.family.prepare_batch(processor.collate(encoded))
+        shapes.add(tuple(batch["pixel_values"].shape))
+        with torch.no_grad():
+            value: torch.Tensor = processor.family.loss(loaded.network, batch, torch.tensor(15))
+        return value
+
+    shapes = set[tuple[int, ...]]()
+    expected, expected_loss = read(), loss()
+    shapes.clear()
+    loaded.network.register_forward_pre_hook(lambda _, inputs: shapes.add(tuple(inputs[0].shape)))
+    monkeypatch.setattr(ctc, "_is_cpu", lambda device: False)
+    torch.testing.assert_close(read(), expected)
+    assert {shape[0] for shape in shapes} == {16}
+    torch.testing.assert_close(loss(), expected_loss)
+    assert {shape[3] % GPU_WIDTH_MULTIPLE for shape in shapes} == {0}
 
 
 def test_processor_sees_images_as_bytes(base: Path) -> None:

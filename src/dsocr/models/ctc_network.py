@@ -259,6 +259,16 @@ def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE)
     return torch.from_numpy(batch), torch.tensor(steps)
 
 
+def pad_batch(pixels: Tensor, steps: Tensor, lines: int, multiple: int) -> tuple[Tensor, Tensor]:
+    """Return images `(lines, 3, 48, W)` and their steps `(lines,)`, with blank lines of one step for those that lack.
+
+    The width becomes a multiple of `multiple` pixels. Lines are read as they are without the padding.
+    """
+    missing = lines - len(pixels)
+    padded = functional.pad(pixels, (0, -pixels.shape[-1] % multiple, 0, 0, 0, 0, 0, missing))
+    return padded, functional.pad(steps, (0, missing), value=1)
+
+
 def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
     """Return logits `(B, T, classes)` for images `(B, 3, 48, W)` of lines with `steps` `(B,)`, the rest padding.
 
