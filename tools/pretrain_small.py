@@ -29,7 +29,7 @@ import signal
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -333,7 +333,7 @@ def _make_pool(number: int) -> list[Batch]:
     return Worker.current.pool(number)
 
 
-def stream_pools(options: argparse.Namespace, first: int) -> Iterator[list[Batch]]:
+def stream_pools(options: argparse.Namespace, first: int) -> Generator[list[Batch]]:
     """Yield pool after pool without end, made by worker processes if there are any."""
     if not options.workers:
         batches = open_batches(options)

@@ -1,6 +1,7 @@
 """The tool that pretrains the embedded base `small`: its cache of lines, batches, checkpoint and texts."""
 
 import argparse
+import math
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 import pretrain_small
 from dsocr.models.ctc import HEIGHT
-from dsocr.models.ctc_network import create_network, load_network, save_network
+from dsocr.models.ctc_network import collate_lines, create_network, load_network, save_network
 from pretrain_small import Batches, Training, open_cache, write_source
 from small_alphabet import CHARACTERS
 from small_texts import LineMaker, Words, spell_before_reform
@@ -77,20 +78,50 @@ def test_lines_that_cannot_be_learned_are_skipped(tmp_path: Path, text: str, wid
 
 
 def test_batches_are_the_same_each_time_and_never_show_validation_lines(cache: Path) -> None:
-    batches = Batches(open_cache(cache), pixels=1500, seed=3)
-    first, again = batches.pool(4, 64), batches.pool(4, 64)
-    texts = [text for batch in first for text, _ in batch]
-    assert texts == [text for batch in again for text, _ in batch]
-    assert all(len(batch) * max(pixels.shape[1] for _, pixels in batch) <= 1500 for batch in first)
+    batches = Batches(open_cache(cache), argparse.Namespace(pixels=1500, pool=64, lines=0, seed=3))
+    first, again = batches.pool(4), batches.pool(4)
+    texts = [text for batch in first for text in batch.texts]
+    assert texts == [text for batch in again for text in batch.texts]
+    assert all(len(batch.texts) * max(batch.widths) <= 1500 for batch in first)
     assert {"text 0", "text 5", "kept away"}.isdisjoint(texts)
     # Shares 0.22 and 0.15, whatever the numbers of lines.
     assert 26 < texts.count("буквы ѣ") < 48
 
 
+def test_batches_of_few_shapes_hold_all_lines(cache: Path) -> None:
+    sums, shapes = (
+        Batches(open_cache(cache), argparse.Namespace(pixels=1500, pool=64, lines=lines, seed=3)).pool(4)
+        for lines in (0, 8)
+    )
+    assert {text for batch in sums for text in batch.texts} == {text for batch in shapes for text in batch.texts}
+    assert {len(batch.texts) for batch in shapes} == {8}
+    assert {batch.pixels.shape[2] for batch in shapes} <= {256, 512, 768}
+
+
+def test_a_batch_is_the_networks_input() -> None:
+    lines = [("a", line(160)), ("b", line(72, 90))]
+    images, steps = pretrain_small.to_batch(lines).to(torch.device("cpu"))
+    expected, expected_steps = collate_lines([np.repeat(pixels[:, :, None], 3, axis=2) for _, pixels in lines])
+    assert torch.equal(images, expected)
+    assert torch.equal(steps, expected_steps)
+
+
+def test_worker_processes_make_the_same_batches(base: Path, cache: Path, tmp_path: Path) -> None:
+    settings = options(base, cache, tmp_path, steps=1)
+    alone = next(pretrain_small.stream_pools(settings, 5))
+    settings.workers = 1
+    pools = pretrain_small.stream_pools(settings, 5)
+    beside = next(pools)
+    pools.close()
+    assert [batch.texts for batch in beside] == [batch.texts for batch in alone]
+    assert all(np.array_equal(one.pixels, other.pixels) for one, other in zip(beside, alone, strict=True))
+
+
 def options(base: Path, cache: Path, folder: Path, steps: int) -> argparse.Namespace:
     return argparse.Namespace(
         base=base, cache=cache, work=folder / "work", out=folder / "out", test=None, steps=steps, learning_rate=1e-3,
-        average=0.9, pixels=8000, check_minutes=60, threads=1, seed=2,
+        average=0.9, pixels=8000, check_minutes=60, threads=1, seed=2, minutes=math.inf, falling=0.3, device="cpu",
+        workers=0, pool=256, lines=0,
     )  # fmt: skip
 
 
