@@ -7,11 +7,14 @@
     python benchmarks/tables.py texts tests/real_data/registers OUT     # OUT is what transcribe --tables wrote as PAGE
     python benchmarks/tables.py columns REPERTOIRES                     # ALTO with regions called Col_1, Col_2, ...
     python benchmarks/tables.py entries REPERTOIRES                     # the same, with lines called First_line
+    python benchmarks/tables.py edits tests/real_data/registers         # what is to be corrected in the workbench
     python benchmarks/tables.py prose FOLDER...                         # pages without tables
 
 A cell is in its place if all its lines, and no others, are in one cell with its row, column and spans. Rows of the body
 count from the first one below the headings, those of headings from the first of all. An entry is the lines of a column
 from a First_line to the next; it is whole if a cell has these lines and no others. Intervals are over pages.
+A ruling is found if it is, on average, less than a line's height from where it truly is; a cell over several rows or
+columns is found if it is between the rulings that it truly is between.
 """
 
 import argparse
@@ -33,6 +36,8 @@ from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.workbench.stored_lines import CellPlace, StoredRegion
+from dsocr.workbench.stored_tables import nodes_of
 
 Place = tuple[int, int, int, int, int, bool]
 """Table, row, column and spans of a cell, and whether it is a heading; rows count as the benchmark says."""
@@ -289,6 +294,77 @@ def line_types(path: Path) -> dict[str, str]:
     return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in lines}
 
 
+@dataclass(frozen=True)
+class Edits:
+    """Of a table: its rulings, its cells over several rows or columns, and the edits until its grid is the true one."""
+
+    rulings: int
+    spans: int
+    added: int
+    removed: int
+    joined: int
+    split: int
+
+
+def edits_of(true: Table, found: Table, near: float) -> Edits:
+    """Compare a table with the truth."""
+    added = removed = rulings = 0
+    match: list[dict[int, int]] = []
+    for axis in (0, 1):
+        truth, mine = (ruling_places(table, axis) for table in (true, found))
+        pairs = sorted((abs(place - other), n, m) for n, place in enumerate(truth) for m, other in enumerate(mine))
+        known: dict[int, int] = {}
+        for distance, n, m in pairs:
+            if distance < near and n not in known and m not in known.values():
+                known[n] = m
+        added += len(truth) - len(known)
+        removed += len(mine) - len(known)
+        rulings += len(truth)
+        match.append({m: n for n, m in known.items()})
+    spans, mine_over = (
+        {(cell.row, cell.column, cell.row + cell.row_span, cell.column + cell.column_span) for cell in table.cells}
+        for table in (true, found)
+    )
+    rows, columns = match[1], match[0]
+    moved = {
+        (rows.get(top, -1), columns.get(left, -1), rows.get(bottom, -1), columns.get(right, -1))
+        for top, left, bottom, right in mine_over
+        if bottom - top > 1 or right - left > 1
+    }
+    over = {span for span in spans if span[2] - span[0] > 1 or span[3] - span[1] > 1}
+    return Edits(rulings, len(over), added, removed, len(over - moved), len(moved - over))
+
+
+def ruling_places(table: Table, axis: int) -> list[float]:
+    """Where the rulings between columns (axis 0) or rows are, on average."""
+    cells = [
+        StoredRegion(0, 0, cell.outline, cell=CellPlace("", cell.row, cell.column, cell.row_span, cell.column_span))
+        for cell in table.cells
+        if cell.outline
+    ]
+    return [float(place) for place in nodes_of(cells)[..., axis].mean(axis=axis)]
+
+
+def measure_edits(folder: Path, *, detected: bool, verbose: bool) -> None:
+    """Print how much is to be corrected until the grids are the true ones."""
+    pages: list[Edits] = []
+    for path, image, page in read_pages(folder):
+        lines = detect(image) if detected else page.lines
+        _, tables = find_tables(image, lines)
+        if len(tables) != len(page.tables):
+            print(f"{path.name} is left out: it has {len(page.tables)} tables, and {len(tables)} are found")
+            continue
+        near = float(np.median([line.outline.box[3] - line.outline.box[1] for line in lines if line.outline]))
+        edits = [edits_of(true, found, near) for true, found in zip(page.tables, tables, strict=True)]
+        pages += edits
+        if verbose:
+            print(path.name, *edits)
+    for name in ("rulings", "added", "removed", "spans", "joined", "split"):
+        print(f"{name}: {sum(getattr(page, name) for page in pages)}")
+    right = sum(page.added + page.removed + page.joined + page.split == 0 for page in pages)
+    print(f"{right} of {len(pages)} tables need nothing")
+
+
 def measure_prose(folders: Sequence[Path]) -> None:
     """Print the pages without tables that one is found on."""
     for folder in folders:
@@ -305,7 +381,7 @@ def measure_prose(folders: Sequence[Path]) -> None:
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "texts", "columns", "entries", "prose"))
+    parser.add_argument("what", choices=("cells", "texts", "columns", "entries", "edits", "prose"))
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--detect", action="store_true", help="by detected lines")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th page")
@@ -319,6 +395,7 @@ def main() -> None:
         "entries": lambda: measure_entries(
             options.folders[0], every=options.every, start=options.start, verbose=options.verbose
         ),
+        "edits": lambda: measure_edits(options.folders[0], detected=options.detect, verbose=options.verbose),
         "prose": lambda: measure_prose(options.folders),
     }
     measures[options.what]()
