@@ -245,6 +245,7 @@ def open_workbench(
                 session.read_again,
                 load=lambda path: load(RunFolder(path)),
                 first=None if reads is None else partial(load, reads),
+                is_busy=lambda: session.layout is not None and session.layout.training.is_running(),
             )
             session.learner.start()
             stack.callback(session.learner.stop)

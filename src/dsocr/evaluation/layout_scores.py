@@ -42,6 +42,11 @@ class LineCounts:
         return self.matched / self.detected if self.detected else 1.0
 
     @property
+    def wrong(self) -> int:
+        """Drawn lines that are not found, and found lines that are not drawn."""
+        return self.drawn + self.detected - 2 * self.matched
+
+    @property
     def f1(self) -> float:
         """The harmonic mean of both; 1 for a page without lines on which none is found."""
         lines = self.drawn + self.detected

@@ -354,7 +354,8 @@ class Learner:
     A run starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
     starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
     what loads a reader that is better on these; if a later one, which learnt more, is worse than the first reader,
-    that one reads again. `lesson` is the latest result, `error` why there is none.
+    that one reads again. `lesson` is the latest result, `error` why there is none. `is_busy` says whether the finding
+    of lines is being trained, which a run waits for.
     """
 
     def __init__(
@@ -366,6 +367,7 @@ class Learner:
         load: Load,
         first: Callable[[], ImageReader] | None = None,
         least: int = 50,
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._training = training
@@ -373,6 +375,7 @@ class Learner:
         self._load = load
         self._first = first
         self._least = least
+        self._is_busy = is_busy
         self._learnt_from = 0
         self._is_adopted = False
         self._pending: Path | None = None
@@ -429,7 +432,7 @@ class Learner:
                 elif self.lesson.is_worse and self._is_adopted and self._first is not None:
                     self._is_adopted = False
                     self._adopt(self._first)
-        elif self.is_on and accepted >= self.wanted():
+        elif self.is_on and accepted >= self.wanted() and not self._is_busy():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once
             self._pending = self._training.start()
 

@@ -64,6 +64,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "finding lines: learnt from {learnt} pages, not used: finds no more (F1 {before} → {after} on {pages} others)",
         "поиск строк: обучение на {learnt} страницах не помогло (F1 {before} → {after}, проверка: {pages})",
     ),
+    "layout_unsure": (
+        "finding lines: learnt from {learnt} pages, unused: may be chance (F1 {before} → {after} on {pages} others)",
+        "поиск строк: обучение на {learnt} страницах могло помочь случайно (F1 {before} → {after}, проверка: {pages})",
+    ),
     "layout_failed": ("finding lines: training failed: {error}", "поиск строк: ошибка обучения: {error}"),
     "training": ("training: step {steps}", "обучение: шаг {steps}"),
     "trained": ("training finished: {run}", "обучение завершено: {run}"),

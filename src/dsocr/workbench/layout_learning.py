@@ -1,5 +1,6 @@
 """The finding of lines learns from pages that were corrected in the workbench, as the reader does from their texts."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -72,17 +73,21 @@ class PageSegmenter:
 
 @dataclass(frozen=True, slots=True)
 class LayoutLesson:
-    """What a run brought that `learnt` from pages: the lines that either detector finds on `pages` for validation."""
+    """What a run brought that `learnt` from pages: the lines that either detector finds on `pages` for validation.
+
+    `noise` is the standard error of the difference between the two in wrong lines, pages being drawn by chance.
+    """
 
     learnt: int
     pages: int
     before: LineCounts
     after: LineCounts
+    noise: float = 0.0
 
     @property
     def is_better(self) -> bool:
-        """Whether the new detector shall find the lines of new pages."""
-        return self.after.f1 > self.before.f1
+        """Whether the new detector shall find the lines of new pages: fewer are wrong, by more than chance might."""
+        return self.before.wrong - self.after.wrong >= max(self.noise, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,4 +182,6 @@ class LayoutLearner:
         folders = RunFolder.to_find_lines_with(run), self._segmenter.weights()
         pages = score_layouts(samples, *map(load_detector, folders))
         before = sum((page.base for page in pages if page.base is not None), LineCounts())
-        return LayoutLesson(len(learnt), len(pages), before, sum((page.counts for page in pages), LineCounts()))
+        after = sum((page.counts for page in pages), LineCounts())
+        noise = math.hypot(*(page.base.wrong - page.counts.wrong for page in pages if page.base is not None))
+        return LayoutLesson(len(learnt), len(pages), before, after, noise)

@@ -329,7 +329,8 @@ class Window:
             )
         elif lesson is not None:
             before, after = (percentage(counts.f1, 1) for counts in (lesson.before, lesson.after))
-            name = "layout_learnt" if lesson.is_better else "layout_no_better"
+            unused = "layout_unsure" if lesson.after.f1 > lesson.before.f1 else "layout_no_better"
+            name = "layout_learnt" if lesson.is_better else unused
             yield self._t(name, before=before, after=after, learnt=lesson.learnt, pages=lesson.pages)
 
     def _plan(self) -> str:
