@@ -106,6 +106,7 @@ def test_a_batch_is_the_networks_input() -> None:
     assert torch.equal(steps, expected_steps)
 
 
+@pytest.mark.slow
 def test_worker_processes_make_the_same_batches(base: Path, cache: Path, tmp_path: Path) -> None:
     settings = options(base, cache, tmp_path, steps=1)
     alone = next(pretrain_small.stream_pools(settings, 5))
