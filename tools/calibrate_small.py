@@ -18,7 +18,7 @@ from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_cali
 from dsocr.inference.reader import LocalReader
 from dsocr.models.ctc import LineInput
 from dsocr.runs import SHIPPED_BASES, RunFolder
-from pretrain_small import Source, open_cache
+from small_lines import Source, open_cache
 
 PAGE = 20
 

@@ -50,11 +50,10 @@ from pretrain_small import (
     STRETCH,
     error_rate,
     grey_line,
-    open_cache,
     start_network,
-    write_source,
 )
 from small_alphabet import CHARACTERS
+from small_lines import open_cache, write_source
 from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, Words, count_words, literature_lines, load_words
 from texts import is_held_out
 

@@ -15,8 +15,9 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 import pretrain_small
 from dsocr.models.ctc import HEIGHT
 from dsocr.models.ctc_network import collate_lines, create_network, load_network, save_network
-from pretrain_small import Batches, Training, open_cache, write_source
+from pretrain_small import Training
 from small_alphabet import CHARACTERS
+from small_lines import Batches, open_cache, stream_pools, to_batch, write_source
 from small_texts import LineMaker, Words, spell_before_reform
 
 
@@ -100,7 +101,7 @@ def test_batches_of_few_shapes_hold_all_lines(cache: Path) -> None:
 
 def test_a_batch_is_the_networks_input() -> None:
     lines = [("a", line(160)), ("b", line(72, 90))]
-    images, steps = pretrain_small.to_batch(lines).to(torch.device("cpu"))
+    images, steps = to_batch(lines).to(torch.device("cpu"))
     expected, expected_steps = collate_lines([np.repeat(pixels[:, :, None], 3, axis=2) for _, pixels in lines])
     assert torch.equal(images, expected)
     assert torch.equal(steps, expected_steps)
@@ -109,9 +110,9 @@ def test_a_batch_is_the_networks_input() -> None:
 @pytest.mark.slow
 def test_worker_processes_make_the_same_batches(base: Path, cache: Path, tmp_path: Path) -> None:
     settings = options(base, cache, tmp_path, steps=1)
-    alone = next(pretrain_small.stream_pools(settings, 5))
+    alone = next(stream_pools(settings, 5))
     settings.workers = 1
-    pools = pretrain_small.stream_pools(settings, 5)
+    pools = stream_pools(settings, 5)
     beside = next(pools)
     pools.close()
     assert [batch.texts for batch in beside] == [batch.texts for batch in alone]

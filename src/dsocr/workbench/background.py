@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -322,6 +322,19 @@ Load = Callable[[Path], ImageReader]
 """Loads what reads with a finished run."""
 
 
+def is_clearly_less(after: int, before: int, noise: float) -> bool:
+    """Whether there are fewer errors than before by more than chance might, and by one at least.
+
+    `noise` is the standard error of the difference.
+    """
+    return before - after >= max(noise, 1)
+
+
+def noise_of_difference(before: Iterable[int], after: Iterable[int]) -> float:
+    """Return the standard error of the difference between the errors of two on the same lines or pages."""
+    return math.hypot(*(old - new for old, new in zip(before, after, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """What a run brought that `learnt` from accepted lines: the CER of both readers on the `lines` kept for validation.
@@ -340,7 +353,7 @@ class Lesson:
     @property
     def is_better(self) -> bool:
         """Whether the new reader shall read the rest: it makes fewer errors, by more than chance might."""
-        return self.before is None or self.before.errors - self.after.errors >= max(self.noise, 1)
+        return self.before is None or is_clearly_less(self.after.errors, self.before.errors, self.noise)
 
     @property
     def is_worse(self) -> bool:
@@ -444,7 +457,7 @@ class Learner:
         after = _count_errors(self._load(run), samples)
         if before is None:
             return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
-        noise = math.hypot(*(old.errors - new.errors for old, new in zip(before, after, strict=True)))
+        noise = noise_of_difference((old.errors for old in before), (new.errors for new in after))
         return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, noise)
 
 

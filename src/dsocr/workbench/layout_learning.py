@@ -1,6 +1,5 @@
 """The finding of lines learns from pages that were corrected in the workbench, as the reader does from their texts."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from dsocr.inference.inputs import DETECTOR, FindLines, choose_segmenter
 from dsocr.runs import DETECTOR as BASE
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.background import BackgroundTraining, StepThread
+from dsocr.workbench.background import BackgroundTraining, StepThread, is_clearly_less, noise_of_difference
 from dsocr.workbench.page_export import LAYOUT_PAGES, complete_pages, export_layouts
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
@@ -87,7 +86,7 @@ class LayoutLesson:
     @property
     def is_better(self) -> bool:
         """Whether the new detector shall find the lines of new pages: fewer are wrong, by more than chance might."""
-        return self.before.wrong - self.after.wrong >= max(self.noise, 1)
+        return is_clearly_less(self.after.wrong, self.before.wrong, self.noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,6 @@ class LayoutLearner:
         samples, learnt = dataset.samples(Split.VALIDATION), dataset.samples(Split.TRAIN)
         folders = RunFolder.to_find_lines_with(run), self._segmenter.weights()
         pages = score_layouts(samples, *map(load_detector, folders))
-        before = sum((page.base for page in pages if page.base is not None), LineCounts())
-        after = sum((page.counts for page in pages), LineCounts())
-        noise = math.hypot(*(page.base.wrong - page.counts.wrong for page in pages if page.base is not None))
-        return LayoutLesson(len(learnt), len(pages), before, after, noise)
+        before, after = [page.base or LineCounts() for page in pages], [page.counts for page in pages]
+        noise = noise_of_difference((counts.wrong for counts in before), (counts.wrong for counts in after))
+        return LayoutLesson(len(learnt), len(pages), sum(before, LineCounts()), sum(after, LineCounts()), noise)
