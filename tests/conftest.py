@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tests run side by side, so one thread each, also in the processes that they start. Read when torch is imported.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-# Processes that tests start compile a module once, also where an environment turns that off: half a second each.
+# Modules are compiled once, also where an environment turns that off: half a second for a process that a test starts,
+# six for one that runs tests, whose asserts pytest rewrites.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Importing and collecting makes millions of objects and no garbage; looking for some took a third of its time.
+gc.disable()
 # The same examples every time, and no deadline on a busy machine.
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
@@ -32,6 +37,11 @@ PATIENCE = 300
 """Seconds to wait for another process, generous for busy machines; a test may take 600."""
 
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again: the tests make it."""
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,23 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsocr.errors import DataError
 from dsocr.io import processes
 from dsocr.io.processes import LimitedProcess, OverLimit, worker_processes
 from tests.conftest import PATIENCE
+from tests.io.called import die, fail, fill_memory, fill_memory_slowly, never_end, raise_a_bug, square
 from tests.raising import raises_code
-
-
-def square(number: int) -> int:
-    return number * number
-
-
-def fail(number: int) -> int:
-    raise DataError(f"{number} cannot be used", code="refused", where="here", hint="give another")
-
-
-def die() -> None:
-    os._exit(3)
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["here", "in two processes"])
@@ -52,25 +40,6 @@ def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with worker_processes(2) as workers, raises_code("worker-died"):
         workers.result(workers.submit(die))
-
-
-def fill_memory() -> int:
-    return len(b"x" * (2000 * 2**20))
-
-
-def fill_memory_slowly() -> None:
-    held = []
-    while True:
-        held.append(b"x" * 2**20)
-
-
-def never_end() -> None:
-    while True:
-        pass
-
-
-def raise_a_bug() -> None:
-    raise ValueError("a bug")
 
 
 @pytest.fixture
