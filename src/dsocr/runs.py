@@ -108,6 +108,14 @@ class RunFolder:
         )
 
     @property
+    def reads_as_base(self) -> bool:
+        """Whether nothing was trained here: a base, with or without settings to read with."""
+        if self.is_base:
+            return True
+        base = Path(ReadingSettings.load(self.adapter).base)
+        return not self.config.is_file() and self.path in (SHIPPED_BASES / base.name, base)
+
+    @property
     def is_detector(self) -> bool:
         """Whether what was trained here finds lines and reads none."""
         try:

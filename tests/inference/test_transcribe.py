@@ -13,14 +13,14 @@ from PIL import Image
 
 from dsocr.document import parse_points
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
-from dsocr.inference.transcribe import transcribe
+from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.data.making import page_line, page_xml, picture, write
@@ -152,3 +152,23 @@ def test_truncation_is_flagged_and_the_end_token_is_counted(nano: BaseModel) -> 
     assert cut.tokens == 1
     (whole,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=60))
     assert whole.truncated or whole.tokens == len(whole.text) + 1
+
+
+@pytest.mark.parametrize(
+    ("base", "lines", "mean", "expected"),
+    [
+        pytest.param("small", 300, 0.9, True, id="enough lines that the base can read"),
+        pytest.param("small", 299, 0.9, False, id="too few"),
+        pytest.param("small", 300, 0.5, False, id="a hand unlike all that it knows"),
+        pytest.param("nano", 300, 0.9, False, id="confidences that nobody compared with texts"),
+        pytest.param(None, 300, 0.9, False, id="a run that learnt from transcriptions"),
+    ],
+)
+def test_lines_that_can_teach_a_base(
+    run: RunFolder, tmp_path: Path, base: str | None, lines: int, mean: float, expected: bool
+) -> None:
+    reader = RunFolder(SHIPPED_BASES / base) if base else run
+    calibration = Calibration.load(RunFolder(SHIPPED_BASES / (base or "small")).adapter)
+    report = TranscribeReport(tmp_path, ["text"], rated=lines, mean_confidence=mean)
+    report.judge(reader, calibration)
+    assert report.may_learn is expected

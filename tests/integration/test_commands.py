@@ -18,6 +18,7 @@ from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.work import work_path
 from dsocr.runs import RunFolder
+from tests.conftest import draw_line
 from tests.integration.calling import Call
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -63,6 +64,23 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert code == 0
     assert f": {review}\nestimated CER: " in out, "training has fitted them"
     assert len((tmp_path / "texts.txt").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_a_base_offers_to_learn_from_what_it_read(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that `transcribe` ends with names the scans, and is one that `train` takes."""
+    monkeypatch.setattr("dsocr.inference.transcribe._TEACHING", 2)
+    scans = tmp_path / "my scans"
+    scans.mkdir()
+    for number, text in enumerate(("line one", "line two")):
+        draw_line(scans / f"{number}.png", text)
+    code, out, err = call("transcribe", "small", scans, "--images", "line", "-o", tmp_path / "texts.jsonl")
+    assert code == 0, err
+    (command,) = (line.removeprefix("next:").strip() for line in out.splitlines() if line.startswith("next:"))
+    words = shlex.split(command)
+    assert words[:4] == ["dsocr", "train", "--unlabelled", str(scans)]
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*words[1:], "--dry-run")
+    assert code == 0, err
 
 
 def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Path) -> None:

@@ -465,6 +465,13 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
     elif report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
+    if report.may_learn:
+        scans = " ".join(f"--unlabelled {typed(str(source))}" for source in given["inputs"])
+        base = "" if given["run"] == "small" else f"--set base={typed(str(given['run']))} "
+        printer.message(f"next:  dsocr train {scans} {base}--set output=runs/mine")
+        printer.message(
+            "       (it learns from its surest readings, without a transcription, and often reads better then)"
+        )
 
 
 def transcribed_as_json(report: "TranscribeReport", given: "Given") -> object:

@@ -37,7 +37,7 @@ from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, ScoredText, batches, spread
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
-from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder, read_provenance, to_json
+from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import is_blank, percentage
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def evaluate(
     require_readable_adapter(run.adapter)
     from dsocr.inference.reader import LocalReader
 
-    undecided, is_base, results = LocalReader.of_run(run, script=script), reads_as_base(run), results or run
+    undecided, is_base, results = LocalReader.of_run(run, script=script), run.reads_as_base, results or run
     all_lines = require_samples(opened, split, None)  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)
@@ -299,14 +299,6 @@ def evaluate(
         write_file(results.confidence, to_json(report.to_dict()))
         write_file(results.confidence_page, render_calibration(report, run.name))
     return card
-
-
-def reads_as_base(run: RunFolder) -> bool:
-    """Whether nothing was trained: a base, with or without settings to read with."""
-    if run.is_base:
-        return True
-    base = Path(ReadingSettings.load(run.adapter).base)
-    return not run.config.is_file() and run.path in (SHIPPED_BASES / base.name, base)
 
 
 def results_folder(run: RunFolder, dataset: Path, out: Path | None) -> RunFolder:

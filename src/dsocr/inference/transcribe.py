@@ -43,6 +43,8 @@ from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_j
 
 CARD = "transcription"
 _FORMAT = "dsocr-transcription"
+_TEACHING = 300
+"""Lines from which a base is said to learn from them alone; the fewest with which that was measured were 385."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ class TranscribeReport:
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
     they have, `disputed` lines differently by another reader. `scripts` counts lines by the script decided for their
     page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or script
-    are unlike all that the run knows. `estimated_cer` is set if a review list was written and the run's confidences
+    are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody transcribed
+    them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's confidences
     are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from those of the
     calibration, and `unlike_calibration` says that they are too far for an estimate.
     """
@@ -183,6 +186,7 @@ class TranscribeReport:
     rated: int = 0
     mean_confidence: float | None = None
     unfamiliar: bool = False
+    may_learn: bool = False
     upside_down: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -221,6 +225,12 @@ class TranscribeReport:
             self.unlike_calibration = calibration.is_unlike(distance, len(confidences))
         if calibration.lines and curve[0].rest and not (self.unlike_calibration or self.unfamiliar):
             self.estimated_cer = EstimatedCer.of(curve)
+
+    def judge(self, run: RunFolder, calibration: Calibration) -> None:
+        """Say whether the lines are unlike all that the run knows, and else whether they can teach a base."""
+        self.unfamiliar = calibration.is_unfamiliar(self.mean_confidence, self.rated)
+        is_enough = self.rated >= _TEACHING and bool(calibration.line_quantiles)
+        self.may_learn = is_enough and not self.unfamiliar and run.reads_as_base
 
     def counts(self) -> dict[str, Any]:
         """Return all numbers except `resumed`, which does not change what is written."""
@@ -344,7 +354,7 @@ def transcribe(
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         # A calibration was not fitted to the confidences of other programs.
         calibration = UNCALIBRATED if isinstance(engine, RemoteEngine) else Calibration.load(run.adapter)
-        report.unfamiliar = calibration.is_unfamiliar(report.mean_confidence, report.rated)
+        report.judge(run, calibration)
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": _FORMAT, "date": date, **job, **report.counts()}
