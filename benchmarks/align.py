@@ -12,7 +12,8 @@ is what aligning costs beside reading.
 Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
 (`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
 of them (`all`), the pages looked for in the text of all pages, in another order (`anywhere`), and this with all that
-changes no word (`together`).
+changes no word (`together`). Lines are whole whose text is in the edition, word for word: only these can be right, and
+only of these it is counted how many are and how many are sure.
 """
 
 import argparse
@@ -233,8 +234,8 @@ def main() -> None:
     began = time.process_time()
     pages, classes = read_pages(arguments.dataset, arguments.base, arguments.pages)
     print(f"{len(pages)} pages, {sum(map(len, pages))} lines, read in {time.process_time() - began:.0f} s of processor")
-    print("| scene | lines | right | no text where it is gone | sure | right of the sure | ECE | s a page |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("| scene | lines | whole | right | no text where it is gone | sure | right of the sure | ECE | s a page |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     by_steps = isinstance(pages[0][0].fit, StepFit)
     for scene in SCENES:
         rng, began = random.Random(arguments.seed), time.process_time()
@@ -264,7 +265,8 @@ def main() -> None:
         error = sum(abs(scores[given][part].mean() - is_right[given][part].mean()) * len(part) for part in parts)
         left = f"{is_empty[is_gone].mean():.1%} of {is_gone.sum()}" if is_gone.any() else "-"
         print(
-            f"| {scene} | {len(aligned)} | {is_right[whole_lines].mean():.1%} | {left} | {is_sure.mean():.1%} "
+            f"| {scene} | {len(aligned)} | {whole_lines.sum()} | {is_right[whole_lines].mean():.1%} | {left} "
+            f"| {is_sure[whole_lines].mean():.1%} ({is_sure.mean():.1%} of all) "
             f"| {is_right[is_sure].mean():.2%} | {error / given.sum():.3f} | {seconds:.2f} |",
             flush=True,
         )

@@ -203,12 +203,34 @@ def free_columns(items: Sequence[Item], height: float) -> Columns | None:
         for begin, end in zip(begins, ends, strict=True)
         if sum(begin <= item.centre - left <= end for item in short) >= 2
     ]
+    spans = _join_scattered(spans, short, height)
     if len(spans) < MIN_COLUMNS:
         return None
     middles = [(end + begin) / 2 for (_, end), (begin, _) in pairwise(spans)]
     edges = [_constant(place) for place in (spans[0][0] - height, *middles, spans[-1][1] + height)]
     inside = [item.middle for item in short if spans[0][0] <= item.centre <= spans[-1][1]]
     return edges, [None] * len(edges), min(inside) - height, max(inside) + height
+
+
+def _join_scattered(
+    spans: Sequence[tuple[float, float]], items: Sequence[Item], height: float
+) -> list[tuple[float, float]]:
+    """Join columns whose lines are one column, set now farther left and now farther right.
+
+    Never both have text at one height, and the gap between them is narrower than lines of either are apart across.
+    """
+    levels = group_levels(items, height)
+    joined = [spans[0]]
+    for begin, end in spans[1:]:
+        first, last = joined[-1]
+        sides = [
+            [(place, item) for place, level in enumerate(levels) for item in level if left <= item.centre <= right]
+            for left, right in (joined[-1], (begin, end))
+        ]
+        together = set.intersection(*({place for place, _ in side} for side in sides))
+        scatter = max(max(item.left for _, item in side) - min(item.left for _, item in side) for side in sides)
+        joined[-1:] = [(first, last), (begin, end)] if together or begin - last > scatter else [(first, end)]
+    return joined
 
 
 def columns_of_pages(

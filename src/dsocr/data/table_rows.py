@@ -35,10 +35,15 @@ _ROW = 0.9
 """Distances between lines within which numbers are those of a row."""
 _NUMBERED = 0.8
 """Share of the rows with a number in the first column, from which all have one."""
+_STRAY = 0.05
+"""Second numbers by rows up to which they are of the rows above or below, if all rows have one in the first column."""
 _APART = 1.5
 """Distances between lines above and below a line that is a row of its own."""
 _TALL_HEADING, _HEADED = 9.0, 0.7
 """The same, if this share of the columns has text in it."""
+_TITLE = 0.4
+"""Share of the columns that a title and the number of the page beside it have text in, if it stands apart from the rows
+or has no number though they have."""
 _MATCHING = 0.85
 """Share of the bands between faint rulings with one start of a row, from which they are rows."""
 
@@ -147,9 +152,11 @@ def drop_ends(grid: Grid, items: Sequence[Item]) -> None:
     first, last = min(filled), max(filled)
     if not any(grid.rulings):
         usual = float(np.median(np.diff(grid.rows)))
+        is_numbered = sum(0 in columns for columns in filled.values()) >= _NUMBERED * len(filled)
         while first < last - 1:
             share, gap = len(filled.get(first, ())) / count, grid.rows[first + 1] - grid.rows[first]
-            if share > (0.4 if gap > 1.3 * usual else 0.2):
+            stands_apart = gap > 1.3 * usual or (is_numbered and 0 not in filled.get(first, ()))
+            if share > (_TITLE if stands_apart else 0.2):
                 break
             first += 1
     grid.heading_rows = max(grid.heading_rows - first, 0)
@@ -269,24 +276,40 @@ def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> li
         if widths.get(column, math.inf) > (_FIGURE if column else _NUMBER) * height:
             break
         keys.add(column)
-    begins = _key_levels(levels, keys, grid, unit)
+    begins, are_numbered = _key_levels(levels, keys, grid, unit)
     if len(begins) < max(2, _KEYED * len(levels)):
-        begins = set(range(len(levels)))
+        begins, are_numbered = set(range(len(levels))), False
     narrow = {column for column, width in widths.items() if width <= _FIGURE * height}
-    starts, own_row = list[float](), False
-    numbers: set[int] = set()
-    """Columns of numbers that the row has text in; a number has one line."""
-    for place, level in enumerate(levels):
-        is_section = _is_section(level, items, grid, height) or _stands_alone(levels, place, unit)
-        numbers_of_level = {grid.column_of(item) for item in level} & narrow
-        if place in begins or is_section or own_row or place == 0 or (numbers & numbers_of_level - keys):
-            numbers = set()
-            before = max((item.middle for item in levels[place - 1]), default=0.0) if place else None
-            first = min(item.middle for item in level)
-            starts.append(first - 0.7 * height if before is None else max((before + first) / 2, first - height))
-        own_row = is_section
-        numbers |= numbers_of_level
+    alone = {
+        place
+        for place, level in enumerate(levels)
+        if _is_section(level, items, grid, height) or _stands_alone(levels, place, unit)
+    }
+    begins |= {0} | alone | {place + 1 for place in alone if place + 1 < len(levels)}
+    second = _second_numbers([{grid.column_of(item) for item in level} & narrow - keys for level in levels], begins)
+    if not are_numbered or len(second) > _STRAY * len(begins):
+        begins |= second
+    starts = []
+    for place in sorted(begins):
+        before = max((item.middle for item in levels[place - 1]), default=0.0) if place else None
+        first = min(item.middle for item in levels[place])
+        starts.append(first - 0.7 * height if before is None else max((before + first) / 2, first - height))
     return starts
+
+
+def _second_numbers(columns: Sequence[set[int]], begins: set[int]) -> set[int]:
+    """Return the levels with a second number of a row that has begun, from those of each level; a number has one line.
+
+    Rows begin there too.
+    """
+    found, known = set[int](), set[int]()
+    for place, numbers in enumerate(columns):
+        if known & numbers and place not in begins:
+            found.add(place)
+        if place in begins or place in found:
+            known = set()
+        known |= numbers
+    return found
 
 
 def _pitch(items: Sequence[Item], grid: Grid, height: float) -> float:
@@ -298,8 +321,8 @@ def _pitch(items: Sequence[Item], grid: Grid, height: float) -> float:
     return float(np.percentile(steps, 25)) if steps else height
 
 
-def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, unit: float) -> set[int]:
-    """Return the levels that rows with numbers on the left begin at.
+def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, unit: float) -> tuple[set[int], bool]:
+    """Return the levels that rows with numbers on the left begin at, and whether all have one in the first column.
 
     The numbers of a row may be a little higher or lower than its text, so they are grouped first. Where nearly all
     groups have a number in the first column, the others are second lines of a date.
@@ -317,10 +340,14 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
                 groups.append({})
             groups[-1][column] = place, item.middle
     numbered = [group for group in groups if 0 in group]
-    if len(numbered) >= _NUMBERED * len(groups):
+    are_numbered = len(numbered) >= _NUMBERED * len(groups)
+    if are_numbered:
         groups = numbered
     filled = [len({grid.column_of(item) for item in level}) for level in levels]
-    return {max((place for place, _ in group.values()), key=lambda place: (filled[place], -place)) for group in groups}
+    begins = {
+        max((place for place, _ in group.values()), key=lambda place: (filled[place], -place)) for group in groups
+    }
+    return begins, are_numbered
 
 
 def _heading_levels(levels: list[list[Item]], grid: Grid, height: float) -> list[list[Item]]:
