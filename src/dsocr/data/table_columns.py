@@ -30,6 +30,8 @@ _OUTSIDE = 0.4
 """Share of the levels that have text outside the outermost rulings, if that is a column."""
 _GUTTER = 0.6
 """Heights that are free of text between two columns without rulings."""
+_SPARSE = 3
+"""Lines above each other, in no column, that are one."""
 _SIMILAR, _SIMILAR_FREE = 0.15, 0.4
 """Difference of widths up to which the columns of two pages are the same, with rulings and without."""
 _FOLD = 0.07
@@ -203,13 +205,36 @@ def free_columns(items: Sequence[Item], height: float) -> Columns | None:
         for begin, end in zip(begins, ends, strict=True)
         if sum(begin <= item.centre - left <= end for item in short) >= 2
     ]
-    spans = _join_scattered(spans, short, height)
+    spans = _join_scattered(spans, short, height) if spans else []
+    spans = _with_sparse(spans, short, height)
     if len(spans) < MIN_COLUMNS:
         return None
     middles = [(end + begin) / 2 for (_, end), (begin, _) in pairwise(spans)]
     edges = [_constant(place) for place in (spans[0][0] - height, *middles, spans[-1][1] + height)]
     inside = [item.middle for item in short if spans[0][0] <= item.centre <= spans[-1][1]]
     return edges, [None] * len(edges), min(inside) - height, max(inside) + height
+
+
+def _with_sparse(
+    spans: Sequence[tuple[float, float]], items: Sequence[Item], height: float
+) -> list[tuple[float, float]]:
+    """Add columns that have text in few rows, as numbers of households: lines above each other that are in no column."""
+    gutter = _GUTTER * height
+    outside = [
+        item for item in items if all(item.right < begin - gutter or item.left > end + gutter for begin, end in spans)
+    ]
+    found: list[list[Item]] = []
+    for item in sorted(outside, key=lambda item: item.left):
+        if found and item.left < max(other.right for other in found[-1]) + 2 * height:
+            found[-1].append(item)
+        else:
+            found.append([item])
+    sparse = [
+        (min(item.left for item in group), max(item.right for item in group))
+        for group in found
+        if len(group_levels(group, height)) >= _SPARSE
+    ]
+    return sorted([*spans, *sparse])
 
 
 def _join_scattered(
