@@ -213,6 +213,66 @@ def test_a_month_with_space_around_it_is_a_row() -> None:
     assert list(rows_of(table, found).values()) == [{0}, {1}, {40}, {2}, {3}, {4}]
 
 
+@pytest.mark.parametrize(("strays", "rows"), [(1, 24), (4, 28)])
+def test_a_number_beside_the_next_entry_begins_no_row_if_that_is_an_exception(strays: int, rows: int) -> None:
+    """Each entry has a number and a sum; the sums of some stand lower than their entry, as do those that follow."""
+    tops = [180 + 48 * row for row in range(24)]
+    lines = entries(tops, 2)
+    for row, top in enumerate(tops):
+        is_low = any(row in (place, place + 1) for place in range(4, 4 + 4 * strays, 4))
+        lines.append(bar(862, top + (24 if is_low and row % 4 else 48 if is_low else 0), 890, row))
+    image = ruled_page([50, 150, 350, 850, 900], [160, 1360], (960, 1400))
+    found, (table,) = find_tables(image, numbered(lines))
+    assert table.size == (rows, 4)
+    assert {int(line.text) for line in found if line.region} == set(range(24))
+
+
+def unruled(tops: list[int]) -> tuple[Image.Image, list[Line]]:
+    """A page without rulings, and entries of three columns after that of their numbers."""
+    lines = [
+        bar(left, top, right, row)
+        for row, top in enumerate(tops)
+        for left, right in ((300, 420), (520, 640), (740, 800))
+    ]
+    return Image.new("L", (900, 1000), 220), lines
+
+
+UNRULED = list(range(120, 920, 40))
+
+
+@pytest.mark.parametrize(
+    ("lefts", "columns"),
+    [
+        pytest.param((60, 80, 126, 140), 4, id="one column, set farther left and farther right"),
+        pytest.param((60, 62, 160, 162), 5, id="two columns, of which each row has one, as of men and women"),
+    ],
+)
+def test_numbers_that_are_scattered_are_one_column(lefts: Sequence[int], columns: int) -> None:
+    image, lines = unruled(UNRULED)
+    lines += [bar(left, top, left + 30, row) for row, (top, left) in enumerate(zip(UNRULED, lefts * 5, strict=True))]
+    _, (table,) = find_tables(image, numbered(lines))
+    assert table.size == (len(UNRULED), columns)
+
+
+def test_a_line_without_a_number_above_all_numbers_is_a_title_and_no_row() -> None:
+    image, lines = unruled(UNRULED)
+    lines += [bar(60, top, 90, row) for row, top in enumerate(UNRULED)]
+    found, (table,) = find_tables(image, numbered([*lines, bar(310, 78, 410, 90)]))
+    assert table.size == (len(UNRULED), 4)
+    in_table = {cell.id for cell in table.cells}
+    assert [line.text for line in found if line.region and line.region.id not in in_table] == ["90"]
+
+
+@pytest.mark.parametrize(("households", "columns"), [((0, 6, 13), 5), ((0, 13), 4)])
+def test_a_column_with_text_in_few_rows(households: Sequence[int], columns: int) -> None:
+    """Three numbers that are roughly above each other are a column, two are not."""
+    image, lines = unruled(UNRULED)
+    lines += [bar(200, top, 230, row) for row, top in enumerate(UNRULED)]
+    lines += [bar(20 + 40 * place, UNRULED[row], 50 + 40 * place, row) for place, row in enumerate(households)]
+    _, (table,) = find_tables(image, numbered(lines))
+    assert table.size == (len(UNRULED), columns)
+
+
 def test_notes_beside_the_frame_are_no_column_and_a_title_over_it_no_row() -> None:
     image = ruled_page([150, 250, 450, 860], [120, 160, 650])
     ImageDraw.Draw(image).line((30, 20, 30, 690), fill=190, width=2)  # the edge of the paper
@@ -251,6 +311,7 @@ PLACES = {
     "DAFANCH96_048MIC06480_L-0": 44,
     "DAFANCH96_048MIC06484_L-1": 40,
     "FRAN_0025_2674_L-1": 141,
+    "FRAN_0025_2745_L-0": 156,
     "FRAN_0187_49914_L": 97,
     "FRAN_0187_50722_L": 95,
 }
