@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -249,7 +250,9 @@ UNRULED = list(range(120, 920, 40))
 )
 def test_numbers_that_are_scattered_are_one_column(lefts: Sequence[int], columns: int) -> None:
     image, lines = unruled(UNRULED)
-    lines += [bar(left, top, left + 30, row) for row, (top, left) in enumerate(zip(UNRULED, lefts * 5, strict=True))]
+    lines += [
+        bar(left, top, left + 30, row) for row, (top, left) in enumerate(zip(UNRULED, cycle(lefts), strict=False))
+    ]
     _, (table,) = find_tables(image, numbered(lines))
     assert table.size == (len(UNRULED), columns)
 

@@ -218,7 +218,7 @@ def free_columns(items: Sequence[Item], height: float) -> Columns | None:
 def _with_sparse(
     spans: Sequence[tuple[float, float]], items: Sequence[Item], height: float
 ) -> list[tuple[float, float]]:
-    """Add columns that have text in few rows, as numbers of households: lines above each other that are in no column."""
+    """Add columns that few rows have text in, as numbers of households: lines above each other, in no other column."""
     gutter = _GUTTER * height
     outside = [
         item for item in items if all(item.right < begin - gutter or item.left > end + gutter for begin, end in spans)

@@ -1,6 +1,6 @@
 """Transcribe scans, PDF, ALTO and PAGE into the formats that archives use."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import (
     DETECTOR,
+    FoundPages,
     InputPage,
     PagePreparer,
     PreparedPage,
@@ -274,41 +275,19 @@ def transcribe(
     where they differ is kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
-    if script is not None and isinstance(engine, RemoteEngine):
-        message = f"{option('script', script)} is for readers in this process or on a cluster"
-        raise ConfigError(message, code="option-invalid", hint="leave it out, or train with generation.script")
-    if second and engine is not None:
-        raise ConfigError(
-            "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
-        )
-    if review is not None:
-        require_free_output(review, "review list", overwrite=overwrite)
-        if review.resolve().is_relative_to(out.resolve()):
-            message, hint = "review list cannot be inside the output", "give a file beside it"
-            raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
+    _require_usable(out, script=script, engine=engine, second=second, review=review, overwrite=overwrite)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
-    needs_tables = bool({*formats, out.suffix.lower().lstrip(".")} & set(REGISTERS))
-    if needs_tables if tables is None else tables:
-        if (unit or settings.unit) != "line":
-            hint = f"give {option('unit', 'line')}, or another format"
-            raise ConfigError("Tables are read line by line", code="tables-need-lines", hint=hint)
-        tables = True
-    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts, most, bool(tables))
+    shown = unit or settings.unit
+    with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
+    preparer = PagePreparer(shown, choose_segmenter(segmenter), replace_texts, most, with_tables)
     seconds = open_seconds(run, second)
-    share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
     with (
         resumable_work(out) as work,
         find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as listed,
     ):
-        if not listed.pages or (strict and listed.failed):
-            message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
-            raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
-        target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in listed.pages)), share)
-        pages = listed.pages[shard[0] - 1 :: shard[1]]
-        if not pages:
-            raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
+        target, pages = _choose_pages(listed, inputs, out, formats, shard, strict=strict)
         target.validate(pages, overwrite=overwrite)
         line_images = [page for page in listed.pages if page.shows == "line"]
         job = {  # what decides the texts; a job with other settings cannot continue this one
@@ -323,7 +302,7 @@ def transcribe(
             **({"tables": True} if preparer.tables else {}),
             "replace": replace_texts,
             "script": script,
-            "shard": share,
+            "shard": target.shard,
             **(engine.job_settings() if engine else {}),
             **({"second": {other.name: other.digest for other in seconds}} if seconds else {}),
         }
@@ -360,19 +339,74 @@ def transcribe(
         card = {"format": _FORMAT, "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
-            rows = (
-                line_row(page.page, line)
-                for page in read_pages(work.journal, pages)
-                for line in page.page.lines
-                if line.prediction is not None or not line.text
-            )
-            curve, confidences = write_review(rows, review)
-            report.estimate(curve, confidences, calibration)
+            report.estimate(*write_review(_review_rows(read_pages(work.journal, pages)), review), calibration)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
         report.unwritten = unwritten
     return report
+
+
+def _require_usable(
+    out: Path,
+    *,
+    script: str | None,
+    engine: RemoteEngine | Cluster | None,
+    second: Sequence[str],
+    review: Path | None,
+    overwrite: bool,
+) -> None:
+    """Raise ConfigError for options that exclude each other, and DataError if the review list has no place."""
+    if script is not None and isinstance(engine, RemoteEngine):
+        message = f"{option('script', script)} is for readers in this process or on a cluster"
+        raise ConfigError(message, code="option-invalid", hint="leave it out, or train with generation.script")
+    if second and engine is not None:
+        raise ConfigError(
+            "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
+        )
+    if review is not None:
+        require_free_output(review, "review list", overwrite=overwrite)
+        if review.resolve().is_relative_to(out.resolve()):
+            message, hint = "review list cannot be inside the output", "give a file beside it"
+            raise DataError(message, code="output-overlaps-source", where=review, hint=hint)
+
+
+def _finds_tables(tables: bool | None, unit: Unit, formats: Set[str]) -> bool:
+    """Whether to find rows and columns: as asked, or for formats made of them. Raises ConfigError if not by line."""
+    is_asked = bool(formats & set(REGISTERS)) if tables is None else tables
+    if is_asked and unit != "line":
+        hint = f"give {option('unit', 'line')}, or another format"
+        raise ConfigError("Tables are read line by line", code="tables-need-lines", hint=hint)
+    return is_asked
+
+
+def _choose_pages(
+    listed: FoundPages,
+    inputs: Sequence[Path],
+    out: Path,
+    formats: Sequence[str],
+    shard: tuple[int, int],
+    *,
+    strict: bool,
+) -> tuple[Target, list[InputPage]]:
+    """Return where to write, and the pages of the shard. Raises DataError if there are none."""
+    if not listed.pages or (strict and listed.failed):
+        message = _summary(listed.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
+        raise DataError(message, code="inputs-unreadable" if listed.failed else "inputs-empty")
+    share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
+    target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in listed.pages)), share)
+    pages = listed.pages[shard[0] - 1 :: shard[1]]
+    if not pages:
+        raise DataError(f"This shard has no pages; there are {len(listed.pages)} in total", code="shard-empty")
+    return target, pages
+
+
+def _review_rows(pages: Iterator[TranscribedPage]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of pages that were read, and those without a text."""
+    for page in pages:
+        for line in page.page.lines:
+            if line.prediction is not None or not line.text:
+                yield line_row(page.page, line)
 
 
 def _open_reader(
