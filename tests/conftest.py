@@ -85,11 +85,11 @@ def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(source, folder / "dataset").folder
 
 
-def eight_steps(dataset: Path, run: Path) -> RunConfig:
+def eight_steps(dataset: Path, run: Path, base: str = "nano") -> RunConfig:
     """Eight quick steps of four lines, with an adapter of the decoder only."""
     return RunConfig.model_validate(
         {
-            "base": "nano",
+            "base": base,
             "dataset": dataset,
             "output": run,
             "adapter": {"target_modules": "decoder", "r": 4, "alpha": 8},
@@ -107,10 +107,24 @@ def eight_steps(dataset: Path, run: Path) -> RunConfig:
     )
 
 
+@pytest.fixture(scope="session")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A base with nano's letters and few of its layers, which trains in two thirds of the time and cannot read."""
+    from tests.making_models import write_shallow
+
+    return str(write_shallow(tmp_path_factory.mktemp("shallow") / "base"))
+
+
 @pytest.fixture
-def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
-    """Eight quick steps on the small dataset."""
+def nano_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
+    """The settings of `small_run`: for tests that go on from it, or need a base that can read."""
     return eight_steps(small_dataset, tmp_path / "run")
+
+
+@pytest.fixture
+def small_config(small_dataset: Path, shallow: str, tmp_path: Path) -> RunConfig:
+    """Eight quick steps on the small dataset, of a base that cannot read."""
+    return eight_steps(small_dataset, tmp_path / "run", shallow)
 
 
 @pytest.fixture(scope="session")

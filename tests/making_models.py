@@ -1,6 +1,8 @@
 """Write small checkpoints with random weights in the authors' layout, and finished runs on them."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from transformers import (
 
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
+from dsocr.models.base_folder import find_base
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
@@ -88,6 +91,24 @@ def write_second(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
     )
     vision = {"model_name": "deepencoderv2", "width": {"qwen2-0-5b": {"dim": 64}}}
     return _write(folder, DeepseekOcr2ForConditionalGeneration, config, vision, "DeepseekOCR2", {}, dtype)
+
+
+def write_shallow(folder: Path) -> Path:
+    """Write nano without most of its layers: two of the decoder, dense and sparse, and one of each vision tower."""
+    nano, _ = find_base("nano")
+    shutil.copytree(nano, folder)
+    config = json.loads((nano / "config.json").read_text(encoding="utf-8"))
+    text, vision = config["text_config"], config["vision_config"]
+    text |= {"num_hidden_layers": 2} | {name: text[name][:2] for name in ("layer_types", "mlp_layer_types")}
+    vision["encoder_config"]["num_hidden_layers"] = vision["sam_config"]["num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensors = load_file(nano / "model.safetensors")
+    for name in list(tensors):
+        layer = re.search(r"\.(layers|blocks)\.(\d+)\.", name)
+        if layer and int(layer[2]) >= (2 if name.startswith("model.layers.") else 1):
+            del tensors[name]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 def _write(

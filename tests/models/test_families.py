@@ -21,7 +21,7 @@ from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.base_folder import embedded_bases, find_base
+from dsocr.models.base_folder import find_base
 from dsocr.models.ctc_network import save_network
 from dsocr.models.export import export_merged
 from dsocr.models.family import recognize
@@ -34,7 +34,7 @@ from dsocr.training.preflight import overfit
 from dsocr.training.train import set_up, train
 from tests.conftest import TEXTS
 from tests.integration.calling import call, fail
-from tests.making_models import write_first
+from tests.making_models import write_first, write_shallow
 from tests.models import toy_family
 from tests.models.chat_models import CHAT_MODELS, small_processors, write_chat_model
 from tests.models.encoder_decoder_models import write_donut, write_trocr
@@ -95,7 +95,7 @@ def marked(names: Iterable[str]) -> list[Any]:
 
 
 CASES = {
-    "nano": Case(lambda folder: embedded_bases()["nano"]),
+    "nano": Case(write_shallow),
     "toy": Case(toy_family.write_base),
     "ctc": Case(write_ctc, rate=2e-2),  # whether random weights end without an error depends on the processor
     **{

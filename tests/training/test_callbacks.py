@@ -165,7 +165,7 @@ def test_other_trackers_get_the_curves_through_accelerate(
             pass
 
         def store_init_configuration(self, values: dict[str, Any]) -> None:
-            assert values["base"] == "nano"
+            assert values["base"] == small_config.base
 
         def log(self, values: dict[str, float], step: int) -> None:
             logged.append((step, set(values)))

@@ -76,7 +76,7 @@ class Cached:
 
     def __init__(self, config: RunConfig, lines: list[Sample]) -> None:
         self.stages: list[tuple[str, str, int, int]] = []
-        base = load_base("nano")
+        base = load_base(config.base)
         self.processor = deepseek_processor(base, config.input.resolution, config.input.prompt)
         augmentation = config.training.augmentation
         self.samples: Any = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
@@ -127,7 +127,7 @@ def test_views_come_back_after_as_many_epochs(kept: RunConfig, cache: Path) -> N
     fresh: Any = EncodedSamples(lines(kept, 3), cached.processor, augmentation=1.0, seed=config.seed)
     fresh.set_epoch(1)
     assert np.array_equal(fresh[1].pixels(), cached.samples.encode_view(1, 1).pixels())
-    store, network = FeatureStore(cache, 0), load_base("nano").network
+    store, network = FeatureStore(cache, 0), load_base(config.base).network
     computed = FeatureCache(store, network, cached.processor, autocast=None).fill({"aa": fresh[1]})["aa"]
     assert torch.allclose(computed.tokens, seen[1], atol=1e-5)
 

@@ -54,15 +54,15 @@ def named(checks: list[Check]) -> dict[str, Check]:
 
 
 def test_a_sound_training_passes_every_check_and_is_left_as_it_was(
-    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    nano_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.training.preflight.OVERFIT_SAMPLES", 2)
-    setup, _ = setup_of(small_config)
+    setup, _ = setup_of(nano_config)
     before = {name: tensor.clone() for name, tensor in setup.model.state_dict().items()}
     drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
     modes = [module.training for module in setup.model.modules()]
 
-    checks = named(check_setup(setup, small_config, thorough=True))
+    checks = named(check_setup(setup, nano_config, thorough=True))
     assert {check.verdict for check in checks.values()} == {"ok"}
     assert set(checks) >= {"labels", "image slots", "same input", "first loss", "image matters", "pairs", "overfit"}
 
@@ -75,8 +75,8 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(
 
 
 @pytest.mark.slow
-def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
-    config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
+def test_a_training_after_a_preflight_is_the_same_to_the_bit(nano_config: RunConfig, tmp_path: Path) -> None:
+    config = changed(nano_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
     other = changed(config, output=tmp_path / "tried")
     train(config)
     train(other, preflight=True)
@@ -85,7 +85,7 @@ def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunCo
 
 
 def test_masked_labels_stop_a_training_even_without_trials(
-    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    nano_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collated = DeepseekProcessor.collate
 
@@ -97,20 +97,20 @@ def test_masked_labels_stop_a_training_even_without_trials(
 
     monkeypatch.setattr(DeepseekProcessor, "collate", masked)
     with raises_code("preflight-failed") as error:
-        train(small_config)
+        train(nano_config)
     assert "labels" in error.value.message
-    assert not small_config.output.exists()
+    assert not nano_config.output.exists()
 
 
-def test_texts_of_the_next_image_are_refused_by_what_the_base_reads(small_config: RunConfig, tmp_path: Path) -> None:
-    setup, samples = setup_of(with_rows(small_config, tmp_path, shift))
-    pairs = named(check_setup(setup, small_config, thorough=True))["pairs"]
+def test_texts_of_the_next_image_are_refused_by_what_the_base_reads(nano_config: RunConfig, tmp_path: Path) -> None:
+    setup, samples = setup_of(with_rows(nano_config, tmp_path, shift))
+    pairs = named(check_setup(setup, nano_config, thorough=True))["pairs"]
     assert pairs.verdict == "error"
     assert any(sample.id in line for sample in samples for line in pairs.details)
 
 
-def test_equal_images_with_different_texts_cannot_be_memorized(small_config: RunConfig, tmp_path: Path) -> None:
-    config = with_rows(small_config, tmp_path, lambda rows: None)
+def test_equal_images_with_different_texts_cannot_be_memorized(nano_config: RunConfig, tmp_path: Path) -> None:
+    config = with_rows(nano_config, tmp_path, lambda rows: None)
     images = sorted((Path(config.dataset) / "train").rglob("*.png"))
     for image in images[1:]:
         image.write_bytes(images[0].read_bytes())
@@ -177,22 +177,22 @@ def test_swapped_images_tell_how_sure_it_is(own: list[float], other: list[float]
     ],
 )
 def test_a_base_with_random_weights_is_warned_of_and_its_slots_are_counted(
-    write: Callable[[Path], Path], resolution: str, small_config: RunConfig, tmp_path: Path
+    write: Callable[[Path], Path], resolution: str, nano_config: RunConfig, tmp_path: Path
 ) -> None:
     def simplify(rows: list[dict[str, Any]]) -> None:
         for place, row in enumerate(rows):
             row["text"] = ["АБВГ", "ДЕЖЗ", "ИКЛМ", "НОПР"][place % 4]
 
     base = {"base": str(write(tmp_path / "first")), "input": {"resolution": resolution, "prompt": "<image>\nБВГ"}}
-    config = changed(with_rows(small_config, tmp_path, simplify), **base)
+    config = changed(with_rows(nano_config, tmp_path, simplify), **base)
     setup, _ = setup_of(config, 4)
     checks = named(check_setup(setup, config, thorough=False))
     assert checks["image slots"].verdict == "ok"
     assert checks["first loss"].verdict == "warning"
 
 
-def test_other_inputs_in_training_than_in_transcription_are_refused(small_config: RunConfig) -> None:
-    setup, samples = setup_of(small_config, 1)
+def test_other_inputs_in_training_than_in_transcription_are_refused(nano_config: RunConfig) -> None:
+    setup, samples = setup_of(nano_config, 1)
     theirs = setup.samples[0]
     darker = replace(theirs, views=replace(theirs.views, whole=theirs.views.whole // 2))
     longer = replace(theirs, prompt_ids=(*theirs.prompt_ids, 9))

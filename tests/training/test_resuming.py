@@ -51,11 +51,11 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def configured(dataset: Path, output: Path, every_steps: int = 3) -> RunConfig:
+def configured(base: str, dataset: Path, output: Path, every_steps: int = 3) -> RunConfig:
     """Augmentation and dropout draw random numbers; losses are logged over several steps."""
     return RunConfig.model_validate(
         {
-            "base": "nano",
+            "base": base,
             "dataset": dataset,
             "output": output,
             "adapter": {"r": 2, "alpha": 4, "dropout": 0.2},
@@ -82,8 +82,8 @@ def _rare_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return train(configured(small_dataset, tmp_path_factory.mktemp("uninterrupted") / "run")).run
+def uninterrupted(shallow: str, small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return train(configured(shallow, small_dataset, tmp_path_factory.mktemp("uninterrupted") / "run")).run
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ def improving(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def config(small_dataset: Path, tmp_path: Path) -> RunConfig:
-    return configured(small_dataset, tmp_path / "run")
+def config(shallow: str, small_dataset: Path, tmp_path: Path) -> RunConfig:
+    return configured(shallow, small_dataset, tmp_path / "run")
 
 
 @pytest.fixture
@@ -141,11 +141,12 @@ def test_a_training_resumes_bit_by_bit(
     every_steps: int,
     cuts: list[int],
     resumed_from: int,
+    shallow: str,
     small_dataset: Path,
     uninterrupted: RunFolder,
     tmp_path: Path,
 ) -> None:
-    config = configured(small_dataset, tmp_path / "run", every_steps)
+    config = configured(shallow, small_dataset, tmp_path / "run", every_steps)
     for step in cuts:
         with pytest.raises(PowerCutError):
             train(config, on_progress=power_cut_after(step))
@@ -344,7 +345,7 @@ def test_a_signal_ends_a_training_after_its_step_and_workers_ignore_it(
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
 def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
     training = {"max_steps": 300, "batch_size": 2, "micro_batch_size": 2, "augmentation": 1.0}
-    config = configured(small_dataset, tmp_path / "run", 2).model_copy(
+    config = configured("nano", small_dataset, tmp_path / "run", 2).model_copy(
         update={"training": TrainingSection.model_validate(training)}
     )
     run, file = RunFolder(config.output), tmp_path / "config.yaml"
@@ -388,7 +389,7 @@ def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(small_dataset: Path, tmp_path: Path) -> None:
-    config = configured(small_dataset, tmp_path / "run", 500).model_copy(
+    config = configured("nano", small_dataset, tmp_path / "run", 500).model_copy(
         update={"training": TrainingSection.model_validate({"max_steps": 1000, "batch_size": 2, "micro_batch_size": 2})}
     )
     run, file = RunFolder(config.output), tmp_path / "config.yaml"

@@ -95,9 +95,9 @@ def test_the_loss_falls(small_config: RunConfig) -> None:
     assert reported == list(range(1, 13))
 
 
-def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
-    train(changed(small_config, checkpoints={"every_steps": 2, "keep": 2}))
-    folder = RunFolder(small_config.output).checkpoints
+def test_checkpoints_are_rotated_and_hold_no_pickle(nano_config: RunConfig) -> None:
+    train(changed(nano_config, checkpoints={"every_steps": 2, "keep": 2}))
+    folder = RunFolder(nano_config.output).checkpoints
     # Step 6 knows of the best adapter of step 4.
     assert sorted(path.name for path in folder.iterdir()) == [
         "best-0000004",
@@ -122,11 +122,11 @@ def test_training_stops_early_when_validation_does_not_get_better(small_config: 
     ],
 )
 def test_settings_of_memory_change_no_loss(
-    training: dict[str, object], tolerance: float, small_config: RunConfig, small_run: RunFolder
+    training: dict[str, object], tolerance: float, nano_config: RunConfig, small_run: RunFolder
 ) -> None:
     with pytest.raises(PowerCutError):
-        train(changed(small_config, training=training), on_progress=cut_at_step_five)
-    assert losses(small_config.output) == pytest.approx(losses(small_run.path)[:4], abs=tolerance)
+        train(changed(nano_config, training=training), on_progress=cut_at_step_five)
+    assert losses(nano_config.output) == pytest.approx(losses(small_run.path)[:4], abs=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
     scope: str, reached: bool, small_config: RunConfig
 ) -> None:
     config = changed(small_config, adapter={"target_modules": scope}, training={"gradient_checkpointing": True})
-    model = fresh_adapter(load_base("nano").network, config, revision=None).train()
+    model = fresh_adapter(load_base(config.base).network, config, revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
     assert features.requires_grad is reached
 

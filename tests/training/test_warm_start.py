@@ -49,24 +49,24 @@ def whole(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunF
 
 
 def test_an_adapter_starts_where_the_run_ended(
-    small_run: RunFolder, small_config: RunConfig, small_dataset: Path
+    small_run: RunFolder, nano_config: RunConfig, small_dataset: Path
 ) -> None:
-    config = changed(small_config, adapter={"init_from": small_run.path})
+    config = changed(nano_config, adapter={"init_from": small_run.path})
     setup = set_up_pinned(config, small_dataset)
     own, saved = adapter_tensors(setup.model), adapter_tensors(LocalReader.of_run(small_run).network)
     assert own.keys() == saved.keys()
     assert all(torch.equal(own[name], tensor) for name, tensor in saved.items())
-    fresh = adapter_tensors(set_up_pinned(small_config, small_dataset).model)
+    fresh = adapter_tensors(set_up_pinned(nano_config, small_dataset).model)
     assert any(not torch.equal(fresh[name], tensor) for name, tensor in own.items())
 
 
 def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
-    small_run: RunFolder, small_config: RunConfig, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
     start = tmp_path / "start"
     shutil.copytree(small_run.path, start)
     config = changed(
-        small_config,
+        nano_config,
         adapter={"init_from": start, "dropout": 0.1},
         training={"max_steps": 4},
         checkpoints={"every_steps": 2},
@@ -83,10 +83,10 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
 
 
 def test_a_run_is_never_worse_than_what_it_started_from(
-    small_run: RunFolder, small_config: RunConfig, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
     training = {"max_steps": 2, "learning_rate": 0.3, "warmup_ratio": 0.0}
-    config = changed(small_config, adapter={"init_from": small_run.path}, training=training)
+    config = changed(nano_config, adapter={"init_from": small_run.path}, training=training)
     result = train(config)
     assert result.best_step == 0
     assert (result.run.adapter / WEIGHTS).read_bytes() == (small_run.adapter / WEIGHTS).read_bytes()
@@ -99,46 +99,46 @@ def test_a_run_is_never_worse_than_what_it_started_from(
 
 
 def test_provenance_lists_what_a_run_started_from(
-    small_run: RunFolder, small_config: RunConfig, small_dataset: Path, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, small_dataset: Path, tmp_path: Path
 ) -> None:
     dataset = Dataset.open(small_dataset)
     export_merged(small_run, tmp_path / "merged")
-    (merged,) = list_ancestors(changed(small_config, base=str(tmp_path / "merged")), dataset)
-    (first,) = list_ancestors(changed(small_config, adapter={"init_from": small_run.adapter}), dataset)
+    (merged,) = list_ancestors(changed(nano_config, base=str(tmp_path / "merged")), dataset)
+    (first,) = list_ancestors(changed(nano_config, adapter={"init_from": small_run.adapter}), dataset)
     assert first["run"] == small_run.path.as_posix()
     assert (first["base"], first["known_lines"]) == ("nano", {"validation": 0, "test": 0})
     assert merged["base"] == "nano"
     assert merged["dataset"] == first["dataset"] == json.loads(small_run.provenance.read_text("utf-8"))["dataset"]
 
-    second = train(changed(small_config, adapter={"init_from": small_run.path}, training={"max_steps": 1})).run
+    second = train(changed(nano_config, adapter={"init_from": small_run.path}, training={"max_steps": 1})).run
     recorded = json.loads(second.provenance.read_text("utf-8"))["started_from"]
     assert recorded == [first]
-    third = list_ancestors(changed(small_config, adapter={"init_from": second.path}), dataset)
+    third = list_ancestors(changed(nano_config, adapter={"init_from": second.path}), dataset)
     assert [run["run"] for run in third] == [second.path.as_posix(), small_run.path.as_posix()]
-    assert list_ancestors(small_config, dataset) == []
-    assert list_ancestors(changed(small_config, base=str(embedded_bases()["nano"])), dataset) == []
+    assert list_ancestors(nano_config, dataset) == []
+    assert list_ancestors(changed(nano_config, base=str(embedded_bases()["nano"])), dataset) == []
 
 
 def test_lines_on_which_an_earlier_run_was_trained_are_counted(
-    small_run: RunFolder, small_config: RunConfig, small_dataset: Path, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, small_dataset: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "swapped"
     shutil.copytree(small_dataset, folder)
     shutil.rmtree(folder / "test")
     shutil.copytree(small_dataset / "train", folder / "test")
-    ancestors = list_ancestors(changed(small_config, adapter={"init_from": small_run.path}), Dataset.open(folder))
+    ancestors = list_ancestors(changed(nano_config, adapter={"init_from": small_run.path}), Dataset.open(folder))
     assert ancestors[0]["known_lines"] == {"validation": 0, "test": 16}
     assert len(describe_known_lines(ancestors)) == 1
     assert describe_known_lines(ancestors, ["validation"]) == []
 
 
 def test_a_base_with_the_same_weights_is_the_same_base(
-    small_run: RunFolder, small_config: RunConfig, small_dataset: Path, tmp_path: Path
+    small_run: RunFolder, nano_config: RunConfig, small_dataset: Path, tmp_path: Path
 ) -> None:
     from dsocr.models.base_folder import embedded_bases
 
     shutil.copytree(embedded_bases()["nano"], tmp_path / "copy")
-    config = changed(small_config, base=str(tmp_path / "copy"), adapter={"init_from": small_run.path})
+    config = changed(nano_config, base=str(tmp_path / "copy"), adapter={"init_from": small_run.path})
     set_up_pinned(config, small_dataset)
 
 
@@ -152,42 +152,42 @@ def test_a_base_with_the_same_weights_is_the_same_base(
     ],
 )
 def test_an_adapter_of_another_shape(
-    adapter: dict[str, Any], remedy: str, small_run: RunFolder, small_config: RunConfig
+    adapter: dict[str, Any], remedy: str, small_run: RunFolder, nano_config: RunConfig
 ) -> None:
     with raises_code("init-from-shape") as error:
-        require_sources(changed(small_config, adapter={"init_from": small_run.path, **adapter}))
+        require_sources(changed(nano_config, adapter={"init_from": small_run.path, **adapter}))
     assert f"--set {remedy}" in error.value.render()
 
 
-def test_an_adapter_of_another_base(small_run: RunFolder, small_config: RunConfig, tmp_path: Path) -> None:
+def test_an_adapter_of_another_base(small_run: RunFolder, nano_config: RunConfig, tmp_path: Path) -> None:
     start = tmp_path / "start"
     shutil.copytree(small_run.adapter, start)
     settings = json.loads((start / READING).read_text("utf-8"))
     (start / READING).write_text(json.dumps(settings | {"base": "owner/other"}), encoding="utf-8")
     write_manifest(start)
     with raises_code("init-from-base"):
-        require_sources(changed(small_config, adapter={"init_from": start}))
+        require_sources(changed(nano_config, adapter={"init_from": start}))
 
 
 def test_what_cannot_be_started_from(
-    small_run: RunFolder, whole: RunFolder, small_config: RunConfig, tmp_path: Path
+    small_run: RunFolder, whole: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
     with raises_code("init-from-network"):
-        require_sources(changed(small_config, adapter={"init_from": whole.path}))
+        require_sources(changed(nano_config, adapter={"init_from": whole.path}))
     with raises_code("init-from-network"):
-        require_sources(changed(small_config, base=str(whole.path), adapter={"init_from": small_run.path}))
+        require_sources(changed(nano_config, base=str(whole.path), adapter={"init_from": small_run.path}))
     for folder in (small_run.path, small_run.adapter):
         with raises_code("base-is-adapter") as error:
-            require_sources(changed(small_config, base=str(folder)))
+            require_sources(changed(nano_config, base=str(folder)))
         assert "adapter.init_from" in error.value.render()
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copyfile(small_run.config, unfinished / "config.yaml")
     for settings in ({"base": str(unfinished)}, {"adapter": {"init_from": unfinished}}):
         with raises_code("run-unfinished"):
-            require_sources(changed(small_config, **settings))
+            require_sources(changed(nano_config, **settings))
     with pytest.raises(DsocrError):
-        require_sources(changed(small_config, adapter={"init_from": tmp_path / "absent"}))
+        require_sources(changed(nano_config, adapter={"init_from": tmp_path / "absent"}))
 
 
 def test_the_workbench_goes_on_from_the_run_that_reads(
