@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,6 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # six for one that runs tests, whose asserts pytest rewrites.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Importing and collecting makes millions of objects and no garbage; looking for some took a third of its time.
-gc.disable()
 # The same examples every time, and no deadline on a busy machine.
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
@@ -39,8 +38,14 @@ PATIENCE = 300
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
 
 
+def pytest_configure() -> None:
+    """Collect no garbage while tests are imported and collected: millions of objects live, and next to none dies."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Collect garbage again: the tests make it."""
+    """Collect garbage again, which the tests make; more rarely than usual, since they are short."""
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
@@ -60,9 +65,17 @@ def draw_line(path: Path, text: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _unsynced_files() -> Iterator[None]:
-    """Do not wait for the disk, which takes milliseconds a file; test_atomic.py shows that files are synced."""
+    """Do not wait for the disk, which takes milliseconds a file; test_work.py shows that files are synced."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _work_done_here() -> Iterator[None]:
+    """Start no worker processes after a second of work, which a busy machine makes of little; tests of them do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dsocr.io.processes.START_AFTER", math.inf)
         yield
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dsocr.io import processes
-from dsocr.io.processes import LimitedProcess, OverLimit, worker_processes
+from dsocr.io.processes import START_AFTER, LimitedProcess, OverLimit, worker_processes
 from tests.conftest import PATIENCE
 from tests.io.called import die, fail, fill_memory, fill_memory_slowly, never_end, raise_a_bug, square
 from tests.raising import raises_code
@@ -31,7 +31,8 @@ def test_answers_and_errors_come_with_the_result(count: int, monkeypatch: pytest
     assert (error.value.where, error.value.hint) == ("here", "give another")
 
 
-def test_little_work_is_done_here() -> None:
+def test_little_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "START_AFTER", START_AFTER)
     with worker_processes(8) as workers:
         assert workers.result(workers.submit(os.getpid)) == os.getpid()
 
