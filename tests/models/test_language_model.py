@@ -140,6 +140,22 @@ def test_a_stored_model_is_the_same(tmp_path: Path) -> None:
     assert max(map(len, loaded.followers)) == ORDER - 1
 
 
+def test_a_model_is_read_again_only_if_its_file_has_changed(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(LanguageModel.fit(["il estoit"]).to_json(), encoding="utf-8")
+    first = LanguageModel.load(tmp_path)
+    assert first is not None
+    first.weight = 0.9
+    second = LanguageModel.load(tmp_path)
+    assert second is not None
+    assert second.followers is first.followers
+    assert second.weight == 0
+    (tmp_path / FILE).write_text(LanguageModel.fit(["une fois"]).to_json(), encoding="utf-8")
+    third = LanguageModel.load(tmp_path)
+    assert third is not None
+    assert "e" not in third.followers["u"]
+    assert "n" in third.followers["u"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"followers": {"a": 1}, "weight": 1, "gain": [0, 0]}'])
 def test_damaged_models_are_errors(content: str, tmp_path: Path) -> None:
     assert LanguageModel.load(tmp_path) is None

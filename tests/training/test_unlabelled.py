@@ -179,11 +179,21 @@ def test_report_and_card_count_own_readings(
     assert "20 own readings" in (tmp_path / "peft" / "README.md").read_text(encoding="utf-8")
 
 
+def first_copied(small_run: RunFolder) -> Callable[..., TrainResult]:
+    """A training that takes a finished run for the first, which has the same settings, and makes the second."""
+
+    def train_second(config: RunConfig, **options: Any) -> TrainResult:
+        return copied(small_run, config) if options.get("own_readings") is None else train(config, **options)
+
+    return train_second
+
+
 def test_a_training_that_reads_no_better_is_not_kept(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is then that of a training without the scans, bit by bit."""
     FakeReader(true_text).install(monkeypatch)
+    monkeypatch.setattr(module, "train", first_copied(small_run))
     ruinous = {"learning_rate": 0.3, "warmup_ratio": 0.0, "max_steps": 4}
     monkeypatch.setattr(module, "load_run_config", lambda path: changed(load_run_config(path), training=ruinous))
     result = train(configured(small_dataset, scans, tmp_path / "run"))

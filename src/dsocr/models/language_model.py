@@ -9,6 +9,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import nlargest
 from itertools import chain, pairwise
 from pathlib import Path
@@ -163,23 +164,32 @@ class LanguageModel:
 
     @classmethod
     def load(cls, folder: Path) -> "LanguageModel | None":
-        """Load the model of a folder of trained weights; None if it has none. Raises ModelError if it is damaged."""
+        """Load the model of a folder of trained weights; None if it has none. Raises ModelError if it is damaged.
+
+        The counts of the last one are kept until its file changes: the small base's take half a second to read. Nothing
+        changes the counts of a model that was loaded.
+        """
         path = folder / FILE
         if not path.is_file():
             return None
-        try:
-            if path.stat().st_size > _MAX_FILE:
-                raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            followers = values["followers"]
-            if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
-                raise ValueError("its counts are not whole numbers")
-            without, with_model = map(float, values["gain"])
-            return cls(followers, float(values["weight"]), (without, with_model))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(
-                f"Cannot read language model: {error}", code="language-model-invalid", where=path
-            ) from error
+        status = path.stat()
+        return cls(*_read_model(path, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=1)
+def _read_model(path: Path, modified: int, size: int) -> tuple[dict[str, dict[str, int]], float, tuple[float, float]]:
+    """Read the counts, the weight and the gain of a model whose file was `modified` then, so that it is known again."""
+    try:
+        if size > _MAX_FILE:
+            raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        followers = values["followers"]
+        if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
+            raise ValueError("its counts are not whole numbers")
+        without, with_model = map(float, values["gain"])
+        return followers, float(values["weight"]), (without, with_model)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"Cannot read language model: {error}", code="language-model-invalid", where=path) from error
 
 
 def search(
