@@ -206,9 +206,9 @@ def free_columns(items: Sequence[Item], height: float) -> Columns | None:
         if sum(begin <= item.centre - left <= end for item in short) >= 2
     ]
     spans = _join_scattered(spans, short, height) if spans else []
-    spans = _with_sparse(spans, short, height)
     if len(spans) < MIN_COLUMNS:
         return None
+    spans = _with_sparse(spans, short, height)
     middles = [(end + begin) / 2 for (_, end), (begin, _) in pairwise(spans)]
     edges = [_constant(place) for place in (spans[0][0] - height, *middles, spans[-1][1] + height)]
     inside = [item.middle for item in short if spans[0][0] <= item.centre <= spans[-1][1]]
@@ -223,15 +223,15 @@ def _with_sparse(
     outside = [
         item for item in items if all(item.right < begin - gutter or item.left > end + gutter for begin, end in spans)
     ]
-    found: list[list[Item]] = []
+    groups: list[list[Item]] = []
     for item in sorted(outside, key=lambda item: item.left):
-        if found and item.left < max(other.right for other in found[-1]) + 2 * height:
-            found[-1].append(item)
+        if groups and item.left < max(other.right for other in groups[-1]) + 2 * height:
+            groups[-1].append(item)
         else:
-            found.append([item])
+            groups.append([item])
     sparse = [
         (min(item.left for item in group), max(item.right for item in group))
-        for group in found
+        for group in groups
         if len(group_levels(group, height)) >= _SPARSE
     ]
     return sorted([*spans, *sparse])

@@ -302,14 +302,14 @@ def _second_numbers(columns: Sequence[set[int]], begins: set[int]) -> set[int]:
 
     Rows begin there too.
     """
-    found, known = set[int](), set[int]()
+    second, known = set[int](), set[int]()
     for place, numbers in enumerate(columns):
         if known & numbers and place not in begins:
-            found.add(place)
-        if place in begins or place in found:
+            second.add(place)
+        if place in begins or place in second:
             known = set()
         known |= numbers
-    return found
+    return second
 
 
 def _pitch(items: Sequence[Item], grid: Grid, height: float) -> float:
