@@ -18,7 +18,7 @@ _STRONG = 0.5
 """Share of the ink of the best rulings that those between columns have."""
 _DARK = 0.33
 """Share of the darkness of the third darkest ruling below which one shows through from the other side of the paper."""
-_MAX_CROSSED = 0.3
+_MAX_CROSSED = 0.6
 """Lines over a ruling, by the number of levels, from which it is none but letters that line up."""
 _NARROW = 1.5
 """Heights below which a column without text is the space between the two parts of a ruling."""
