@@ -176,6 +176,18 @@ def test_a_line_over_two_cells_is_cut_at_the_ruling_and_not_in_files_that_are_fi
     assert [line.index for line in cut] == list(range(len(cut)))
 
 
+def test_a_ruling_that_half_of_the_lines_run_over_is_kept() -> None:
+    """Detectors join lines over rulings."""
+    rows = list(range(100, 601, 50))
+    lines = []
+    for number, y in enumerate(rows[:-1]):
+        beside = [(60, 180), (260, 400)] if number % 2 else [(60, 400)]
+        lines += [bar(left, y + 15, right, 0) for left, right in (*beside, (470, 700))]
+    cut, (table,) = find_tables(ruled_page([50, 250, 450, 850], rows), numbered(lines))
+    assert table.size == (len(rows) - 1, 3)
+    assert len(cut) == 3 * (len(rows) - 1)
+
+
 def entries(tops: list[int], lines: int, *, left: int = 60) -> list[Line]:
     """Entries of a register: a number, some words, and a text of so many lines, which has the entry's number."""
     made = []
