@@ -31,6 +31,8 @@ _GUIDE = 0.5
 """Share of the darkness of the darkest level rulings below which a ruling is a line to write on."""
 _HEADING = 4.5
 """Heights up to which a band above the body is its heading."""
+_TALL_HEADING, _HEADED = 9.0, 0.7
+"""The same, if this share of the columns has text in it."""
 _ROW = 0.9
 """Distances between lines within which numbers are those of a row."""
 _NUMBERED = 0.8
@@ -39,8 +41,6 @@ _STRAY = 0.05
 """Second numbers by rows up to which they are of the rows above or below, if all rows have one in the first column."""
 _APART = 1.5
 """Distances between lines above and below a line that is a row of its own."""
-_TALL_HEADING, _HEADED = 9.0, 0.7
-"""The same, if this share of the columns has text in it."""
 _TITLE = 0.4
 """Share of the columns that a title and the number of the page beside it have text in, if it stands apart from the rows
 or has no number though they have."""
