@@ -1,5 +1,7 @@
 """Drawing a table, and moving, adding and removing its rulings, joining and splitting its cells, in a real browser."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -88,6 +90,8 @@ def test_a_table_is_drawn_and_its_rulings_are_moved(gridding: Page, store: Corre
     for _ in range(10):
         gridding.keyboard.press("Alt+z")
     eventually(gridding, lambda: places(store, 0)[1] == before)
+    # the browser must know it too: an edit of a table that it saw before the undoing is refused
+    expect(gridding.locator(".ruling").nth(1)).to_have_attribute("d", re.compile(rf"^M{before}(\.\d)?,"))
 
     gridding.locator(".ruling-hit").nth(1).focus()  # as with Tab
     gridding.keyboard.press("Insert")
