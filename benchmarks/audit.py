@@ -370,16 +370,16 @@ def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws
         ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
         ways |= {row["id"]: known[row["id"]]["way"] for row in rows if row["id"] in known}
         read = judge_lines(lines, {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}, 17)
-        judged = judge(read)
+        scores = judge(read)
         print(f"{work.name}, {f'draw {seed}' if seed else 'trained as it is'}, {len(ways)} spoiled", flush=True)
         if not ways:
             continue
         samples, wrong = [line.sample for line in read], [line.sample.id in ways for line in read]
         losses = [-score_texts(*seen[one.id], [one.text])[0] / len(one.text) for one in samples]
-        found["audit"].append(recalls(judged.scores, wrong))
+        found["audit"].append(recalls(scores, wrong))
         found["loss, trained on it"].append(recalls(np.array(losses), wrong))
         found["length ratio"].append(recalls(length_ratios(lines, samples), wrong))
-        first = {read[place].sample.id for place in np.argsort(-judged.scores, kind="stable")[: 2 * sum(wrong)]}
+        first = {read[place].sample.id for place in np.argsort(-scores, kind="stable")[: 2 * sum(wrong)]}
         missed.update(way for id_, way in ways.items() if id_ not in first)
         made.update(ways.values())
     print(f"\n| recall at | {' | '.join(f'{times:g} n' for times in RANKS)} | rank of 80 % over n |")

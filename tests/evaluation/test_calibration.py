@@ -77,7 +77,7 @@ def test_a_fitted_scale_makes_confidences_reliable(scale: Scale) -> None:
     assert fitted.slope == pytest.approx(scale.slope, abs=0.15)
     assert fitted.offset == pytest.approx(scale.offset, abs=0.2)
     scaled = Outcomes(np.array([fitted(one) for one in confidence]), outcomes.accuracy)
-    assert scaled.calibration_error() <= 1.6 * scaled.chance_errors().mean()
+    assert scaled.calibration_error() <= 1.6 * scaled.chance_error()
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,15 @@ def test_few_words_move_a_scale_less_than_many() -> None:
     assert few < 0.5
     assert many > 0.85
     assert fitted(3, precision=1e-2) < 0.1
+
+
+def test_perfect_confidences_show_the_error_of_chance() -> None:
+    draw = np.random.default_rng(5)
+    confidence = draw.beta(6, 1, 400)
+    drawn = (draw.random((400, 400)) < confidence).astype(np.float64)
+    shown = [Outcomes(confidence, right).calibration_error() for right in drawn]
+    assert Outcomes(confidence, confidence).chance_error() == pytest.approx(float(np.mean(shown)), rel=0.05)
+    assert Outcomes.from_pairs([]).chance_error() == 0
 
 
 @pytest.mark.parametrize("scale", [PLAIN, Scale(0.8, -0.2)], ids=["perfect", "overconfident"])

@@ -46,9 +46,6 @@ Fitted freely on few words, a scale is worse than the identity; many words outwe
 _LINE_PRIOR_PRECISION = 1e-2
 """The same for lines, each of which has the evidence of some thirty characters."""
 
-_CHANCE_DRAWS = 400
-_CHANCE_QUANTILE = 0.975
-
 Kind = Literal["character", "word", "line"]
 """What a confidence is for."""
 
@@ -150,19 +147,12 @@ class Outcomes:
         The accuracy of a bin is random, so its distance from the confidence is overestimated, most where there is none.
         By how much follows from the normal distribution; Kumar, Liang and Ma (2019) subtract it by resampling.
         """
-        variance = np.bincount(self._bin_numbers(), self.confidence * (1 - self.confidence), BINS)
-        spread = np.sqrt(variance) / max(len(self.confidence), 1)
-        bins = zip(np.abs(self._gaps()).tolist(), spread.tolist(), strict=True)
+        bins = zip(np.abs(self._gaps()).tolist(), self._spreads().tolist(), strict=True)
         return sum((2 * gap - _folded_normal_mean(gap, sd) for gap, sd in bins), 0.0)
 
-    def chance_errors(self) -> Floats:
-        """Return calibration errors that perfect confidences like these would show, over random outcomes."""
-        draw = np.random.default_rng(0)
-        errors = []
-        for _ in range(_CHANCE_DRAWS):
-            right = (draw.random(len(self.confidence)) < self.confidence).astype(float)
-            errors.append(Outcomes(self.confidence, right).calibration_error())
-        return np.array(errors)
+    def chance_error(self) -> float:
+        """Return the calibration error that perfect confidences like these show on average, as gaps are normal."""
+        return sum(_folded_normal_mean(0.0, sd) for sd in self._spreads().tolist())
 
     def _bin_numbers(self) -> NDArray[np.int64]:
         return np.minimum((self.confidence * BINS).astype(np.int64), BINS - 1)
@@ -171,6 +161,11 @@ class Outcomes:
         """Return confidence minus accuracy of each bin, weighted by its share of the outcomes."""
         total = max(len(self.confidence), 1)
         return np.bincount(self._bin_numbers(), self.confidence - self.accuracy, BINS) / total
+
+    def _spreads(self) -> Floats:
+        """Return the standard deviations of the gaps of perfect confidences."""
+        variance = np.bincount(self._bin_numbers(), self.confidence * (1 - self.confidence), BINS)
+        return np.sqrt(variance) / max(len(self.confidence), 1)
 
 
 def _folded_normal_mean(mean: float, sd: float) -> float:
@@ -227,9 +222,8 @@ def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale 
 class Reliability:
     """Reliability of one kind of confidence: expected calibration error before and after scaling, and the bins.
 
-    Outcomes are random, so even perfect confidences show an error: `by_chance` on average, and below `by_chance_max` in
-    39 of 40 cases. `debiased` is the error after scaling without that part. These three are None for lines, whose
-    outcome is a fraction.
+    Outcomes are random, so even perfect confidences show an error, `by_chance` on average. `debiased` is the error
+    after scaling without that part. Both are None for lines, whose outcome is a fraction.
     """
 
     count: int
@@ -237,7 +231,6 @@ class Reliability:
     after: float
     debiased: float | None
     by_chance: float | None
-    by_chance_max: float | None
     bins_before: list[Bin]
     bins_after: list[Bin]
 
@@ -245,14 +238,12 @@ class Reliability:
     def compute(cls, kind: Kind, lines: Sequence[JudgedLine], scale: Scale) -> Self:
         """Measure one kind of confidence with and without its scale."""
         before, after = (Outcomes.of(kind, lines, scaling) for scaling in (PLAIN, scale))
-        chance = None if kind == "line" else after.chance_errors()
         return cls(
             count=len(after.confidence),
             before=before.calibration_error(),
             after=after.calibration_error(),
-            debiased=None if chance is None else after.debiased_error(),
-            by_chance=None if chance is None else float(chance.mean()),
-            by_chance_max=None if chance is None else float(np.quantile(chance, _CHANCE_QUANTILE)),
+            debiased=None if kind == "line" else after.debiased_error(),
+            by_chance=None if kind == "line" else after.chance_error(),
             bins_before=before.bins(),
             bins_after=after.bins(),
         )

@@ -152,14 +152,6 @@ class Difference:
         return self.change.verdict
 
     @property
-    def without_runaways(self) -> tuple[int, ErrorRate, ErrorRate]:
-        """The number of lines that ran away in either reading, and both CERs over all others."""
-        pairs = zip(self.first.lines, self.second.lines, strict=True)
-        kept = [(first.cer, second.cer) for first, second in pairs if not first.runaway and not second.runaway]
-        first, second = (pool(pair[place] for pair in kept) for place in (0, 1))
-        return len(self.first.lines) - len(kept), first, second
-
-    @property
     def summary(self) -> str:
         """The result in one sentence, with one interval."""
         first, second, unit = self.first.name, self.second.name, self.change.interval.unit
@@ -190,7 +182,7 @@ class Difference:
 
     @property
     def details(self) -> list[str]:
-        """What is behind the summary: the test, all errors together, and the lines that did not run away."""
+        """What is behind the summary: the test, and all errors together."""
         if self.change.test is None or self.verdict == "same":
             return []
         unit, test = self.change.interval.unit, self.change.test
@@ -199,16 +191,11 @@ class Difference:
             results[0] += f", {describe_p(self.change.corrected_p or 0)} corrected for all pairs (Holm)"
         bounds = describe_bounds(self.rate, self.change)
         results.append(f"all errors together: {describe_rate_change(self.rate, self.change)} (95 % CI {bounds})")
-        lines, first, second = self.without_runaways
-        if lines:
-            kept = f"without the {lines} lines on which either ran away"
-            results.append(f"{kept}: CER {percentage(first.rate, 1)} and {percentage(second.rate, 1)}")
         return results
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
         better, worse, same = self.groups
-        lines, first_cer, second_cer = self.without_runaways
         return {
             "first": self.first.name,
             "second": self.second.name,
@@ -222,11 +209,6 @@ class Difference:
             "corrected_p": self.change.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
             "typical": self.typical and {"ratio": self.typical[0], "interval": self.typical[1]},
-            "without_runaways": {
-                "lines": lines,
-                "first": finite_or_none(first_cer.rate),
-                "second": finite_or_none(second_cer.rate),
-            },
             "improved_lines": [line.to_dict() for line in self.improved[:_MAX_LINES_IN_JSON]],
             "worsened_lines": [line.to_dict() for line in self.worsened[:_MAX_LINES_IN_JSON]],
         }

@@ -15,7 +15,7 @@ import random
 import statistics
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -322,33 +322,21 @@ def hardness_of(lines: Sequence[ReadSample]) -> list[float]:
     return hardness
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Scores of lines as they are, and of planted mistakes with their kinds.
+def judge(lines: Sequence[ReadSample]) -> Floats:
+    """Learn what evidence planted mistakes leave, and score all lines by it.
 
     A score is the logarithm of how much likelier the evidence is in a planted mistake than in the lines as they are.
     """
-
-    scores: Floats
-    planted: Floats
-    planted_kinds: Sequence[str]
-    weights: Mapping[str, float]
-
-
-def judge(lines: Sequence[ReadSample]) -> Judged:
-    """Learn what evidence planted mistakes leave, and score all lines by it."""
     hardness = hardness_of(lines)
     evidence = np.array([weigh(line, line.sample.text, hard) for line, hard in zip(lines, hardness, strict=True)])
-    planted = [(place, mistake) for place, line in enumerate(lines) for mistake in line.planted]
-    if not planted:
-        return Judged(evidence[:, 0], np.zeros(0), [], {})
-    made = np.array([weigh(lines[place], mistake.text, hardness[place]) for place, mistake in planted])
-    score, weights = _fit(evidence, made)
-    return Judged(score(evidence), score(made), [mistake.kind for _, mistake in planted], weights)
+    planted = [
+        weigh(line, mistake.text, hard) for line, hard in zip(lines, hardness, strict=True) for mistake in line.planted
+    ]
+    return _score(evidence, np.array(planted)) if planted else evidence[:, 0]
 
 
-def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], dict[str, float]]:
-    """Fit the regression; both sides weigh the same, so that its log odds are the log ratio of densities."""
+def _score(natural: Floats, planted: Floats) -> Floats:
+    """Fit the regression, whose sides weigh the same, so that its log odds are the log ratio of densities."""
     rows = np.concatenate([natural, planted])
     labels = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
     weight = np.concatenate([np.full(len(natural), 0.5 / len(natural)), np.full(len(planted), 0.5 / len(planted))])
@@ -356,11 +344,7 @@ def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], 
     mean, spread = rows.mean(0), rows.std(0) + 1e-6
     free = {"hardness", "uncertainty"}
     bounds = [(None, None), *((None, None) if name in free else (0, None) for name in Evidence._fields)]
-
-    def standardized(values: Floats) -> Floats:
-        return np.concatenate([np.ones((len(values), 1)), (values - mean) / spread], axis=1)
-
-    inputs = standardized(rows)
+    inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         odds = inputs @ weights
@@ -370,8 +354,7 @@ def _fit(natural: Floats, planted: Floats) -> tuple[Callable[[Floats], Floats], 
         return value, inputs.T @ (weight * (expit(odds) - labels)) + _SHRINKAGE * slopes
 
     fitted = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
-    named = dict(zip(Evidence._fields, fitted.x[1:].tolist(), strict=True))
-    return lambda values: np.asarray(standardized(values) @ fitted.x), named
+    return np.asarray(inputs[: len(natural)] @ fitted.x, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
 
     Of the lines whose evidence is likelier in a mistake, those with an aligned text that nobody accepted come first.
     """
-    scores = judge(read).scores
+    scores = judge(read)
     unaccepted = np.array([line.sample.aligned is not None for line in read]) & (scores > 0)
     near = lines_near([line.sample for line in read])
     lines = []
