@@ -1,5 +1,6 @@
 """The page of an audit in a real browser: one key judges a line, and what was judged is counted as Python counts it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from dsocr.document import Sample, Split
 from dsocr.evaluation.mistakes import DRAWN, FIRST, ReadSample, texts_to_score
-from dsocr.evaluation.report.audit_page import JUDGED, PAGE, Audit, rank_lines, write_audit
+from dsocr.evaluation.report.audit_page import JUDGED, PAGE, TABLE, Audit, rank_lines, write_audit
 from tests.browser.conftest import Open
 from tests.conftest import draw_line
 
@@ -56,6 +57,10 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     page.reload()
     assert current(page) == places.last.get_attribute("data-id"), "what was judged is kept"
     page.keyboard.press(answers[-1])
+    page.keyboard.press("u")
+    assert current(page) == places.last.get_attribute("data-id"), "the last answer is taken back first"
+    expect(page.locator("#judging output")).to_have_text(f"{FIRST + DRAWN - 1} of {FIRST + DRAWN} judged.")
+    page.keyboard.press(answers[-1])
     with page.expect_download() as saved:
         page.get_by_role("button").click()
     saved.value.save_as(audited / JUDGED)
@@ -64,3 +69,13 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     assert counted.count is not None
     assert [counted.count.first_wrong, counted.count.drawn_wrong] == [3, 5]
     expect(page.locator("#count")).to_have_text(str(counted.count))
+
+    table = audited / TABLE
+    table.write_text(f"id,wrong\n{first},no\n", encoding="utf-8")
+    os.utime(audited / JUDGED, (0, 0))
+    changed = rank(audited)
+    assert changed.count is not None
+    assert changed.count.first_wrong == 2, "it was written later than the other file"
+    write_audit(changed, FIRST)
+    page.reload()
+    expect(page.locator("#count")).to_have_text(str(changed.count))

@@ -154,11 +154,15 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
 
 
 def _read_judgements(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
-    """Return which lines were judged wrong or right, and corrected texts, by the ids of lines."""
+    """Return which lines were judged wrong or right, and corrected texts, by the ids of lines.
+
+    Of two files that speak of a line, the one that was written later counts.
+    """
     wrong: dict[str, bool] = {}
     corrections: dict[str, str] = {}
-    for path in (folder / TABLE, folder / JUDGED):
-        for _, cells in read_rows(path, {})[1] if path.is_file() else ():
+    files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
+        for _, cells in read_rows(path, {})[1]:
             id_, answer = unescape_formula(cells.get("id", "")), cells.get("wrong", "").strip().lower()
             if answer.startswith((*_YES, *_NO)):
                 wrong[id_] = answer.startswith(_YES)

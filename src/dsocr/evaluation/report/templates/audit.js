@@ -7,8 +7,10 @@
   const lines = Number(form.dataset.lines), first = Number(form.dataset.first);
   const key = `dsocr-audit:${form.dataset.name}:${lines}`;
   const load = () => { try { return JSON.parse(localStorage.getItem(key)) || {}; } catch { return {}; } };
-  const answers = Object.fromEntries(figures.map((figure) => [figure.dataset.id, figure.dataset.wrong]));
-  for (const [id, answer] of Object.entries(load())) if (id in answers) answers[id] = answer;
+  const given = Object.fromEntries(figures.map((figure) => [figure.dataset.id, figure.dataset.wrong]));
+  const answers = { ...given };
+  // What was answered here counts until the files say something else than they did then.
+  for (const [id, [answer, before]] of Object.entries(load())) if (given[id] === before) answers[id] = answer;
   let at = 0;
 
   // P(X <= wrong) of n lines at this share, and the shares at which it is 2.5 and 97.5 % (Clopper and Pearson 1934).
@@ -54,10 +56,11 @@
     if (event.ctrlKey || event.altKey || event.metaKey) return;
     const answer = { r: "no", w: "yes", u: "" }[event.key.toLowerCase()];
     if (answer === undefined) return;
-    if (!answer) at = Math.max(0, at - 1);
+    if (!answer && !answers[figures[at].dataset.id]) at = Math.max(0, at - 1);
     answers[figures[at].dataset.id] = answer;
     if (answer) at = Math.min(figures.length - 1, at + 1);
-    try { localStorage.setItem(key, JSON.stringify(answers)); } catch { /* judged in this window only */ }
+    const kept = Object.entries(answers).map(([id, own]) => [id, [own, given[id]]]);
+    try { localStorage.setItem(key, JSON.stringify(Object.fromEntries(kept))); } catch { /* judged in this window only */ }
     show(true);
   });
   form.querySelector("button").addEventListener("click", () => {
