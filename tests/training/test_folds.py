@@ -103,6 +103,15 @@ def test_other_data_and_other_settings_are_refused_and_trained_again_with_overwr
         pretended.folds(other.model_copy(update={"dataset": dataset}))
 
 
+def test_folds_are_known_again_where_they_were_moved_to(small_config: RunConfig, tmp_path: Path) -> None:
+    pretended, moved = Pretended(), tmp_path / "archive" / "work"
+    pretended.folds(small_config)
+    moved.parent.mkdir()
+    small_config.output.rename(moved)
+    pretended.folds(small_config.model_copy(update={"output": moved}))
+    assert len(pretended.trained) == len(pretended.read) == 3
+
+
 def test_folds_of_the_dataset_are_used(small_config: RunConfig) -> None:
     pretended = Pretended()
     pretended.folds(small_config)

@@ -178,19 +178,30 @@ def _run_files(folder: Path) -> list[str] | None:
 
 
 def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig) -> None:
-    """Raise RunError if the run was begun with settings that change what is trained."""
+    """Raise RunError if the run was begun with settings that change what is trained; places of folders do not."""
     ours, theirs = config.model_dump(), recorded.model_dump()
     for values in (ours, theirs):
         del values["output"]
         for name in _RESUMABLE_CHANGES:
             del values["training"][name]
-    if different := [key for key in ours if ours[key] != theirs[key]]:
+    different = [key for key in ours if ours[key] != theirs[key]]
+    if different == ["dataset"] and _is_its_dataset(run, config):
+        return
+    if different:
         raise RunError(
             f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
             code="other-settings",
             where=run.path,
             hint=f"resume it with {command('train', run.config.as_posix())}, or give {option('overwrite')}",
         )
+
+
+def _is_its_dataset(run: RunFolder, config: RunConfig) -> bool:
+    """Whether the configuration names the dataset that a run was begun with, wherever that lies now."""
+    hashes = read_provenance(run).get("dataset")
+    if hashes is None or not config.dataset.is_dir():
+        return False
+    return bool(hashes == Dataset.open(config.dataset, fold=config.fold).card.hashes)
 
 
 def pin_base(config: RunConfig, recorded: RunConfig | None) -> tuple[RunConfig, Base]:
