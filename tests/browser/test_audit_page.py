@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from dsocr.document import Sample, Split
@@ -36,6 +37,21 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def current(page: Page) -> str:
     return page.locator("figure.current").get_attribute("data-id") or ""
+
+
+def test_a_picture_keeps_its_shape_and_the_line_to_judge_is_shown_larger(tmp_path: Path, open_page: Open) -> None:
+    draw_line(tmp_path / "small.png", "line " * 4)
+    with Image.open(tmp_path / "small.png") as drawn:
+        drawn.resize((2400, 2400 * drawn.height // drawn.width)).save(tmp_path / "line.png")
+    write_audit(rank(tmp_path), FIRST)
+    page = open_page(tmp_path / PAGE).page
+    pictures = page.locator("figure img")
+    for width in (1700, 500):
+        page.set_viewport_size({"width": width, "height": 900})
+        shown = [pictures.nth(place).evaluate("one => [one.clientWidth, one.clientHeight]") for place in (0, 1)]
+        assert [w / h for w, h in shown] == pytest.approx([drawn.width / drawn.height] * 2, rel=0.03)
+        assert (shown[0][0] > 1.3 * shown[1][0]) == (width == 1700)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, "nothing is beside the window"
 
 
 def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: Open) -> None:

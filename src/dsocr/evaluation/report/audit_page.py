@@ -31,7 +31,8 @@ from dsocr.html import Thumbnails, counted, render
 from dsocr.io.work import write_file
 
 PAGE, TABLE, ALL, JUDGED = "audit.html", "audit.csv", "audit.jsonl", "judged.csv"
-_THUMBNAIL = (1000, 160)
+_THUMBNAIL, _LARGE = (1000, 160), (2000, 320)
+"""Pixels of pictures; the large ones are of lines to judge, where accents are to be seen."""
 _MAX_BYTES = 24 * 2**20
 _YES, _NO = ("y", "д", "1", "x"), ("n", "н", "0")
 """How entries of the column `wrong` begin."""
@@ -192,7 +193,7 @@ def write_audit(audit: Audit, lines: int) -> None:
 
 def render_audit(audit: Audit, places: Sequence[int]) -> str:
     """Render the page of the lines at these places of the list."""
-    thumbnails = Thumbnails(_THUMBNAIL, _MAX_BYTES)
+    thumbnails, large = Thumbnails(_THUMBNAIL, _MAX_BYTES), Thumbnails(_LARGE, _MAX_BYTES)
     shown, to_judge = [audit.lines[place] for place in places], set(audit.to_judge)
     kinds = {kind: sum(line.kind == kind for line in shown) for kind in LABELS}
     return render(
@@ -203,7 +204,12 @@ def render_audit(audit: Audit, places: Sequence[int]) -> str:
         audit=audit,
         first=FIRST,
         lines=[
-            (line, thumbnails.of(line.sample.image, alt=f"Line {line.rank}"), place in to_judge, audit.wrong.get(place))
+            (
+                line,
+                (large if place in to_judge else thumbnails).of(line.sample.image, alt=f"Line {line.rank}"),
+                place in to_judge,
+                audit.wrong.get(place),
+            )
             for place, line in zip(places, shown, strict=True)
         ],
         kinds={LABELS[kind]: count for kind, count in kinds.items() if count},
