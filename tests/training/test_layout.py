@@ -23,7 +23,7 @@ from dsocr.training.layout import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
 from tests.data.making import write
-from tests.data.zigzag_pages import strips
+from tests.data.zigzag_pages import LINES, strips
 from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
 
@@ -247,6 +247,13 @@ def test_lines_that_no_detector_could_tell_apart(tmp_path: Path) -> None:
     dataset = layouts_of(strips(tmp_path / "scans", dots), tmp_path / "data")
     with raises_code("layout-unlearnable"):
         dsocr.train(dataset=dataset, output=tmp_path / "run", **QUICK)
+
+
+def test_lines_that_are_lost_are_counted_in_the_log(tmp_path: Path) -> None:
+    dots = tuple((x, 36, x + 3, 39) for x in range(40, 900, 12))
+    dataset = layouts_of(strips(tmp_path / "scans", (*LINES[:2], *dots)), tmp_path / "data")
+    run = dsocr.train(dataset=dataset, output=tmp_path / "run", **{**QUICK, "max_steps": 1})
+    assert "too close to others" in RunFolder(run.path).log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("function", [dsocr.forecast, dsocr.tune, dsocr.dry_run])

@@ -391,11 +391,6 @@ def _begin(job: TrainingJob, lock: RunLock, pages: _Pages, device: str, *, overw
             message = f"none of {learnable.drawn} lines could be found, however well the detector learnt"
             hint = "see on a contact sheet whether the outlines are around the lines"
             raise DataError(message, code="layout-unlearnable", where=config.dataset, hint=hint)
-        lost = learnable.drawn - learnable.matched
-        if lost > _MANY * learnable.drawn:
-            job.announce(
-                f"{lost} of {learnable.drawn} training lines are too small or too close to others to be told apart"
-            )
     lock.acquire()
     if overwrite:
         clear_run(run)
@@ -403,6 +398,11 @@ def _begin(job: TrainingJob, lock: RunLock, pages: _Pages, device: str, *, overw
     if job.checkpoint is None:
         start_run(run, config, pages.dataset, device=device, world_size=1, samples=len(pages.training))
         log.info("of %d lines on %d training pages %d can be found", learnable.drawn, count, learnable.matched)
+        lost = learnable.drawn - learnable.matched
+        if lost > _MANY * learnable.drawn:
+            job.announce(
+                f"{lost} of {learnable.drawn} training lines are too small or too close to others to be told apart"
+            )
     if len(pages.validation):
         log.info("%d validation pages", len(pages.validation))
     else:
