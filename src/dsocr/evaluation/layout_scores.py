@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 from dsocr.data.layouts import read_layout
 from dsocr.data.lines import find_outlines
 from dsocr.document import Box, Outline, Sample, bounds
+from dsocr.evaluation.baseline_scores import BaselineRates, average_rates, score_baselines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
 
@@ -122,6 +123,9 @@ class PageLines:
     document: str
     counts: LineCounts
     base: LineCounts | None = None
+    baselines: BaselineRates | None = None
+    """As cBAD scores them; None where lines are drawn without baselines."""
+    base_baselines: BaselineRates | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ class LayoutScores:
     @property
     def counts(self) -> LineCounts:
         """The lines of all pages together."""
-        return sum((page.counts for page in self.pages), LineCounts())
+        return _sum(self.pages)
 
     @property
     def base(self) -> LineCounts | None:
@@ -144,12 +148,19 @@ class LayoutScores:
         return _sum_base(self.pages)
 
     @property
+    def baselines(self) -> BaselineRates | None:
+        """The rates of baselines, averaged over the pages that have them; None if none has."""
+        return average_rates(page.baselines for page in self.pages)
+
+    @property
+    def base_baselines(self) -> BaselineRates | None:
+        """The rates of the shipped detector's baselines; None if it was not asked, or no page has them."""
+        return average_rates(page.base_baselines for page in self.pages)
+
+    @property
     def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
         """The lines of each document, and what the shipped detector finds, in the order of the dataset."""
-        pages: dict[str, list[PageLines]] = {}
-        for page in self.pages:
-            pages.setdefault(page.document, []).append(page)
-        return {name: (sum((page.counts for page in of), LineCounts()), _sum_base(of)) for name, of in pages.items()}
+        return {name: (_sum(pages), _sum_base(pages)) for name, pages in self._by_document().items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all scores in JSON's types."""
@@ -158,10 +169,20 @@ class LayoutScores:
             "dataset": self.dataset,
             "split": self.split,
             "overlap": ENOUGH,
-            **_both(self.counts, self.base),
-            "documents": {name: _both(*both) for name, both in self.documents.items()},
-            "pages": {page.id: _both(page.counts, page.base) for page in self.pages},
+            **_describe(self.pages),
+            "documents": {name: _describe(pages) for name, pages in self._by_document().items()},
+            "pages": {page.id: _describe([page]) for page in self.pages},
         }
+
+    def _by_document(self) -> Mapping[str, Sequence[PageLines]]:
+        pages: dict[str, list[PageLines]] = {}
+        for page in self.pages:
+            pages.setdefault(page.document, []).append(page)
+        return pages
+
+
+def _sum(pages: Sequence[PageLines]) -> LineCounts:
+    return sum((page.counts for page in pages), LineCounts())
 
 
 def _sum_base(pages: Sequence[PageLines]) -> LineCounts | None:
@@ -169,8 +190,17 @@ def _sum_base(pages: Sequence[PageLines]) -> LineCounts | None:
     return sum(known, LineCounts()) if known else None
 
 
-def _both(counts: LineCounts, base: LineCounts | None) -> dict[str, Any]:
-    return counts.to_dict() | ({} if base is None else {"base": base.to_dict()})
+def _describe(pages: Sequence[PageLines]) -> dict[str, Any]:
+    """Counts and rates of pages together, and those of the shipped detector if it was asked."""
+    described = _rates(_sum(pages), [page.baselines for page in pages])
+    if base := _sum_base(pages):
+        described["base"] = _rates(base, [page.base_baselines for page in pages])
+    return described
+
+
+def _rates(counts: LineCounts, pages: Sequence[BaselineRates | None]) -> dict[str, Any]:
+    baselines = average_rates(pages)
+    return counts.to_dict() | {"baselines": baselines and baselines.to_dict()}
 
 
 def score_layouts(
@@ -183,11 +213,18 @@ def score_layouts(
     for number, sample in enumerate(samples):
         drawn = [line.outline for line in read_layout(sample).lines if line.outline]
         image = open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
-        counts, others = (
-            network and count_lines(drawn, find_outlines(detect_text(image, network), image.size))
-            for network in (detector, base)
+        detected, others = (
+            network and find_outlines(detect_text(image, network), image.size) for network in (detector, base)
         )
-        pages.append(PageLines(sample.id, sample.document or sample.page or sample.id, counts, others))
+        page = PageLines(
+            sample.id,
+            sample.document or sample.page or sample.id,
+            count_lines(drawn, detected),
+            None if others is None else count_lines(drawn, others),
+            score_baselines(drawn, detected),
+            None if others is None else score_baselines(drawn, others),
+        )
+        pages.append(page)
         if progress is not None:
             progress(number + 1, len(samples))
     return pages
