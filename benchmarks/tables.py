@@ -29,7 +29,7 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.grid import find_tables
-from dsocr.data.lines import find_lines
+from dsocr.data.lines import arrange_lines, find_outlines
 from dsocr.document import Line, Table, TableCell
 from dsocr.evaluation.metrics import character_errors
 from dsocr.formats import parse_xml_page
@@ -112,10 +112,12 @@ def inside(x: float, y: float, polygon: Sequence[tuple[int, int]]) -> bool:
 
 
 def detect(image: Image.Image) -> list[Line]:
-    """The lines that the detector finds."""
+    """The lines that the detector finds, as `dsocr transcribe --tables` does."""
+    from dsocr.inference.narrow_columns import complete_columns
     from dsocr.models.text_detector import detect_text
 
-    found = find_lines(detect_text(image), image.size)
+    outlines = find_outlines(detect_text(image), image.size)
+    found = arrange_lines(complete_columns(image, outlines, None))
     return [Line("", f"#{n}", line.outline, line.region, n, id=f"d{n}") for n, line in enumerate(found)]
 
 
@@ -192,10 +194,20 @@ def in_row(score: Score) -> int:
     return score.rows
 
 
-def measure_columns(folder: Path, *, verbose: bool) -> None:
+def cells_of_lines(image: Image.Image, page: XmlPage, *, detected: bool) -> tuple[dict[int | None, str], list[Table]]:
+    """The found cell of each true line by its index, that which its middle is in if lines are detected; the tables."""
+    if detected:
+        _, tables = find_tables(image, detect(image))
+        cells = [cell for table in tables for cell in table.cells]
+        return {line.index: cell_of(line, cells) for line in page.lines if line.outline}, tables
+    found, tables = find_tables(image, page.lines, split=False)
+    return {line.index: line.region.id if line.region else "" for line in found}, tables
+
+
+def measure_columns(folder: Path, *, every: int, start: int, detected: bool, verbose: bool) -> None:
     """Print the share of lines in their true column, that of their region."""
     shares = []
-    for path, image, page in read_pages(folder):
+    for path, image, page in list(read_pages(folder))[start::every]:
         types = region_types(path)
         kinds = [types.get(line.region.id, "") if line.region else "" for line in page.lines]
         true = {
@@ -203,9 +215,9 @@ def measure_columns(folder: Path, *, verbose: bool) -> None:
         }
         if len(set(true.values())) < 3:
             continue
-        found, tables = find_tables(image, page.lines, split=False)
+        by_line, tables = cells_of_lines(image, page, detected=detected)
         columns = {cell.id: (n, cell.column) for n, table in enumerate(tables) for cell in table.cells}
-        mine = {line.index: columns.get(line.region.id if line.region else "") for line in found}
+        mine = {index: columns.get(cell) for index, cell in by_line.items()}
         # Each column found stands for the true one that most of its lines are in, and each true one is taken once.
         pairs = Counter((mine[index], kind) for index, kind in true.items() if mine.get(index) is not None)
         matched: dict[object, str] = {}
@@ -222,7 +234,7 @@ def measure_columns(folder: Path, *, verbose: bool) -> None:
     print(f"lines in their column: {interval(shares)}; {len(shares)} pages")
 
 
-def measure_entries(folder: Path, *, every: int, start: int, verbose: bool) -> None:
+def measure_entries(folder: Path, *, every: int, start: int, detected: bool, verbose: bool) -> None:
     """Print the share of entries that are a cell, of each `every`-th page from `start` on."""
     shares = []
     for path, image, page in list(read_pages(folder))[start::every]:
@@ -240,12 +252,12 @@ def measure_entries(folder: Path, *, every: int, start: int, verbose: bool) -> N
                 entries.append(set())
             if entries and kind != "printed":
                 entries[-1].add(line.index)
-        found, tables = find_tables(image, page.lines, split=False)
+        by_line, tables = cells_of_lines(image, page, detected=detected)
         cells = {cell.id for table in tables for cell in table.cells}
         contents: dict[str, set[int | None]] = {}
-        for line in found:
-            if line.region and line.region.id in cells:
-                contents.setdefault(line.region.id, set()).add(line.index)
+        for index, cell in by_line.items():
+            if cell in cells:
+                contents.setdefault(cell, set()).add(index)
         entries = [entry for entry in entries if entry]
         whole = sum(entry in contents.values() for entry in entries)
         shares.append((whole, len(entries)))
@@ -388,12 +400,15 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="from this page on")
     parser.add_argument("--verbose", action="store_true", help="a line for each page")
     options = parser.parse_args()
+    pages = {"every": options.every, "start": options.start}
     measures: dict[str, Callable[[], None]] = {
         "cells": lambda: measure_cells(options.folders[0], detected=options.detect, verbose=options.verbose),
         "texts": lambda: measure_texts(*options.folders),
-        "columns": lambda: measure_columns(options.folders[0], verbose=options.verbose),
+        "columns": lambda: measure_columns(
+            options.folders[0], **pages, detected=options.detect, verbose=options.verbose
+        ),
         "entries": lambda: measure_entries(
-            options.folders[0], every=options.every, start=options.start, verbose=options.verbose
+            options.folders[0], **pages, detected=options.detect, verbose=options.verbose
         ),
         "edits": lambda: measure_edits(options.folders[0], detected=options.detect, verbose=options.verbose),
         "prose": lambda: measure_prose(options.folders),

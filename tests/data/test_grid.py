@@ -176,6 +176,14 @@ def test_a_line_over_two_cells_is_cut_at_the_ruling_and_not_in_files_that_are_fi
     assert [line.index for line in cut] == list(range(len(cut)))
 
 
+@pytest.mark.parametrize("split", [True, False])
+def test_lines_without_an_index_are_all_kept(split: bool) -> None:
+    lines = [replace(line, index=None) for line in [bar(400, 20, 500, 90), *entries(TOPS, 3)]]
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), lines, split=split)
+    assert sorted(line.text for line in found) == sorted(line.text for line in lines)
+    assert table.size == (len(TOPS), 3)
+
+
 def test_a_ruling_that_half_of_the_lines_run_over_is_kept() -> None:
     """Detectors join lines over rulings."""
     rows = list(range(100, 601, 50))
@@ -234,10 +242,91 @@ def test_a_number_beside_the_next_entry_begins_no_row_if_that_is_an_exception(st
     for row, top in enumerate(tops):
         is_low = any(row in (place, place + 1) for place in range(4, 4 + 4 * strays, 4))
         lines.append(bar(862, top + (24 if is_low and row % 4 else 48 if is_low else 0), 890, row))
+        lines += [bar(160, top + 24, 230, row)] * (is_low and row % 4)  # text in most columns, as where rows begin
     image = ruled_page([50, 150, 350, 850, 900], [160, 1360], (960, 1400))
     found, (table,) = find_tables(image, numbered(lines))
     assert table.size == (rows, 4)
     assert {int(line.text) for line in found if line.region} == set(range(24))
+
+
+def test_numbers_that_are_joined_over_a_ruling_begin_rows_one_by_one() -> None:
+    lines = entries(TOPS, 3)
+    for row, top in enumerate(TOPS):
+        lines[5 * row : 5 * row + 2] = [bar(110, top, 270, row)]
+        lines.insert(5 * row, bar(500, top + 24, 600, row))  # keeps the numbers of lines in order
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), numbered(lines))
+    assert rows_of(table, found) == {row: {row} for row in range(len(TOPS))}
+    assert len(found) == len(lines) + len(TOPS)
+
+
+DAYS = [50, 100, 150, 350, 850, 900]
+"""Columns of numbers, days, kinds, texts and sums."""
+
+
+def days(tops: list[int], lines: int = 2) -> list[list[Line]]:
+    """Entries with a number, a day, a kind and a text of so many lines, beside the last of which there is a sum."""
+    return [
+        [
+            *(bar(left, top, right, row) for left, right in ((60, 90), (112, 136), (160, 230))),
+            *(bar(360, top + 24 * line, 760, row) for line in range(lines)),
+            bar(862, top + 24 * (lines - 1), 890, row),
+        ]
+        for row, top in enumerate(tops)
+    ]
+
+
+def rows_by_number(made: list[list[Line]]) -> list[set[int]]:
+    """The entries of which there is a line in each row."""
+    lines = numbered([line for entry in made for line in entry])
+    found, (table,) = find_tables(ruled_page(DAYS, [160, 1360], (960, 1400)), lines)
+    return [numbers for _, numbers in sorted(rows_of(table, found).items())]
+
+
+MANY = [180 + 72 * row for row in range(12)]
+
+
+def squeezed(step: int) -> list[list[Line]]:
+    """Entries of which the sixth, so many pixels below the fifth, and that have a line each."""
+    made = days([*MANY[:5], MANY[4] + step, *MANY[6:]])
+    for row in (4, 5):
+        made[row] = [line for line in made[row] if line.outline and line.outline.box[1] < MANY[4] + step + 10][:4]
+    return made
+
+
+def test_a_day_that_stands_higher_than_its_number_is_not_that_of_the_row_above() -> None:
+    made = squeezed(17)
+    del made[4][1]
+    made[5][1] = bar(112, MANY[4] + 14, 136, 5)
+    assert rows_by_number(made) == [{row} for row in range(12)]
+
+
+def test_rows_may_be_nearer_than_lines_are() -> None:
+    made = squeezed(13)
+    made[3][-1] = bar(862, MANY[4] - 11, 890, 3)
+    assert rows_by_number(made) == [{row} for row in range(12)]
+
+
+def test_a_mark_above_a_number_begins_no_row() -> None:
+    made = days(MANY)
+    made[6].append(bar(60, MANY[6] - 17, 84, 6))
+    assert len(rows_by_number(made)) == 12
+
+
+@pytest.mark.parametrize("is_like", [True, False], ids=["as others begin", "as others end"])
+def test_a_level_whose_number_is_lost_begins_a_row_if_it_is_like_others_that_do(is_like: bool) -> None:
+    made = days(MANY)
+    if is_like:
+        made[6] = made[6][1:]
+    else:
+        made[6].append(bar(112, MANY[6] + 24, 136, 6))  # a second day, beside the sum
+    assert rows_by_number(made) == [{row} for row in range(12)]
+
+
+def test_a_second_sum_begins_no_row_where_hardly_a_column_has_text() -> None:
+    made = days([180 + 96 * row for row in range(12)], 3)
+    for entry in made:
+        entry.append(bar(862, entry[0].outline.box[1] + 24, 890, int(entry[0].text)))  # type: ignore[union-attr]
+    assert rows_by_number(made) == [{row} for row in range(12)]
 
 
 def unruled(tops: list[int]) -> tuple[Image.Image, list[Line]]:

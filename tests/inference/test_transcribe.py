@@ -13,6 +13,7 @@ from PIL import Image
 
 from dsocr.document import parse_points
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
+from dsocr.inference.inputs import FindLines, choose_segmenter
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
@@ -172,3 +173,18 @@ def test_lines_that_can_teach_a_base(
     report = TranscribeReport(tmp_path, ["text"], rated=lines, mean_confidence=mean)
     report.judge(reader, calibration)
     assert report.may_learn is expected
+
+
+@pytest.mark.parametrize("tables", [True, None])
+def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
+    tables: bool | None, run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def choose(name: str, *, tables: bool) -> FindLines:
+        asked.append(tables)
+        return choose_segmenter(name, tables=tables)
+
+    monkeypatch.setattr("dsocr.inference.transcribe.choose_segmenter", choose)
+    transcribe(run, [scans], tmp_path / "texts.jsonl", tables=tables)
+    assert asked == [bool(tables)]

@@ -204,7 +204,7 @@ def test_only_detectors_can_learn(
     other = PageSegmenter(store, str(run))
     assert other.can_learn
     assert (other.base, other.weights()) == (str(run), run / "model")
-    monkeypatch.setattr(layout_learning, "choose_segmenter", lambda name: lambda content, where: ())
+    monkeypatch.setattr(layout_learning, "choose_segmenter", lambda name, **_: lambda content, where: ())
     assert not PageSegmenter(store, "kraken").can_learn
 
 
@@ -228,3 +228,15 @@ def test_a_layout_is_trained_in_another_process(opened: tuple[CorrectionStore, A
     assert learner.lesson is not None
     assert learner.lesson.pages == 2
     assert RunFolder.to_find_lines_with(work / "layout-run-1").is_dir()
+
+
+def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
+    opened: tuple[CorrectionStore, Archive, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        "dsocr.workbench.layout_learning.choose_segmenter", lambda name, *, tables: asked.append((name, tables))
+    )
+    segmenter = PageSegmenter(opened[0], "ppocr", tables=True)
+    segmenter.use(Path("run"))
+    assert asked == [("ppocr", True), ("run", True)]

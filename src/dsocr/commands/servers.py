@@ -203,7 +203,7 @@ def open_workbench(
     with ExitStack() as stack:
         stack.enter_context(preferred_layer(layer))
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
-        page_segmenter = PageSegmenter(store, segmenter)
+        page_segmenter = PageSegmenter(store, segmenter, tables=tables)
         if page_segmenter.name != segmenter:
             printer.message(
                 f"lines of new pages are found with {page_segmenter.name}, which learnt from corrected pages"

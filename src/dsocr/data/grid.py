@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from PIL import Image
 
-from dsocr.data.rulings import Frame, Rulings, find_rulings
+from dsocr.data.rulings import Frame, Ruling, Rulings, find_rulings
 from dsocr.data.table_columns import (
     MIN_COLUMNS,
     MIN_ROWS,
@@ -22,7 +22,7 @@ from dsocr.data.table_columns import (
     free_columns,
     ruled_columns,
 )
-from dsocr.data.table_rows import MIN_LINES, OPEN, Grid, covered_share, drop_ends, find_rows, flat_place
+from dsocr.data.table_rows import MIN_LINES, OPEN, Grid, covered_share, drop_ends, find_rows, flat_place, is_interrupted
 from dsocr.document import Line, Outline, Point, Region, Table, TableCell
 from dsocr.outlines import quarter_turns
 
@@ -32,6 +32,8 @@ _SHORT_LINE = 7.0
 """Heights up to which lines are those of a table; half of the columns without rulings have such."""
 _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
+_AROUND, _UNCUT = 1.0, 0.8
+"""Heights above and below the middle of a line, and the share of a ruling's usual ink there, from which it is cut."""
 _OVERHANG, _END = 1.5, 0.12
 """Heights, and the share of its length, up to which a line may run over a ruling."""
 
@@ -42,7 +44,8 @@ def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True)
     With `split` a line over several cells is cut where the column ends; without it the lines keep their number and
     order, for files that are filled in.
     """
-    upright = [line for line in lines if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
+    numbered = [replace(line, index=number) for number, line in enumerate(lines)]
+    upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
     if len(upright) < MIN_LINES:
         return list(lines), []
     rulings = find_rulings(page, _slope(upright))
@@ -55,7 +58,12 @@ def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True)
         spans = _place(grid, items, height, frame, split=split)
         tables.append(_table(grid, spans, number, frame, page.size))
         _collect(grid, spans, tables[-1], number, parts)
-    return (_arrange(lines, parts, keep_order=not split) if tables else list(lines)), tables
+    if not tables:
+        return list(lines), []
+    if split:
+        return _arrange(numbered, parts), tables
+    kept = (parts[number][0][1] if number in parts else line for number, line in enumerate(lines))
+    return [replace(line, index=first.index) for line, first in zip(kept, lines, strict=True)], tables
 
 
 def _slope(lines: Sequence[Line]) -> float:
@@ -87,10 +95,12 @@ def _grids(items: Sequence[Item], rulings: Rulings, height: float, size: tuple[i
     for between in (ruled_columns(items, rulings, height), free_columns(items, height)):
         grids = []
         for edges, uprights, top, bottom in columns_of_pages(between, items, height, size, rulings.frame.scale):
-            grid = find_rows(edges, uprights, top, bottom, items, rulings, height)
+            # A detector joins numbers over a ruling, which are those of rows only one by one.
+            parts = [part for item in items for part in _cut_at_rulings(item, edges, uprights, height, rulings.frame)]
+            grid = find_rows(edges, uprights, top, bottom, parts, rulings, height)
             if grid:
-                drop_ends(grid, items)
-            if grid and _is_table(grid, items, height):
+                drop_ends(grid, parts)
+            if grid and _is_table(grid, parts, height):
                 grids.append(grid)
         if grids:
             yield from grids
@@ -164,18 +174,32 @@ def _is_open(grid: Grid, row: int, place: int) -> bool:
         return True
     shift = grid.bend(ruling.at((grid.rows[row] + grid.rows[row + 1]) / 2))
     begin, end = grid.rows[row] + shift + 3, grid.rows[row + 1] + shift - 3
-    if begin >= end:
-        return False
-    return ruling.coverage(begin, end) < OPEN * ruling.coverage(ruling.begin, ruling.end)
+    return begin < end and is_interrupted(ruling, begin, end)
 
 
 def _cut(item: Item, grid: Grid, row: int, joined: set[tuple[int, int]], height: float, frame: Frame) -> Iterator[Item]:
     """Yield the parts of a line in each cell that it is in."""
-    places = [
-        edge(item.middle)
-        for place, edge in enumerate(grid.edges[1:-1])
-        if (row, place) not in joined and crosses(item, edge, height) and not _runs_over(item, edge, height)
+    edges = [edge for place, edge in enumerate(grid.edges[1:-1]) if (row, place) not in joined]
+    return _parts(item, edges, height, frame)
+
+
+def _cut_at_rulings(
+    item: Item, edges: Sequence[Edge], uprights: Sequence[Ruling | None], height: float, frame: Frame
+) -> Iterator[Item]:
+    """Yield the parts of a line between rulings that are not interrupted for it."""
+    begin, end = item.middle - _AROUND * height, item.middle + _AROUND * height
+    inner = zip(edges[1:-1], uprights[1:-1], strict=True)
+    whole = [
+        edge
+        for edge, ruling in inner
+        if ruling and ruling.coverage(begin, end) >= _UNCUT * ruling.coverage(ruling.begin, ruling.end)
     ]
+    return _parts(item, whole, height, frame)
+
+
+def _parts(item: Item, edges: Sequence[Edge], height: float, frame: Frame) -> Iterator[Item]:
+    """Yield the parts of a line between the borders of columns that it crosses."""
+    places = [edge(item.middle) for edge in edges if crosses(item, edge, height) and not _runs_over(item, edge, height)]
     rest = item
     for place in sorted(places):
         parts = [_part(rest, place, frame, keep_left=keep_left) for keep_left in (True, False)]
@@ -298,7 +322,7 @@ def _table(grid: Grid, spans: Sequence[Span], number: int, frame: Frame, size: t
 
 
 Parts = dict[int, list[tuple[tuple[int, ...], Line]]]
-"""The parts of each line by its identity, each with its place among the lines of tables."""
+"""The parts of each line by its number, each with its place among the lines of tables."""
 
 
 def _collect(grid: Grid, spans: Sequence[Span], table: Table, number: int, parts: Parts) -> None:
@@ -309,14 +333,12 @@ def _collect(grid: Grid, spans: Sequence[Span], table: Table, number: int, parts
             sorted(grid.items.get((row, column), ()), key=lambda item: (item.middle, item.left))
         ):
             line = replace(item.line, region=regions[row, column])
-            key = item.line.index if item.line.index is not None else -1
-            parts.setdefault(key, []).append(((number, row, column, order), line))
+            assert item.line.index is not None
+            parts.setdefault(item.line.index, []).append(((number, row, column, order), line))
 
 
-def _arrange(lines: Sequence[Line], parts: Parts, *, keep_order: bool) -> list[Line]:
+def _arrange(lines: Sequence[Line], parts: Parts) -> list[Line]:
     """Return all lines: those of tables by cells, where the first of them was."""
-    if keep_order:
-        return [parts[line.index][0][1] if line.index in parts else line for line in lines]
     in_tables = [
         line for _, line in sorted((part for group in parts.values() for part in group), key=lambda part: part[0])
     ]

@@ -92,7 +92,11 @@ class _Piece:
 
 def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[SegmentedLine]:
     """Return the lines of a page of this size (width, height) in reading order. Raises DataError if there are none."""
-    outlines = find_outlines(probabilities, size)
+    return arrange_lines(find_outlines(probabilities, size))
+
+
+def arrange_lines(outlines: Sequence[Outline]) -> list[SegmentedLine]:
+    """Return lines with these outlines in reading order. Raises DataError if there are none."""
     if not outlines:
         hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)

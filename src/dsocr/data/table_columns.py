@@ -158,7 +158,11 @@ def _without_frame(edges: Sequence[Edge], items: Sequence[Item], middle: float, 
     def is_frame(place: int) -> bool:
         begin, end = edges[place], edges[place + 1]
         is_narrow = end(middle) - begin(middle) < _FRAME * height
-        return is_narrow and not any(begin(item.middle) <= item.centre <= end(item.middle) for item in items)
+        return is_narrow and not any(is_in(item, begin(item.middle), end(item.middle)) for item in items)
+
+    def is_in(item: Item, begin: float, end: float) -> bool:
+        # A detector may have joined it with what is in the next column.
+        return begin <= item.centre <= end or min(item.right, end) - max(item.left, begin) >= height
 
     first, last = 0, len(edges)
     while last - first > MIN_COLUMNS and is_frame(first):

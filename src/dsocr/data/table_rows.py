@@ -39,6 +39,12 @@ _NUMBERED = 0.8
 """Share of the rows with a number in the first column, from which all have one."""
 _STRAY = 0.05
 """Second numbers by rows up to which they are of the rows above or below, if all rows have one in the first column."""
+_FULL = 0.6
+"""Share of the columns that the starts of rows have text in, which a second number of a row needs beside it."""
+_LIKELY = 1.0
+"""Log odds from which a level without a number in the first column begins a row, as all others with one do."""
+_CLOSE = 0.8
+"""By how much nearer than lines rows may begin below each other: an entry of one line may be squeezed in."""
 _APART = 1.5
 """Distances between lines above and below a line that is a row of its own."""
 _TITLE = 0.4
@@ -121,8 +127,9 @@ def find_rows(
         # The first row of a band begins with the band; rulings divide the heading, which is the band above the body.
         after = min((item.middle for item in band), default=end)
         is_heading = place < body and _is_heading(band, end - begin, grid, height)
-        inner = [start for start in starts if after < start < end - 0.7 * unit and not is_heading]
-        rows += _unique([begin, *inner], unit)
+        first, last = max(after, begin + 0.7 * unit), end - 0.7 * unit
+        inner = [start for start in starts if first <= start < last and not is_heading]
+        rows += [begin, *_unique(inner, _CLOSE * unit)]
     grid.heading_rows = sum(len(band) > 0 for band in bands[:-1]) if len(bands) == 2 else 0
     grid.rows = _with_heading_rows([*rows, borders[-1]], strong, grid, height)
     if grid.heading_rows == 1 and _is_heading(bands[0], borders[1] - borders[0], grid, height):
@@ -218,6 +225,11 @@ def covered_share(rulings: Sequence[Ruling], left: float, right: float) -> float
     return float(ink.mean())
 
 
+def is_interrupted(ruling: Ruling, begin: float, end: float) -> bool:
+    """Whether a stretch of a ruling has hardly any of its usual ink."""
+    return ruling.coverage(begin, end) < OPEN * ruling.coverage(ruling.begin, ruling.end)
+
+
 def _unique(places: Sequence[float], height: float) -> list[float]:
     """Return places in order, without those too near the one before for a line between them."""
     kept: list[float] = []
@@ -286,7 +298,10 @@ def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> li
         if _is_section(level, items, grid, height) or _stands_alone(levels, place, unit)
     }
     begins |= {0} | alone | {place + 1 for place in alone if place + 1 < len(levels)}
-    second = _second_numbers([{grid.column_of(item) for item in level} & narrow - keys for level in levels], begins)
+    columns = [{grid.column_of(item) for item in level} for level in levels]
+    least = _FULL * float(np.median([len(columns[place]) for place in begins]))
+    numbers = [level & narrow - keys if len(level) >= least else set[int]() for level in columns]
+    second = _second_numbers(numbers, begins)
     if not are_numbered or len(second) > _STRAY * len(begins):
         begins |= second
     starts = []
@@ -339,15 +354,42 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
             if column in group or item.middle - first > _ROW * unit:
                 groups.append({})
             groups[-1][column] = place, item.middle
-    numbered = [group for group in groups if 0 in group]
-    are_numbered = len(numbered) >= _NUMBERED * len(groups)
+    columns = [{grid.column_of(item) for item in level} for level in levels]
+    numbers = {group[0][0] for group in groups if 0 in group}
+    begins = []
+    for group in groups:
+        places = {place for place, _ in group.values()}
+        if 0 in group and len(columns[group[0][0]]) > 1:  # its day may stand beside the number of the next row
+            places -= numbers - {group[0][0]}
+        begins.append(max(places, key=lambda place: (len(columns[place]), -place)))
+    are_numbered = sum(0 in group for group in groups) >= _NUMBERED * len(groups)
     if are_numbered:
-        groups = numbered
-    filled = [len({grid.column_of(item) for item in level}) for level in levels]
-    begins = {
-        max((place for place, _ in group.values()), key=lambda place: (filled[place], -place)) for group in groups
-    }
-    return begins, are_numbered
+        numbered = {place for place, group in zip(begins, groups, strict=True) if 0 in group}
+        begins = [place for place in begins if place in numbered or _is_like(columns, numbered, place, grid)]
+        begins = [place for place in begins if place + 1 not in numbered or not _is_mark(levels, place, unit)]
+    return set(begins), are_numbered
+
+
+def _is_mark(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
+    """Whether what stands alone on a level is no number but a mark above that of the next level."""
+    return len(levels[place]) == 1 and min(item.middle for item in levels[place + 1]) - levels[place][0].middle < unit
+
+
+def _is_like(columns: Sequence[set[int]], begins: set[int], place: int, grid: Grid) -> bool:
+    """Whether a level without a number has text in such columns as those that rows begin at, rather than as others.
+
+    Naive Bayes, with half a level of either kind added.
+    """
+    odds = 0.0
+    others = set(range(len(columns))) - begins
+    for column in range(1, len(grid.edges) - 1):
+        shares = [
+            (sum(column in columns[other] for other in group) + 0.5) / (len(group) + 1) for group in (begins, others)
+        ]
+        if column not in columns[place]:
+            shares = [1 - share for share in shares]
+        odds += math.log(shares[0] / shares[1])
+    return odds > _LIKELY
 
 
 def _heading_levels(levels: list[list[Item]], grid: Grid, height: float) -> list[list[Item]]:
@@ -384,7 +426,7 @@ def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid, heigh
     rulings = [ruling for ruling in grid.rulings[1:-1] if ruling]
     if rulings:
         begin, end = item.middle - 0.35 * height, item.middle + 0.35 * height
-        opened = [ruling.coverage(begin, end) < OPEN * ruling.coverage(ruling.begin, ruling.end) for ruling in rulings]
+        opened = [is_interrupted(ruling, begin, end) for ruling in rulings]
         return len(opened) >= 2 and sum(opened) >= 0.7 * len(opened)
     if any(crosses(item, edge, height) for edge in grid.edges[1:-1]):
         return True

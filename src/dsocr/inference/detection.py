@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from dsocr.data.lines import SegmentedLine, find_lines
+from dsocr.data.lines import SegmentedLine, arrange_lines, find_lines
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
+from dsocr.inference.narrow_columns import complete_columns
 from dsocr.outlines import quarter_turns
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ _MANY = 5
 """Lines in the middle of the page, and twice as many as were found there on the whole page, that show it."""
 
 
-def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Sequence[Line]:
+def detect_lines(content: bytes, where: str, detector: Path | None = None, *, tables: bool = False) -> Sequence[Line]:
     """Return the lines that a detector finds on the image in a file's content: the shipped one, or that of a folder.
 
-    Lines of a page that lies on its side get baselines that say so: upwards, until `read_locally` has seen which way
-    they are read. Raises DataError if there are none, or if lines are too small to be told apart.
+    With `tables` their narrow columns are looked at again, enlarged. Lines of a page that lies on its side have
+    baselines that say so: upwards, until `read_locally` has seen which way they are read. Raises DataError if there are
+    none, or if lines are too small to be told apart.
     """
     from dsocr.models.text_detector import detect_text, keep_detector
 
@@ -48,9 +50,23 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Se
     if (on_side := lies_on_side(outlines)) or not _SMALL <= _usual_height(outlines, page.size) <= _LARGE:
         _require_large_lines(page, outlines, network)
     if on_side:
-        turned = _find(page.transpose(Image.Transpose.ROTATE_270), network)
+        upright = page.transpose(Image.Transpose.ROTATE_270)
+        turned = _find(upright, network)
+        if tables:
+            turned = _with_narrow_columns(upright, turned, network)
         lines = [_turn_back(line, page.height) for line in turned] or lines
+    elif tables:
+        lines = _with_narrow_columns(page, lines, network)
     return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
+
+
+def _with_narrow_columns(
+    page: Image.Image, lines: Sequence[SegmentedLine], detector: "Detector | None"
+) -> list[SegmentedLine]:
+    """Return the lines of a page with those that only show when the narrow columns of its tables are enlarged."""
+    outlines = [line.outline for line in lines]
+    completed = complete_columns(page, outlines, detector)
+    return list(lines) if completed == outlines else arrange_lines(completed)
 
 
 def _find(page: Image.Image, detector: "Detector | None") -> list[SegmentedLine]:

@@ -430,15 +430,17 @@ def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
     return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
 
 
-def choose_segmenter(name: str) -> FindLines:
+def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
     """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
 
+    With `tables` a detector looks again at their narrow columns, enlarged.
     Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
     """
     if name == DETECTOR:
-        return detect_lines
+        return partial(detect_lines, tables=tables)
     if Path(name).is_dir():
-        return partial(detect_lines, detector=RunFolder.to_find_lines_with(Path(name)).absolute())
+        folder = RunFolder.to_find_lines_with(Path(name)).absolute()
+        return partial(detect_lines, detector=folder, tables=tables)
     if Path(name).name.removesuffix(".exe") != "kraken":
         message = (
             f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"

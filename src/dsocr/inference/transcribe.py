@@ -281,7 +281,7 @@ def transcribe(
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
-    preparer = PagePreparer(shown, choose_segmenter(segmenter), replace_texts, most, with_tables)
+    preparer = PagePreparer(shown, choose_segmenter(segmenter, tables=with_tables), replace_texts, most, with_tables)
     seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,

@@ -32,18 +32,18 @@ _MULTIPLE = 32
 """Pixels; the feature pyramid halves a side five times."""
 
 
-def detect_text(page: Image.Image, detector: Detector | None = None) -> NDArray[np.float32]:
-    """Return the probability of text on a page, `(H, W)` of at most 960; `detector` defaults to the shipped one."""
+def detect_text(page: Image.Image, detector: Detector | None = None, side: int = SIDE) -> NDArray[np.float32]:
+    """Return the probability of text on a page, `(H, W)` of at most `side`; `detector` defaults to the shipped one."""
     with torch.inference_mode():
-        images = normalize_pixels(shrink_page(page)[None])
+        images = normalize_pixels(shrink_page(page, side)[None])
         probabilities = (detector or load_shipped_detector())(images).last_hidden_state[0, 0]
     probability: NDArray[np.float32] = probabilities.numpy()
     return probability
 
 
-def shrink_page(page: Image.Image) -> torch.Tensor:
+def shrink_page(page: Image.Image, side: int = SIDE) -> torch.Tensor:
     """Return a page as large as the network sees it, bytes `(3, H, W)`: blue, green, red, on which it was trained."""
-    scale = SIDE / max(page.size)
+    scale = side / max(page.size)
     width, height = (max(round(length * scale / _MULTIPLE), 1) * _MULTIPLE for length in page.size)
     small = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
     return torch.from_numpy(np.asarray(small)[:, :, ::-1].transpose(2, 0, 1).copy())

@@ -29,14 +29,16 @@ _MINUTES_A_PAGE = 0.5
 class PageSegmenter:
     """Finds the lines of the pages of a workbench: as it was told when it was opened, or as it has learnt since.
 
-    `name` is as `choose_segmenter` takes it; the run that was learnt is kept in the corrections file, and used as long
-    as it is there and no other than the shipped detector is asked for. `lost` says why that run, `learnt`, is not used.
+    `name` and `tables` are as `choose_segmenter` takes them; the run that was learnt is kept in the corrections file,
+    and used as long as it is there and no other than the shipped detector is asked for. `lost` says why that run,
+    `learnt`, is not used.
     """
 
-    def __init__(self, store: CorrectionStore, name: str) -> None:
+    def __init__(self, store: CorrectionStore, name: str, *, tables: bool = False) -> None:
         self._store = store
+        self._tables = tables
         self.first = name
-        self._find: FindLines = choose_segmenter(name)
+        self._find: FindLines = choose_segmenter(name, tables=tables)
         self.name = name
         self.lost: DsocrError | None = None
         self.learnt = store.setting(_SETTING)
@@ -66,7 +68,7 @@ class PageSegmenter:
 
     def use(self, run: Path) -> None:
         """Find the lines of pages from now on with what a run has learnt."""
-        self._find, self.name = choose_segmenter(str(run)), str(run)
+        self._find, self.name = choose_segmenter(str(run), tables=self._tables), str(run)
         self._store.set_setting(_SETTING, str(run))
 
 
