@@ -92,8 +92,9 @@ def test_numbers_that_were_not_found_are_added_where_they_are(angle: int, sheets
     assert set(known) <= set(completed)
     assert all(any(is_near(on_page(line), other) for other in completed) for line in lost)
     ((sheet, side),) = sheets
-    assert sheet.width < page.width / 2, "texts are in a wide column"
-    assert side == round(1.75 * 960 * max(sheet.size) / 1100)
+    assert sheet.height == pytest.approx(950 * 1680 / 1100 + 48, abs=10), "the page is enlarged"
+    assert sheet.width < 1680 / 2, "texts are in a wide column"
+    assert side == max(sheet.size)
 
 
 def test_a_line_over_two_columns_is_cut_and_one_over_two_rows_replaced(sheets: Sheets) -> None:
@@ -138,3 +139,18 @@ def test_only_who_asks_for_tables_has_their_columns_looked_at(
     more = choose_segmenter("ppocr", tables=True)(content, "page")
     assert len(more) == len(plain) + 1
     assert [line.index for line in more] == list(range(len(more)))
+
+
+def test_a_sheet_of_many_columns_is_not_seen_larger_than_four_pages(sheets: Sheets) -> None:
+    columns = range(20, 981, 24)
+    tops = range(40, 960, 60)
+    page = Image.new("L", (1000, 1000), 225)
+    pen = ImageDraw.Draw(page)
+    for x in columns:
+        pen.line((x, 20, x, 980), fill=60, width=2)
+    lines = [outline(x + 4, top, x + 20) for top in tops for x in list(columns)[:-1]]
+    completed = complete_columns(page, lines, None)
+    ((sheet, side),) = sheets
+    assert sheet.width * sheet.height > 4 * 960**2
+    assert (side / max(sheet.size)) ** 2 * sheet.width * sheet.height == pytest.approx(4 * 960**2, rel=0.01)
+    assert set(completed) == set(lines)

@@ -5,27 +5,33 @@ what is in one column is not joined with what is beside it. What was found befor
 that had been taken for one line.
 """
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.data.grid import find_tables
 from dsocr.data.lines import find_outlines
-from dsocr.document import Box, Line, Outline, Point, Table, TableCell
+from dsocr.document import Line, Outline, Point, Table, TableCell
 from dsocr.outlines import quarter_turns
 
 if TYPE_CHECKING:
     from dsocr.models.text_detector import Detector
 
-# Chosen on ten pages of registers (docs/lab/experiments.md, 2026-11-27).
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# Chosen on ten pages of registers (docs/lab/experiments.md, 2026-11-28).
 _NARROW = 0.15
 """Share of the width of a table up to which its columns are looked at again."""
-_ENLARGED = 1.75
-"""By how much larger than the page the detector sees them."""
+_SIDE = 1680
+"""Pixels of the longer side of the page from which they are taken, as the detector sees it here."""
+_LARGEST = 4
+"""Pixels of the sheet at most, by those of a whole page as the detector sees it."""
 _GAP = 24
 """Pixels of paper around a column."""
 _PAPER = 70
@@ -33,13 +39,13 @@ _PAPER = 70
 _SAME = 0.3
 """Share of the narrower of two lines that the other is above or below of, from which they may be the same."""
 _WITHIN, _APART = 0.6, 0.4
-"""Share of a line that is within another, and heights from middle to middle, from which there it is one of several."""
+"""Share of a line that is within another, and heights from middle to middle, from which lines are two."""
 
 
 class _Column(NamedTuple):
     """A column of a table: its corners on the page from the upper left one downwards, and its picture upright."""
 
-    corners: tuple[Point, Point, Point, Point]
+    corners: Floats
     picture: Image.Image
 
 
@@ -49,13 +55,18 @@ def complete_columns(page: Image.Image, outlines: Sequence[Outline], detector: "
     Lines over several columns are cut; a page without tables keeps its outlines.
     """
     parts, tables = find_tables(page, [Line("", str(number), outline) for number, outline in enumerate(outlines)])
-    columns = [column for table in tables for column in _narrow_columns(page, table)]
-    if not columns:
+    corners = [column for table in tables for column in _narrow_columns(table)]
+    if not corners:
         return list(outlines)
-    return _merge([part.outline for part in parts if part.outline], list(_find_in(columns, max(page.size), detector)))
+    scale = _SIDE / max(page.size)
+    width, height = (max(round(length * scale), 1) for length in page.size)
+    seen = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
+    columns = [_Column(column, _cut(seen, column * scale)) for column in corners]
+    return _merge([part.outline for part in parts if part.outline], list(_find_in(columns, detector)))
 
 
-def _narrow_columns(page: Image.Image, table: Table) -> Iterator[_Column]:
+def _narrow_columns(table: Table) -> Iterator[Floats]:
+    """Yield the corners `(4, 2)` of narrow columns, from the upper left one downwards, on the page."""
     columns: dict[int, list[TableCell]] = {}
     for cell in table.cells:
         if cell.outline and cell.column_span == 1:
@@ -64,26 +75,28 @@ def _narrow_columns(page: Image.Image, table: Table) -> Iterator[_Column]:
     left, _, right, _ = table.outline.box
     for _, cells in sorted(columns.items()):
         ends = (min(cells, key=lambda cell: cell.row), max(cells, key=lambda cell: cell.row + cell.row_span))
-        (upper_left, _, _, upper_right), (_, lower_left, lower_right, _) = (
-            cell.outline.border for cell in ends if cell.outline
-        )
-        width, height = (
-            round(max(np.hypot(*np.subtract(*side)) for side in sides))
-            for sides in (
-                ((upper_left, upper_right), (lower_left, lower_right)),
-                ((upper_left, lower_left), (upper_right, lower_right)),
-            )
-        )
-        if 0 < width <= _NARROW * (right - left) and height:
-            corners = upper_left, lower_left, lower_right, upper_right
-            quad = tuple(length for corner in corners for length in corner)
-            yield _Column(
-                corners, page.transform((width, height), Image.Transform.QUAD, quad, Image.Resampling.BICUBIC)
-            )
+        upper, lower = (cell.outline.border for cell in ends if cell.outline)
+        corners = np.array([upper[0], lower[1], lower[2], upper[3]], dtype=np.float64)
+        width, height = _size(corners)
+        if 1 <= width <= _NARROW * (right - left) and height >= 1:
+            yield corners
 
 
-def _find_in(columns: Sequence[_Column], longest: int, detector: "Detector | None") -> Iterator[Outline]:
-    """Yield the outlines of upright lines in columns of a page whose longer side is given."""
+def _size(corners: Floats) -> tuple[float, float]:
+    """Return the width and the height of a column, each of the longer side."""
+    sides = np.hypot(*(corners - np.roll(corners, -1, axis=0)).T)
+    return float(max(sides[1], sides[3])), float(max(sides[0], sides[2]))
+
+
+def _cut(page: Image.Image, corners: Floats) -> Image.Image:
+    """Return a column of a page upright."""
+    width, height = (max(round(length), 1) for length in _size(corners))
+    quad = tuple(corners.ravel().tolist())
+    return page.transform((width, height), Image.Transform.QUAD, quad, Image.Resampling.BICUBIC)
+
+
+def _find_in(columns: Sequence[_Column], detector: "Detector | None") -> Iterator[Outline]:
+    """Yield the outlines of upright lines in columns, on the page."""
     from dsocr.models.text_detector import SIDE, detect_text
 
     width = sum(column.picture.width + _GAP for column in columns)
@@ -91,14 +104,14 @@ def _find_in(columns: Sequence[_Column], longest: int, detector: "Detector | Non
     sheet = Image.new("RGB", (width, height))
     starts: list[int] = []
     for column in columns:
-        picture = column.picture.convert("RGB")
+        picture = column.picture
         paper = np.percentile(np.asarray(picture).reshape(-1, 3), _PAPER, axis=0).round().astype(int)
         begin = sum(other.picture.width + _GAP for other in columns[: len(starts)])
         sheet.paste(tuple(paper.tolist()), (begin, 0, begin + picture.width + _GAP, height))
         sheet.paste(picture, (begin + _GAP // 2, _GAP))
         starts.append(begin)
-    side = round(_ENLARGED * SIDE * max(sheet.size) / longest)
-    for outline in find_outlines(detect_text(sheet, detector, side), sheet.size):
+    shrunk = min(1.0, SIDE * math.sqrt(_LARGEST / (width * height)))
+    for outline in find_outlines(detect_text(sheet, detector, round(shrunk * max(sheet.size))), sheet.size):
         middle = statistics.fmean(x for x, _ in outline.baseline)
         place = int(np.searchsorted(starts, middle, side="right")) - 1
         begin = starts[place] + _GAP // 2
@@ -109,7 +122,7 @@ def _find_in(columns: Sequence[_Column], longest: int, detector: "Detector | Non
 
 def _to_page(column: _Column, points: Sequence[Point], begin: int) -> tuple[Point, ...]:
     """Return where points of the sheet are on the page; what is beyond a column is at its border."""
-    picture, corners = column.picture, np.array(column.corners, dtype=np.float64)
+    corners, picture = column
     across, down = np.clip((np.array(points) - (begin, _GAP)) / picture.size, 0, 1).T[:, :, None]
     left, right = (
         first + down * (last - first) for first, last in ((corners[0], corners[1]), (corners[3], corners[2]))
@@ -120,45 +133,35 @@ def _to_page(column: _Column, points: Sequence[Point], begin: int) -> tuple[Poin
 def _merge(known: Sequence[Outline], again: Sequence[Outline]) -> list[Outline]:
     """Return the known outlines and those that are none of these; a known one of several lines is replaced by them."""
     kept: list[Outline] = []
-    taken: set[int] = set()
-    boxes = [outline.box for outline in again]
+    boxes = np.array([outline.box for outline in again], dtype=np.float64).reshape(-1, 4)
+    is_new = np.ones(len(boxes), dtype=np.bool_)
     for outline in known:
-        box = outline.box
-        if _are_apart([other for other in boxes if _shared(box, other) >= _WITHIN * _area(other)]):
+        box = np.array(outline.box, dtype=np.float64)
+        if _are_apart(boxes[_are_within(box, boxes)]):
             continue
         kept.append(outline)
-        taken |= {number for number, other in enumerate(boxes) if _are_same(box, other)}
-    return kept + [outline for number, outline in enumerate(again) if number not in taken]
+        is_new &= ~_are_same(box, boxes)
+    return kept + [outline for outline, is_other in zip(again, is_new, strict=True) if is_other]
 
 
-def _are_same(box: Box, other: Box) -> bool:
-    """Whether the middle of one of two lines beside each other is in the other."""
-    left, top, right, bottom = box
-    other_left, other_top, other_right, other_bottom = other
-    overlap = min(right, other_right) - max(left, other_left)
-    is_beside = overlap < _SAME * min(right - left, other_right - other_left)
-    middle, other_middle = (top + bottom) / 2, (other_top + other_bottom) / 2
-    return not is_beside and (top <= other_middle <= bottom or other_top <= middle <= other_bottom)
+def _are_within(box: Floats, others: Floats) -> Mask:
+    """Whether most of each other line is within a line."""
+    shared = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    within: Mask = shared.clip(min=0).prod(axis=1) >= _WITHIN * (others[:, 2:] - others[:, :2]).prod(axis=1)
+    return within
 
 
-def _are_apart(boxes: Sequence[Box]) -> bool:
+def _are_same(box: Floats, others: Floats) -> Mask:
+    """Whether each other line is not beside a line, and their middles are nearer than those of two lines."""
+    shared = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
+    narrower = np.minimum(box[2] - box[0], others[:, 2] - others[:, 0])
+    apart = np.abs(box[1::2].mean() - others[:, 1::2].mean(axis=1))
+    lower = np.minimum(box[3] - box[1], others[:, 3] - others[:, 1])
+    same: Mask = (apart < _APART * lower) & (shared >= _SAME * narrower)
+    return same
+
+
+def _are_apart(boxes: Floats) -> bool:
     """Whether there are several lines, one below the other."""
-    if len(boxes) < 2:
-        return False
-    usual = statistics.median(bottom - top for _, top, _, bottom in boxes)
-    middles = sorted((top + bottom) / 2 for _, top, _, bottom in boxes)
-    return all(below - above >= _APART * usual for above, below in pairwise(middles))
-
-
-def _shared(box: Box, other: Box) -> int:
-    left, top, right, bottom = (
-        max(box[0], other[0]),
-        max(box[1], other[1]),
-        min(box[2], other[2]),
-        min(box[3], other[3]),
-    )
-    return max(right - left, 0) * max(bottom - top, 0)
-
-
-def _area(box: Box) -> int:
-    return max((box[2] - box[0]) * (box[3] - box[1]), 1)
+    heights, middles = boxes[:, 3] - boxes[:, 1], np.sort(boxes[:, 1::2].mean(axis=1))
+    return len(boxes) > 1 and bool((np.diff(middles) >= _APART * np.median(heights)).all())
