@@ -1,5 +1,6 @@
 """The detector of lines learns from pages: targets, loss, a whole training, resuming, scores, and what is refused."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,18 @@ def test_pages_that_the_run_or_the_one_before_it_learnt_are_counted(
         assert "trained on 2 of these pages" in capsys.readouterr().err
         dsocr.evaluate_layout(run, dataset=trained / "data", base=False)
         assert "trained on" not in capsys.readouterr().err
+
+
+def test_other_pages_are_scored_where_those_that_a_run_learnt_are_gone(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder(shutil.copytree(trained / "run", tmp_path / "run"))
+    config = run.config.read_text(encoding="utf-8")
+    run.config.write_text(config.replace((trained / "data").as_posix(), "moved/data"), encoding="utf-8")
+    scores = dsocr.evaluate_layout(run.path, dataset=trained / "data", base=False)
+    assert scores.counts == dsocr.evaluate_layout(trained / "run", base=False).counts
+    assert run.layout.is_file()
+    assert "moved/data is not there" in capsys.readouterr().err
 
 
 def test_a_run_finds_the_lines_of_scans(trained: Path) -> None:

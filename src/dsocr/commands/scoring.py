@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import current_printer, progress_bar
-from dsocr.document import Split
-from dsocr.errors import ConfigError, option
+from dsocr.document import Sample, Split
+from dsocr.errors import ConfigError, DsocrError, option
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import write_file
 from dsocr.options import Count, ExportForm, Range, ScriptName, SplitName, StrPath, checked
@@ -144,7 +144,7 @@ def evaluate_layout(
     if config is None and dataset is None:
         hint = f"give {option('dataset', 'FOLDER')}"
         raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
-    from dsocr.data.dataset import Dataset, image_hash, training_images
+    from dsocr.data.dataset import Dataset
     from dsocr.data.layouts import require_layouts
     from dsocr.evaluation.evaluate import require_samples
     from dsocr.evaluation.layout_scores import LayoutScores, score_layouts
@@ -160,14 +160,31 @@ def evaluate_layout(
         pages = score_layouts(samples, load_detector(folder), compared, done)
     scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
     if config is not None:
-        trained, start = training_images(config), RunFolder(Path(config.base))
-        while start.config.is_file():  # a run that started from a run
-            trained |= training_images(earlier := load_run_config(start.config))
-            start = RunFolder(Path(earlier.base))
-        if known := sum(image_hash(sample) in trained for sample in samples):
-            current_printer().complain(f"warning: the detector was trained on {known} of these pages")
+        _warn_of_pages_learnt(config, samples)
         write_file(results.layout, to_json(scores.to_dict()))
     return scores
+
+
+def _warn_of_pages_learnt(config: RunConfig, samples: Sequence[Sample]) -> None:
+    """Say on how many of the pages a detector, or those that it started from, was trained, as far as that is known."""
+    from dsocr.data.dataset import image_hash, training_images
+
+    complain = current_printer().complain
+    trained: set[str] = set()
+    while True:
+        try:
+            trained |= training_images(config)
+        except DsocrError:
+            where = config.dataset.as_posix()
+            complain(
+                f"warning: {where} is not there, so it is not known whether the detector was trained on these pages"
+            )
+        start = RunFolder(Path(config.base))
+        if not start.config.is_file():
+            break
+        config = load_run_config(start.config)  # a run that started from a run
+    if known := sum(image_hash(sample) in trained for sample in samples):
+        complain(f"warning: the detector was trained on {known} of these pages")
 
 
 def _evaluate_folds(
