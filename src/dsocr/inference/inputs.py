@@ -437,7 +437,7 @@ def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
     Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
     """
     if name == DETECTOR:
-        return partial(detect_lines, tables=tables)
+        return partial(detect_lines, tables=True) if tables else detect_lines
     if Path(name).is_dir():
         folder = RunFolder.to_find_lines_with(Path(name)).absolute()
         return partial(detect_lines, detector=folder, tables=tables)
