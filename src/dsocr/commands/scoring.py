@@ -174,11 +174,8 @@ def _warn_of_pages_learnt(config: RunConfig, samples: Sequence[Sample]) -> None:
     while True:
         try:
             trained |= training_images(config)
-        except DsocrError:
-            where = config.dataset.as_posix()
-            complain(
-                f"warning: {where} is not there, so it is not known whether the detector was trained on these pages"
-            )
+        except DsocrError as error:
+            complain(f"warning: it is not known whether the detector was trained on these pages: {error}")
         start = RunFolder(Path(config.base))
         if not start.config.is_file():
             break
