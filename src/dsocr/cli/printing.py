@@ -371,6 +371,20 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -
             f", F1 of the shipped detector {percentage(scores.base_baselines.f1, 1)}" if scores.base_baselines else ""
         )
         printer.message("baselines as cBAD scores them: recall {}, precision {}, F1 {}".format(*shares) + base)
+    if types := scores.types:
+        printer.table(
+            ["type of region", "lines", "taken for it", "rightly", "F1"],
+            [
+                ([kind, f"{score.drawn}", f"{score.predicted}", f"{score.right}", percentage(score.f1, 1)], "")
+                for kind, score in types.types.items()
+            ],
+        )
+        shares = (percentage(share, 1) for share in (types.macro_f1, types.commonest, types.accuracy))
+        printer.message(
+            "types of the lines that are found: mean F1 {}, were all of the commonest {}; right lines {}".format(
+                *shares
+            )
+        )
     if (file := RunFolder(given["run"]).layout).is_file():
         printer.message(f"scores:  {file}")
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from dsocr.data.lines import SegmentedLine, arrange_lines, find_lines
+from dsocr.data.region_types import keep_region_types, name_regions
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
@@ -30,10 +31,13 @@ _MANY = 5
 """Lines in the middle of the page, and twice as many as were found there on the whole page, that show it."""
 
 
-def detect_lines(content: bytes, where: str, detector: Path | None = None, *, tables: bool = False) -> Sequence[Line]:
+def detect_lines(
+    content: bytes, where: str, detector: Path | None = None, *, tables: bool = False, types: bool = False
+) -> Sequence[Line]:
     """Return the lines that a detector finds on the image in a file's content: the shipped one, or that of a folder.
 
-    With `tables` their narrow columns are looked at again, enlarged. Lines of a page that lies on its side have
+    With `tables` their narrow columns are looked at again, enlarged; with `types` their regions have types, if the
+    detector has learnt some. Lines of a page that lies on its side have
     baselines that say so: upwards, until `read_locally` has seen which way they are read. Raises DataError if there are
     none, or if lines are too small to be told apart.
     """
@@ -57,7 +61,10 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None, *, ta
         lines = [_turn_back(line, page.height) for line in turned] or lines
     elif tables:
         lines = _with_narrow_columns(page, lines, network)
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
+    placed = [Line("", where, line.outline, line.region) for line in lines]
+    if types and detector and not on_side and (known := keep_region_types(detector)):
+        placed = name_regions(placed, page.size, known)
+    return [replace(line, where=f"{where}#{number + 1}", index=number) for number, line in enumerate(placed)]
 
 
 def _with_narrow_columns(

@@ -338,7 +338,8 @@ class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
-    With `tables` it finds them on pages whose source has none.
+    With `tables` it finds them on pages whose source has none. `types` is the folder of a detector that may have learnt
+    types of regions.
     """
 
     unit: Unit
@@ -346,6 +347,7 @@ class PagePreparer:
     replace_texts: bool = False
     most: int | None = None
     tables: bool = False
+    types: Path | None = None
 
     def prepare(self, page: InputPage) -> PreparedPage:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
@@ -430,17 +432,18 @@ def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
     return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
 
 
-def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
+def choose_segmenter(name: str, *, tables: bool = False, types: bool = False) -> FindLines:
     """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
 
-    With `tables` a detector looks again at their narrow columns, enlarged.
+    With `tables` a detector looks again at their narrow columns, enlarged; with `types` it tells those of regions by
+    the places of their lines, if it has learnt types.
     Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
     """
     if name == DETECTOR:
         return partial(detect_lines, tables=True) if tables else detect_lines
     if Path(name).is_dir():
         folder = RunFolder.to_find_lines_with(Path(name)).absolute()
-        return partial(detect_lines, detector=folder, tables=tables)
+        return partial(detect_lines, detector=folder, tables=tables, types=types)
     if Path(name).name.removesuffix(".exe") != "kraken":
         message = (
             f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
@@ -451,6 +454,11 @@ def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
         raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
     return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
+
+
+def types_of_segmenter(name: str) -> Path | None:
+    """Return the folder of a segmenter that may have learnt types of regions: a run's weights."""
+    return RunFolder.to_find_lines_with(Path(name)).absolute() if Path(name).is_dir() else None
 
 
 def identify_segmenter(name: str) -> str:

@@ -30,6 +30,7 @@ from dsocr.inference.inputs import (
     choose_segmenter,
     find_pages,
     identify_segmenter,
+    types_of_segmenter,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
@@ -281,7 +282,8 @@ def transcribe(
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
-    preparer = PagePreparer(shown, choose_segmenter(segmenter, tables=with_tables), replace_texts, most, with_tables)
+    find_lines = choose_segmenter(segmenter, tables=with_tables, types=shown == "region")
+    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types_of_segmenter(segmenter))
     seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,
