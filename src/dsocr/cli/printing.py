@@ -463,6 +463,10 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
     if report.scripts:
         decided = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
         printer.message(f"lines by the script decided for their page ({option('script')} sets it): {decided}")
+    if report.outside:
+        printer.message(
+            f"{report.outside} lines are in regions of other types: left out of scans, kept as they are in files"
+        )
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
     if given["review"] is not None:

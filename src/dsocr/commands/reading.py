@@ -53,6 +53,7 @@ def transcribe(
     images: Literal["line", "page"] | None = None,
     segmenter: str = "ppocr",
     tables: bool | None = None,
+    regions: str | Sequence[str] = (),
     engine: str | None = None,
     engine_model: str | None = None,
     actors: int | None = None,
@@ -78,6 +79,7 @@ def transcribe(
         images: What images show; judged by shape if not given.
         segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
         tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
+        regions: Type of region to read, such as MainZone, and no others whose type is known; repeatable.
         engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.
         engine_model: Name of the model on the server; the run's name if not given.
         actors: Number of Ray actors; one per GPU or machine if not given.
@@ -115,6 +117,7 @@ def transcribe(
             shows=images,
             segmenter=segmenter,
             tables=tables,
+            regions=[regions] if isinstance(regions, str) else list(regions),
             replace_texts=replace,
             script=script,
             shard=share,

@@ -104,7 +104,8 @@ class RegionTypes:
         """Return the content of a file."""
         names, indices = np.unique(self.types, return_inverse=True)
         about = {_NAMES: json.dumps(names.tolist(), ensure_ascii=False)}
-        return save({"numbers": self.numbers, "types": indices.astype(np.int64)}, about)
+        content: bytes = save({"numbers": self.numbers, "types": indices.astype(np.int64)}, about)
+        return content
 
     @classmethod
     def open(cls, path: Path) -> "RegionTypes":
@@ -130,6 +131,12 @@ def _damaged(path: Path) -> ModelError:
 def _spread(count: int) -> list[int]:
     """Indices of so many lines, from the first to the last, or of some throughout."""
     return [round(place) for place in np.linspace(0, count - 1, min(count, _MOST))]
+
+
+def is_among(line: Line, types: Set[str]) -> bool:
+    """Whether the region of a line is of one of these types in lower case, or of none that is known."""
+    kind = main_type(line.region.kind) if line.region else ""
+    return not kind or kind.casefold() in types
 
 
 # Numbers of a line

@@ -320,6 +320,6 @@ def compare_types(
         if overlap >= ENOUGH:
             places[number] = place
             lines[number] = replace(lines[number], text=drawn[place].text)
-    told = types.predict(lines, size)
-    kinds = ((number, drawn[place].region) for number, place in places.items())
-    return [(main_type(region.kind), told[number]) for number, region in kinds if region and main_type(region.kind)]
+    predicted = types.predict(lines, size)
+    regions = ((number, drawn[place].region) for number, place in places.items())
+    return [(main_type(region.kind), predicted[number]) for number, region in regions if region and region.kind]

@@ -16,6 +16,7 @@ from PIL import Image
 
 from dsocr.data.grid import find_tables
 from dsocr.data.lines import reading_outlines
+from dsocr.data.region_types import is_among
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
@@ -339,7 +340,7 @@ class PagePreparer:
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
     With `tables` it finds them on pages whose source has none. `types` is the folder of a detector that may have learnt
-    types of regions.
+    types of regions; with `regions`, main types in lower case, lines in others are not read.
     """
 
     unit: Unit
@@ -348,6 +349,7 @@ class PagePreparer:
     most: int | None = None
     tables: bool = False
     types: Path | None = None
+    regions: frozenset[str] = frozenset()
 
     def prepare(self, page: InputPage) -> PreparedPage:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
@@ -359,7 +361,8 @@ class PagePreparer:
         parts = [
             (part, lines)
             for part, lines in self._parts(page, document)
-            if self.replace_texts or not lines or any(is_blank(line.text) for line in lines)
+            if (self.replace_texts or not lines or any(is_blank(line.text) for line in lines))
+            and all(map(self.wants, lines))
         ]
         cut = [part for part, _ in parts]
         if not page.image and self.unit == "line":
@@ -380,6 +383,10 @@ class PagePreparer:
         all_lines = tuple(scale_line(line, document, size) for line in document.lines)
         tables = tuple(scale_table(table, document, size) for table in document.tables)
         return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed), tables)
+
+    def wants(self, line: Line) -> bool:
+        """Whether a line is in a region that is to be read."""
+        return not self.regions or is_among(line, self.regions)
 
     def try_prepare(self, page: InputPage) -> tuple[InputPage, PreparedPage | str]:
         """Return the page with its crops, or with a message why there are none; for worker processes."""

@@ -27,7 +27,7 @@ from dsocr.models.generation import spread
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
-_JOURNAL_VERSION = 4
+_JOURNAL_VERSION = 5
 """Version of the rows in a journal."""
 _LINES, _TABLES = TypeAdapter(tuple[Line, ...]), TypeAdapter(tuple[Table, ...])
 
@@ -37,13 +37,15 @@ class TranscribedPage:
     """A page with the texts that were read: its lines have a `prediction`, those whose text was kept have none.
 
     `failed` are messages about lines that could not be cut; `unmatched` counts regions that were answered with another
-    number of lines than they have. The page is `upside_down` if its lines are read better turned by 180 degrees.
+    number of lines than they have, `outside` lines in regions that were not to be read. The page is `upside_down` if
+    its lines are read better turned by 180 degrees.
     """
 
     source: InputPage
     page: Page
     failed: tuple[str, ...] = ()
     unmatched: int = 0
+    outside: int = 0
     upside_down: bool = False
 
     @classmethod
@@ -62,7 +64,7 @@ class TranscribedPage:
             unit=source.shows,
             tables=_TABLES.validate_python(row["tables"]),
         )
-        return cls(source, page, tuple(row["failed"]), row["unmatched"], row["upside_down"])
+        return cls(source, page, tuple(row["failed"]), row["unmatched"], row["outside"], row["upside_down"])
 
 
 def journal_job(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,7 +286,11 @@ def _row(
     upside_down = preparer.unit == "line" and page.source.shows == "page" and _is_upside_down(page, read, reader)
     if preparer.types is not None and preparer.unit == "line" and not upside_down:
         lines = _with_types(page, lines, preparer.types)
-    return {"page": page_row(page, [*lines, *more], unmatched, upside_down=upside_down)}
+    lines += more
+    inside = [line for line in lines if preparer.wants(line)]
+    outside = len(lines) - len(inside)
+    # A file that is filled in keeps all its lines.
+    return {"page": page_row(page, lines if page.source.image else inside, unmatched, outside, upside_down=upside_down)}
 
 
 def _with_types(page: PreparedPage, lines: list[Line], types: Path) -> list[Line]:
@@ -297,11 +303,16 @@ def _with_types(page: PreparedPage, lines: list[Line], types: Path) -> list[Line
 
 
 def page_row(
-    page: PreparedPage, lines: Sequence[Line], unmatched: int = 0, *, upside_down: bool = False
+    page: PreparedPage,
+    lines: Sequence[Line],
+    unmatched: int = 0,
+    outside: int = 0,
+    *,
+    upside_down: bool = False,
 ) -> dict[str, Any]:
     """Return what the journal keeps of a page that was read: see `TranscribedPage.from_row`."""
     rows, tables = [asdict(line) for line in lines], [asdict(table) for table in page.tables]
-    about = {"failed": page.failed, "unmatched": unmatched, "upside_down": upside_down}
+    about = {"failed": page.failed, "unmatched": unmatched, "outside": outside, "upside_down": upside_down}
     return {"size": page.size, "lines": rows, "tables": tables, **about}
 
 

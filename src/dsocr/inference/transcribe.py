@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__
+from dsocr.data.region_types import keep_region_types, main_type
 from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
@@ -165,7 +166,8 @@ class TranscribeReport:
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
-    they have, `disputed` lines differently by another reader. `scripts` counts lines by the script decided for their
+    they have, `disputed` lines differently by another reader, and `outside` lines are in regions that were not to be
+    read. `scripts` counts lines by the script decided for their
     page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or script
     are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody transcribed
     them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's confidences
@@ -183,6 +185,7 @@ class TranscribeReport:
     empty: int = 0
     looping: int = 0
     unmatched: int = 0
+    outside: int = 0
     disputed: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
     rated: int = 0
@@ -202,6 +205,7 @@ class TranscribeReport:
         self.images += 1
         self.failed += page.failed
         self.unmatched += page.unmatched
+        self.outside += page.outside
         self.upside_down += [page.source.id] if page.upside_down else []
         for line in page.page.lines:
             self.lines += 1
@@ -236,7 +240,7 @@ class TranscribeReport:
 
     def counts(self) -> dict[str, Any]:
         """Return all numbers except `resumed`, which does not change what is written."""
-        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "disputed")
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "outside", "disputed")
         decided = {"scripts": self.scripts} if self.scripts else {}
         return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed), **decided}
 
@@ -251,6 +255,7 @@ def transcribe(
     shows: Shows | None = None,
     segmenter: str = DETECTOR,
     tables: bool | None = None,
+    regions: Sequence[str] = (),
     replace_texts: bool = False,
     script: str | None = None,
     shard: tuple[int, int] = (1, 1),
@@ -267,7 +272,8 @@ def transcribe(
 
     `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
     default judged by their shape. `segmenter` finds the lines of pages without any. `tables` finds rows and columns, by
-    default where a format is made of them. Existing texts in ALTO and PAGE
+    default where a format is made of them. `regions` are types of regions, as files or the detector name them: lines in
+    others are left out, or keep the text that a file gives them. Existing texts in ALTO and PAGE
     files are kept unless `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each
     page decides, and of images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the
     pages. What cannot be read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read
@@ -283,7 +289,9 @@ def transcribe(
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
     find_lines = choose_segmenter(segmenter, tables=with_tables, types=shown == "region")
-    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types_of_segmenter(segmenter))
+    chosen = frozenset(main_type(kind).casefold() for kind in regions)
+    types = types_of_segmenter(segmenter)
+    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types, chosen)
     seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,
@@ -291,6 +299,7 @@ def transcribe(
     ):
         target, pages = _choose_pages(listed, inputs, out, formats, shard, strict=strict)
         target.validate(pages, overwrite=overwrite)
+        _require_types(preparer, pages)
         line_images = [page for page in listed.pages if page.shows == "line"]
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
@@ -302,6 +311,7 @@ def transcribe(
             "shows": shows,
             "segmenter": identify_segmenter(segmenter),
             **({"tables": True} if preparer.tables else {}),
+            **({"regions": sorted(preparer.regions)} if preparer.regions else {}),
             "replace": replace_texts,
             "script": script,
             "shard": target.shard,
@@ -380,6 +390,26 @@ def _finds_tables(tables: bool | None, unit: Unit, formats: Set[str]) -> bool:
         hint = f"give {option('unit', 'line')}, or another format"
         raise ConfigError("Tables are read line by line", code="tables-need-lines", hint=hint)
     return is_asked
+
+
+def _require_types(preparer: PagePreparer, pages: Sequence[InputPage]) -> None:
+    """Raise ConfigError if lines are to be chosen by the types of regions and pages have none, or not these."""
+    if not preparer.regions:
+        return
+    if preparer.unit == "page":
+        hint = f"give {option('unit', 'line')}"
+        raise ConfigError("Regions are chosen line by line", code="regions-need-lines", hint=hint)
+    scan = next((page for page in pages if not page.image and page.shows == "page"), None)
+    if scan is None:
+        return
+    known = preparer.types and keep_region_types(preparer.types)
+    if not known:
+        hint = f"give {option('segmenter', 'RUN')} of a detector that was trained on pages whose regions have types"
+        raise ConfigError("types of its regions are not known", code="regions-unknown", where=scan.id, hint=hint)
+    names = {kind.casefold() for kind in known.counts}
+    if missing := sorted(preparer.regions - names):
+        hint = f"the detector has learnt {', '.join(known.counts)}"
+        raise ConfigError(f"No region is of the type {missing[0]}", code="region-type-unknown", hint=hint)
 
 
 def _choose_pages(
