@@ -94,6 +94,7 @@ class SkipReason(StrEnum):
     STRUCK = "struck-out text"
     UNCLEAR = "unclear text"
     IN_DOUBT = "aligned text in doubt"
+    OTHER_REGION = "region of another type"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
     TWICE = "line drawn twice"
@@ -105,8 +106,9 @@ class SkipReason(StrEnum):
     def is_fault(self) -> bool:
         """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
         not_transcribed = {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP, SkipReason.IN_DOUBT}
-        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER}
-        return self not in not_transcribed | not_wanted
+        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.OTHER_REGION}
+        other_files = {SkipReason.SUPERSEDED, SkipReason.OTHER_LAYER}
+        return self not in not_transcribed | not_wanted | other_files
 
 
 @dataclass(frozen=True, slots=True)

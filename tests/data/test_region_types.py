@@ -135,6 +135,7 @@ def test_blocks_stay_apart_and_cells_stay_as_they_are() -> None:
     lines = [replace(each, region=Region(f"b{index // 6}")) for index, each in enumerate(page(7).lines)]
     named = name_regions(lines, SIZE, learn(), cells={"b1"})
     assert named[6:12] == lines[6:12]
+    assert {each.outline for each in named} == {each.outline for each in lines}
     others = [each.region.id for each in [*named[:6], *named[12:]] if each.region]
     assert others == ["r1", "r2", "r2", "r2", "r2", "r3", "r4", "r4", "r5", "r5"]
 

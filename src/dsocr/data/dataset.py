@@ -61,7 +61,8 @@ class FixedListCard(BaseModel):
 class Card(BaseModel):
     """Provenance and counts of a dataset, stored in `dataset.json`.
 
-    `unit` is what a sample is an image of, of a region at most `lines_per_region` lines. `split_by` is the unit or
+    `unit` is what a sample is an image of, of a region at most `lines_per_region` lines, and `regions` the types of
+    regions whose lines were taken. `split_by` is the unit or
     units that no two splits share ("given": the splits are the source's own). `stratified` splits have similar
     lengths and scripts. With `folds`, the folders are split by fold 1. `like` is the earlier dataset whose splits
     were kept. `crossing` counts the writers, documents, pages and texts in more than one split. `text_changes`
@@ -81,6 +82,7 @@ class Card(BaseModel):
     source_format: str
     unit: SampleUnit = "line"
     lines_per_region: int | None = None
+    regions: list[str] = []
     writer: str | None
     page: str | None
     document: str | None = None

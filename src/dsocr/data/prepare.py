@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,7 +25,7 @@ from dsocr.data.dataset import (
 )
 from dsocr.data.layouts import layout_xml, take_layout
 from dsocr.data.source_report import SourceReport, count_example
-from dsocr.data.sources import NamePatterns, OpenedSource, UnitGrouper, choose_unit, open_source
+from dsocr.data.sources import NamePatterns, OpenedSource, RegionChoice, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
     EarlierDataset,
     SplitAssignment,
@@ -68,6 +68,7 @@ def prepare(
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
     unit: SampleUnit | None = None,
+    regions: str | Sequence[str] = (),
     lines_per_region: int | None = None,
     single_lines: float = 0.0,
     seed: int = 17,
@@ -105,6 +106,7 @@ def prepare(
         split_by: What splits never share: writer, document, page, text, writer+text, or given for the source's own;
             chosen if not given.
         unit: What a sample is; as transcribed if not given. A layout is a page with its lines, transcribed or not.
+        regions: Type of region whose lines are taken, such as MainZone, with those whose type is not known; repeatable.
         lines_per_region: Of regions: the most neighbouring lines together, 5 to 15 for readers of pages; they are read
             and scored line by line.
         single_lines: Of regions: the share of parts that are left as single lines, from 0 to 1.
@@ -154,9 +156,12 @@ def prepare(
         chosen = detect_format(opened.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
         grouper = UnitGrouper(sample_unit, lines_per_region, single_lines)
+        types = [regions] if isinstance(regions, str) else list(regions)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
-        reader = _PageReader(opened, chosen, columns or {}, NamePatterns(patterns), grouper, policy)
+        reader = _PageReader(
+            opened, chosen, columns or {}, NamePatterns(patterns), RegionChoice(types), grouper, policy
+        )
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
@@ -187,6 +192,7 @@ def prepare(
             source_format=chosen.name,
             unit=sample_unit,
             lines_per_region=lines_per_region,
+            regions=types,
             writer=writer,
             page=page,
             document=document,
@@ -220,6 +226,7 @@ class _PageReader:
     format: Format
     columns: Mapping[str, str]
     names: NamePatterns
+    regions: RegionChoice
     grouper: UnitGrouper
     text_policy: TextPolicy
 
@@ -230,6 +237,10 @@ class _PageReader:
             if not counting:
                 page, repaired = outline_by_baselines(page)
                 report.outlined_by_baselines += [line.where for line in repaired]
+            chosen = self.regions.apply(page, report)
+            if page.lines and not chosen.lines:
+                continue
+            page = chosen
             if self.grouper.unit == "layout":
                 if layout := take_layout(page, report):
                     yield layout
@@ -244,6 +255,7 @@ class _PageReader:
         """The number of pages. Raises DataError for patterns and units that match none, before any work is done."""
         count = sum(1 for _ in self.pages(SourceReport(), counting=True))
         self.names.require_matches()
+        self.regions.require_types()
         self.grouper.require_regions()
         return count
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
+from dsocr.data.region_types import is_among, main_type
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds
 from dsocr.errors import ConfigError, DataError, option
@@ -315,6 +316,40 @@ def choose_unit(asked_for: SampleUnit | None, format_: Format) -> SampleUnit:
         )
         raise DataError(message, code="unit-unsupported", hint=f"leave out the unit, or use {format_.unit}")
     return asked_for or format_.unit
+
+
+class RegionChoice:
+    """Leaves out lines in regions of other types than those chosen, and remembers the types that there are.
+
+    Lines whose region has no type are kept; so is everything where no types are chosen.
+    """
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._types = frozenset(main_type(kind).casefold() for kind in types)
+        self._known: Counter[str] = Counter()
+
+    def apply(self, page: Page, report: SourceReport) -> Page:
+        """Return the page with the chosen lines."""
+        if not self._types:
+            return page
+        self._known.update(main_type(line.region.kind) for line in page.lines if line.region and line.region.kind)
+        for line in page.lines:
+            if not is_among(line, self._types):
+                message = f"its region is of the type {line.region.kind if line.region else ''}"
+                report.skip(Skipped(SkipReason.OTHER_REGION, line.where, message))
+        lines, skipped = (
+            tuple(line for line in lines if is_among(line, self._types)) for lines in (page.lines, page.skipped)
+        )
+        return replace(page, lines=lines, skipped=skipped)
+
+    def require_types(self) -> None:
+        """Raise DataError if a chosen type is none of the source's; call it after all pages."""
+        known = {kind.casefold() for kind in self._known}
+        if missing := sorted(self._types - known):
+            types = ", ".join(f"{kind} ({count} lines)" for kind, count in self._known.most_common())
+            message = f"no region is of the type {missing[0]}"
+            hint = f"its types are {types}" if types else "its regions have no types"
+            raise DataError(message, code="region-type-unknown", hint=hint)
 
 
 class UnitGrouper:
