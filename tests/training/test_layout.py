@@ -250,15 +250,18 @@ def test_types_are_scored_over_the_lines_that_are_found(trained: Path) -> None:
 
 
 def test_scores_of_types_are_those_computed_by_hand() -> None:
-    pairs = [*6 * [("main", "main")], ("main", "note"), ("note", "note"), ("note", "main"), ("number", "main")]
-    scores = TypeScores.of(pairs)
+    pairs = [*10 * [("main", "main")], ("main", "note"), *3 * [("note", "note")], *2 * [("note", "main")]]
+    scores = TypeScores.of([*pairs, *4 * [("number", "main")]])
     assert scores is not None
     f1 = [score.f1 for score in scores.types.values()]
     assert list(scores.types) == ["main", "note", "number"]
-    assert f1 == pytest.approx([2 * 6 / (7 + 8), 2 * 1 / (2 + 2), 0])
-    assert scores.macro_f1 == pytest.approx(sum(f1) / 3)
-    assert scores.accuracy == 0.7
-    assert scores.commonest == pytest.approx(2 * 7 / (7 + 10) / 3)
+    assert f1 == pytest.approx([2 * 10 / (11 + 16), 2 * 3 / (5 + 4), 0])
+    assert scores.macro_f1 == pytest.approx((f1[0] + f1[1]) / 2), "four lines are too few"
+    assert scores.accuracy == 13 / 20
+    assert scores.commonest == pytest.approx(2 * 11 / (11 + 20) / 2)
+    few = TypeScores.of([("note", "note"), ("main", "note")])
+    assert few is not None
+    assert few.macro_f1 == pytest.approx((2 / 3 + 0) / 2), "all count where none has five"
     assert TypeScores.of([]) is None
 
 

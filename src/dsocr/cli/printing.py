@@ -380,10 +380,9 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -
             ],
         )
         shares = (percentage(share, 1) for share in (types.macro_f1, types.commonest, types.accuracy))
+        common = ", ".join(types.common)
         printer.message(
-            "types of the lines that are found: mean F1 {}, were all of the commonest {}; right lines {}".format(
-                *shares
-            )
+            "mean F1 of {}: {}; were all of the commonest, {}; right of all lines {}".format(common, *shares)
         )
     if (file := RunFolder(given["run"]).layout).is_file():
         printer.message(f"scores:  {file}")

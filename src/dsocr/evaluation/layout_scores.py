@@ -19,6 +19,8 @@ from dsocr.io.processes import ProgressCallback
 
 ENOUGH = 0.5
 """Intersection over union of two lines from which one is found as the other."""
+COMMON = 5
+"""Lines of a type from which its score counts in a mean of types."""
 _SHRUNK = 3
 """Overlaps are counted in pixels of the page at a third of its width and height."""
 
@@ -155,15 +157,21 @@ class TypeScores:
         return cls(scores) if scores else None
 
     @property
+    def common(self) -> Mapping[str, TypeScore]:
+        """The types with lines enough to say something of them; all where none has."""
+        common = {kind: score for kind, score in self.types.items() if score.drawn >= COMMON}
+        return common or self.types
+
+    @property
     def macro_f1(self) -> float:
-        """The mean F1 of the types that are drawn."""
-        return sum(score.f1 for score in self.types.values()) / len(self.types)
+        """The mean F1 of these types."""
+        return sum(score.f1 for score in self.common.values()) / len(self.common)
 
     @property
     def commonest(self) -> float:
         """The same where every line is taken for the commonest type."""
         counts = [score.drawn for score in self.types.values()]
-        return 2 * counts[0] / (counts[0] + sum(counts)) / len(counts)
+        return 2 * counts[0] / (counts[0] + sum(counts)) / len(self.common)
 
     @property
     def accuracy(self) -> float:
