@@ -35,6 +35,8 @@ _FAR = 30.0
 """Line heights to the next line where there is none."""
 _NUMBER = re.compile(r"[\W\d]*\d[\W\drv]*(bis)?")
 """Also folios (`12v`) and numbers in brackets."""
+_SHORT = 20
+"""Characters of a text that may be a number."""
 _ROMAN = re.compile(r"[ivxlcIVXLC\W]+")
 
 Numbers = NDArray[np.float32]
@@ -66,7 +68,7 @@ class RegionTypes:
                     rows.setdefault(kind, []).append(row)
         if len(rows) < 2:
             return None
-        chosen = {kind: [all_[index] for index in _spread(len(all_))] for kind, all_ in sorted(rows.items())}
+        chosen = {kind: [drawn[index] for index in _spread(len(drawn))] for kind, drawn in sorted(rows.items())}
         types = [kind for kind, lines in chosen.items() for _ in lines]
         return cls(np.array([row for lines in chosen.values() for row in lines]), np.array(types))
 
@@ -221,7 +223,9 @@ def _describe_text(text: str, room: float) -> tuple[float, ...]:
         return (0.0,) * len(_TEXTS)
     digits, capitals = (sum(map(is_, text)) / len(text) for is_ in (str.isdigit, str.isupper))
     signs = sum(not letter.isalnum() and not letter.isspace() for letter in text) / len(text)
-    kinds = (bool(_NUMBER.fullmatch(text)), bool(_ROMAN.fullmatch(text)), text[:1].isupper())
+    is_short = len(text) <= _SHORT
+    numbers = (is_short and bool(kind.fullmatch(text)) for kind in (_NUMBER, _ROMAN))
+    kinds = (*numbers, text[:1].isupper())
     return (len(text), digits, capitals, signs, len(text.split()), len(text) / max(room, 0.1), *map(float, kinds))
 
 
