@@ -1,20 +1,27 @@
 """A small dataset and a small run that many tests share; both are made from scratch, offline, in seconds."""
 
+import copy
 import gc
+import hashlib
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+import dsocr.html
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
+from dsocr.models.base_folder import embedded_bases
+from dsocr.models.ctc import PPOCR
+from dsocr.models.deepseek_ocr import DeepseekOcr
 
 if TYPE_CHECKING:
     from dsocr.models.loading import BaseModel
@@ -28,14 +35,17 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # six for one that runs tests, whose asserts pytest rewrites.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# The same examples every time, and no deadline on a busy machine.
-hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
+# The same examples every time, half of the usual number, and no deadline on a busy machine.
+hypothesis.settings.register_profile("project", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("project")
 
 PATIENCE = 300
 """Seconds to wait for another process, generous for busy machines; a test may take 600."""
 
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
+
+
+DRAW = dsocr.html._draw
 
 
 def pytest_configure() -> None:
@@ -76,6 +86,89 @@ def _work_done_here() -> Iterator[None]:
     """Start no worker processes after a second of work, which a busy machine makes of little; tests of them do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dsocr.io.processes.START_AFTER", math.inf)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unrendered_plots() -> Iterator[None]:
+    """Paint plots and render none, most of what a report or scores take; `rendered_plots` is for tests that look."""
+
+    def write_outline(figure: Any, file: Any, **options: Any) -> None:
+        if options["format"] == "svg":
+            file.write('<svg viewBox="0 0 1 1"></svg>')
+        else:
+            Image.new("L", (8, 8)).save(file, options["format"])
+
+    def paint(*arguments: Any, **options: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("matplotlib.figure.Figure.savefig", write_outline)
+            DRAW(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dsocr.html._draw", paint)
+        yield
+
+
+@contextmanager
+def rendering() -> Iterator[None]:
+    """Render plots as they are without the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dsocr.html._draw", DRAW)
+        yield
+
+
+@pytest.fixture
+def rendered_plots() -> Iterator[None]:
+    """Render plots as they are without the tests."""
+    with rendering():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _pages_detected_once() -> Iterator[None]:
+    """Look for text with the shipped detector once on a page, which takes a second on a busy machine."""
+    from dsocr.models import text_detector
+
+    detect, known = text_detector.detect_text, dict[Any, Any]()
+
+    def detect_or_recall(page: Image.Image, detector: Any = None, side: int = text_detector.SIDE) -> Any:
+        if detector is not None:
+            return detect(page, detector, side)
+        key = (page.mode, page.size, side, hashlib.sha256(page.tobytes()).digest())
+        if key not in known:
+            known[key] = detect(page, None, side)
+        return known[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_detector, "detect_text", detect_or_recall)
+        yield
+
+
+@pytest.fixture(scope="session")
+def copied_bases() -> set[Path]:
+    """The folders whose networks `_networks_copied` copies: what ships, and what does not change while tests run."""
+    return {*embedded_bases().values()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _networks_copied(copied_bases: set[Path]) -> Iterator[None]:
+    """Load a network once and copy it from then on, in a fifth of the time."""
+    loaded: dict[str, Any] = {}
+
+    def copying(load: Callable[..., Any]) -> Callable[..., Any]:
+        def load_or_copy(family: Any, folder: Path, **options: Any) -> Any:
+            if folder not in copied_bases:
+                return load(family, folder, **options)
+            key = repr((folder, sorted(options.items(), key=str)))
+            if key not in loaded:
+                loaded[key] = load(family, folder, **options)
+            return copy.deepcopy(loaded[key])
+
+        return load_or_copy
+
+    with pytest.MonkeyPatch.context() as patch:
+        for family in (DeepseekOcr, PPOCR):
+            patch.setattr(family, "load_network", copying(family.load_network))
         yield
 
 
@@ -121,11 +214,13 @@ def eight_steps(dataset: Path, run: Path, base: str = "nano") -> RunConfig:
 
 
 @pytest.fixture(scope="session")
-def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
+def shallow(tmp_path_factory: pytest.TempPathFactory, copied_bases: set[Path]) -> str:
     """A base with nano's letters and few of its layers, which trains in two thirds of the time and cannot read."""
     from tests.making_models import write_shallow
 
-    return str(write_shallow(tmp_path_factory.mktemp("shallow") / "base"))
+    folder = write_shallow(tmp_path_factory.mktemp("shallow") / "base")
+    copied_bases.add(folder)
+    return str(folder)
 
 
 @pytest.fixture
@@ -146,6 +241,14 @@ def small_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     from dsocr.training.train import train
 
     return train(eight_steps(small_dataset, tmp_path_factory.mktemp("trained") / "run")).run
+
+
+@pytest.fixture(scope="session")
+def shallow_base(shallow: str) -> "BaseModel":
+    """The base that cannot read; tests must not change its weights."""
+    from dsocr.models.loading import load_base
+
+    return load_base(shallow)
 
 
 @pytest.fixture(scope="session")

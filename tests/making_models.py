@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from transformers import (
 )
 
 from dsocr.io.work import write_manifest
-from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
+from dsocr.models.adapters import adapter_files, adapter_tensors, attach_adapter
 from dsocr.models.base_folder import find_base
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
+from dsocr.models.family import recognize
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -94,18 +96,18 @@ def write_second(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
 
 
 def write_shallow(folder: Path) -> Path:
-    """Write nano without most of its layers: two of the decoder, dense and sparse, and one of each vision tower."""
+    """Write nano without most of its layers: the first of the decoder, which is dense, and of each vision tower."""
     nano, _ = find_base("nano")
     shutil.copytree(nano, folder)
     config = json.loads((nano / "config.json").read_text(encoding="utf-8"))
     text, vision = config["text_config"], config["vision_config"]
-    text |= {"num_hidden_layers": 2} | {name: text[name][:2] for name in ("layer_types", "mlp_layer_types")}
+    text |= {"num_hidden_layers": 1} | {name: text[name][:1] for name in ("layer_types", "mlp_layer_types")}
     vision["encoder_config"]["num_hidden_layers"] = vision["sam_config"]["num_hidden_layers"] = 1
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = load_file(nano / "model.safetensors")
     for name in list(tensors):
         layer = re.search(r"\.(layers|blocks)\.(\d+)\.", name)
-        if layer and int(layer[2]) >= (2 if name.startswith("model.layers.") else 1):
+        if layer and int(layer[2]) > 0:
             del tensors[name]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
@@ -174,9 +176,22 @@ def make_run(
     run = RunFolder(folder)
     run.adapter.mkdir(parents=True)
     run.config.write_text("dataset: data\n", encoding="utf-8")
-    loaded = load_base(base)
+    for name, content in _random_adapter(base, scope, variant, rank):
+        (run.adapter / name).write_bytes(content)
+    generation = {"max_new_tokens": 64, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90}
+    resolution = _RESOLUTIONS.get(recognize(find_base(base)[0]).name, "default")
+    ReadingSettings(stated_base or base, None, prompt, resolution, TextPolicy(), generation).save(run.adapter)
+    write_manifest(run.adapter)
+    provenance = {"dsocr_version": "0.0.1", "dataset_source": "letters", "dataset": {"train": "abc", "test": "def"}}
+    run.provenance.write_text(json.dumps(provenance), encoding="utf-8")
+    return run
+
+
+@cache
+def _random_adapter(base: str, scope: str, variant: Any, rank: int) -> list[tuple[str, bytes]]:
+    """Return the names and contents of an adapter's files, made once for each base."""
     model = attach_adapter(
-        loaded.network, base=base, revision=None, target_modules=scope, r=rank, alpha=2 * rank, variant=variant
+        load_base(base).network, base=base, revision=None, target_modules=scope, r=rank, alpha=2 * rank, variant=variant
     )
     generator = torch.Generator().manual_seed(1)
     for name, tensor in adapter_tensors(model).items():
@@ -184,14 +199,7 @@ def make_run(
             tensor.data.mul_(1.1)
         else:
             tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
-    save_adapter(model, run.adapter)
-    generation = {"max_new_tokens": 64, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90}
-    resolution = _RESOLUTIONS.get(loaded.family.name, "default")
-    ReadingSettings(stated_base or base, None, prompt, resolution, TextPolicy(), generation).save(run.adapter)
-    write_manifest(run.adapter)
-    provenance = {"dsocr_version": "0.0.1", "dataset_source": "letters", "dataset": {"train": "abc", "test": "def"}}
-    run.provenance.write_text(json.dumps(provenance), encoding="utf-8")
-    return run
+    return list(adapter_files(model))
 
 
 _RESOLUTIONS = {"deepseek_ocr": "tiny", "deepseek_ocr_2": "small", "nano": "wrap", "unlimited_ocr": "tiny"}

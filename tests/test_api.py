@@ -289,7 +289,9 @@ def test_a_reader_hands_out_what_reads(capfd: pytest.CaptureFixture[str]) -> Non
     assert reader.processor.family == family_of(reader.network)
 
 
-def test_the_code_of_the_readme_runs(small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_the_readme_runs(
+    small_dataset: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = code_of("README.md")
     assert code
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(code_of("README.ru.md"))), "comments are translated"
@@ -303,12 +305,14 @@ def test_the_code_of_the_readme_runs(small_dataset: Path, tmp_path: Path, monkey
     shutil.copytree(small_dataset / "test", tmp_path / "new_scans")
     shutil.copy(str(samples[0].image), tmp_path / "line.png")
     train = dsocr.train
-    monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**given, **QUICK, preflight=False))
+    monkeypatch.setitem(
+        dsocr.__dict__, "train", lambda **given: train(**given, **{**QUICK, "base": shallow}, preflight=False)
+    )
     exec(compile(code, "README.md", "exec"), {})
     assert (tmp_path / "out").is_dir()
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs(shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(not cell.get("outputs") for cell in notebook["cells"])
@@ -328,7 +332,9 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     line = next((ROOT / "examples" / "handwriting" / "test" / "images").iterdir())
     shutil.copy(line, tmp_path / "line.png")
     train = dsocr.train
-    monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**{**given, **QUICK}, preflight=False))
+    monkeypatch.setitem(
+        dsocr.__dict__, "train", lambda **given: train(**{**given, **QUICK, "base": shallow}, preflight=False)
+    )
     names: dict[str, Any] = {}
     for cell in cells:
         exec(compile(cell, "first_steps.ipynb", "exec"), names)

@@ -3,10 +3,10 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import typer
 import yaml
 
@@ -27,13 +27,6 @@ PAGES = [
 GENERATED = {write_reference.FOLDER / name for name in write_reference.PAGES}
 COMMITTED = [page for page in PAGES if page not in GENERATED]
 SECTIONS = {key.partition(".")[0] for key in config_keys() if "." in key}
-
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-every_page = pytest.mark.parametrize("page", COMMITTED, ids=name_of)
 
 
 def text_of(page: Path) -> str:
@@ -57,10 +50,9 @@ def commands(page: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in COMMITTED if commands(page)], ids=name_of)
-def test_commands_parse(page: Path) -> None:
+def test_commands_parse() -> None:
     root = typer.main.get_command(app)
-    for command, *arguments in commands(page):
+    for command, *arguments in (command for page in COMMITTED for command in commands(page)):
         if "--formats" not in arguments:  # prints and exits while it is parsed
             root.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
 
@@ -82,34 +74,35 @@ def settings(page: Path) -> Iterator[str]:
                 yield from (f"{key}.{inner}" for inner in value)
 
 
-@pytest.mark.parametrize("page", [page for page in COMMITTED if page.name != "CHANGELOG.md"], ids=name_of)
-def test_settings_exist(page: Path) -> None:
-    assert [key for key in settings(page) if key not in config_keys()] == []
+def test_settings_exist() -> None:
+    pages, known = [page for page in COMMITTED if page.name != "CHANGELOG.md"], config_keys()
+    assert [(page.name, key) for page in pages for key in settings(page) if key not in known] == []
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-@every_page
-def test_links_resolve(page: Path) -> None:
-    broken = []
+def broken_links(page: Path) -> Iterator[str]:
     for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         if "://" in link or target in GENERATED:
             continue
         if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
-    assert broken == []
+            yield f"{page.name}: {link}"
 
 
-@every_page
-def test_named_files_are_there(page: Path) -> None:
-    named = re.findall(r"`((?:src|tests|tools|benchmarks|configs|examples)/[\w./-]+)`", text_of(page))
-    missing = {name for name in named if not (ROOT / name).exists() and "NAME" not in name}
-    assert missing == set()
+def test_links_resolve() -> None:
+    assert [link for page in COMMITTED for link in broken_links(page)] == []
+
+
+def test_named_files_are_there() -> None:
+    pattern = r"`((?:src|tests|tools|benchmarks|configs|examples)/[\w./-]+)`"
+    named = [(page.name, name) for page in COMMITTED for name in re.findall(pattern, text_of(page))]
+    assert [place for place in named if not (ROOT / place[1]).exists() and "NAME" not in place[1]] == []
 
 
 def test_design_names_a_file_for_each_of_twenty_tasks_and_more() -> None:

@@ -130,7 +130,7 @@ POLICIES = st.builds(TextPolicy, **{name: st.sampled_from(choices) for name, cho
 
 
 @given(policy=POLICIES, text=MARKED | TEXTS)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_policy_is_idempotent(policy: TextPolicy, text: str) -> None:
     once = policy.apply(text)
     assert policy.apply(once) == once
@@ -139,7 +139,7 @@ def test_any_policy_is_idempotent(policy: TextPolicy, text: str) -> None:
 
 
 @given(policy=POLICIES, text=MARKED | TEXTS)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_changes_name_rules_that_are_switched_on(policy: TextPolicy, text: str) -> None:
     revision = policy.revise(text)
     switched_on = {name for name in CHOICES if getattr(policy, name) not in ("keep", "drop-line")}
@@ -155,7 +155,7 @@ def test_policy_that_keeps_everything_changes_nothing(text: str) -> None:
 
 
 @given(st.text(alphabet="абвгдежзийклмнопрстуфхцчшщъыьэюяёАЯ ,.№«»—éçà", min_size=4, max_size=30))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_mojibake_is_repaired_and_correct_texts_stay(text: str) -> None:
     repaired = TextPolicy(unicode="keep", spaces="keep", invisible="keep", mojibake="repair")
     high = [letter for letter in text if ord(letter) > 127]

@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 
 from dsocr.evaluation.report.report import write_report
 from tests.browser.conftest import Open
+from tests.conftest import rendering
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 
 
@@ -18,7 +19,8 @@ def report(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Four lines by three writers; the adapter reads two of them wrong."""
     folder = tmp_path_factory.mktemp("report") / "run"
     run = make_evaluated_run(folder, small_dataset, {"base": misread, "adapter": read_better})
-    return write_report(run)[0]
+    with rendering():
+        return write_report(run)[0]
 
 
 def shown(page: Page) -> list[str]:

@@ -101,7 +101,7 @@ def test_ink_stays_dark_and_edges_do_not_turn_black(how: Augmentation) -> None:
 
 
 @pytest.mark.parametrize("how", EVERY)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     width=st.integers(1, 600), height=st.integers(1, 120), seed=st.integers(0, 1000), mode=st.sampled_from(["L", "RGB"])
 )
@@ -111,7 +111,7 @@ def test_any_size_survives(how: Augmentation, width: int, height: int, seed: int
     assert image.mode == mode
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     width=st.integers(20, 700),
     height=st.integers(8, 140),
@@ -137,7 +137,7 @@ def area(image: Image.Image, colour: str) -> float:
     return float(np.clip(1 - np.abs(np.asarray(image) - wanted).max(axis=2) / 255, 0, 1).sum())
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), how=st.sampled_from(EVERY))
 def test_marks_at_both_ends_of_a_line_stay(seed: int, how: Augmentation) -> None:
     """Dark strokes at either end stay dark against the paper between them."""

@@ -23,6 +23,7 @@ from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.html import plot_svg
+from tests.conftest import rendering
 from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
 from tests.raising import raises_code
@@ -49,6 +50,7 @@ def test_nothing_to_count_is_no_chart() -> None:
     assert (histogram([], "a", "b"), bar_chart([], "a", "b")) == (None, None)
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
     chart = bar_chart([("<", 3), ("$x^2$", 2), ("漢", 1)], "<b>", "")
     assert chart is not None
@@ -116,7 +118,8 @@ def findings(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> F
 
 @pytest.fixture(scope="module")
 def html(findings: Findings) -> str:
-    return findings.to_html()
+    with rendering():
+        return findings.to_html()
 
 
 def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings, html: str) -> None:

@@ -59,7 +59,7 @@ def test_the_order_of_groups_does_not_matter(sizes: dict[str, int], seed: int) -
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS)
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_no_single_move_would_come_nearer(sizes: dict[str, int], fractions: str, seed: int) -> None:
     shares = parse_fractions(fractions)
     assigned = assign_groups(sizes, shares, seed)

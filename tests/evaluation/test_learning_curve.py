@@ -108,7 +108,7 @@ def test_no_errors_count_as_half_an_error() -> None:
     assert curve.expect(400).low >= 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     rates=st.lists(st.floats(0, 3), min_size=3, max_size=7),
     clusters=st.integers(1, 9),

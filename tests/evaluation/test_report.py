@@ -165,6 +165,7 @@ def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
     return make_evaluated_run(tmp_path / "run <b>", small_dataset, {"base": misread, "adapter": read_better})
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
     page, lines = Page(html), load_lines(run.lines)["adapter"]
@@ -178,6 +179,7 @@ def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> No
     assert html.count("далее") < 300
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_no_text_becomes_code(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
     page = Page(html)

@@ -30,6 +30,8 @@ from tests.evaluation.making_runs import make_evaluated_run, misread, read_bette
 from tests.html_pages import Page
 from tests.raising import raises_code
 
+pytestmark = pytest.mark.usefixtures("rendered_plots")
+
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
     """A run folder of thirty steps, of which step 20 read best."""

@@ -220,7 +220,7 @@ PART = ANYTHING | st.fixed_dictionaries(
 RESULT = ANYTHING | st.fixed_dictionaries({"result": ANYTHING | st.lists(PART, max_size=3), "updated_at": ANYTHING})
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANYTHING, st.lists(RESULT, max_size=2), ANYTHING)
 def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annotations: list[Any], other: Any) -> None:
     picture(tmp_path / "p.png")

@@ -164,14 +164,8 @@ def test_a_page_that_takes_too_much_memory_is_named_and_the_others_are_read(tmp_
     assert [sample.text for sample in dataset.samples(Split.TRAIN)] == ["1", "3"]
     assert [(item.reason, item.where) for item in dataset.report.skipped] == [(SkipReason.BAD_IMAGE, "bomb.txt#2")]
     with find_pages([path], tmp_path / "unpacked") as found:
-        tried = [PagePreparer("page", lambda content, where: []).try_prepare(page)[1] for page in found.pages]
-    assert [isinstance(result, str) for result in tried] == [False, True, False]
-    # The remedy: an image of the page.
-    assert error.value.hint
-    assert "image" in error.value.hint
-    (tmp_path / "s" / "bomb_0002.png").write_bytes(page_image(path, 1))
-    with find_pages([tmp_path / "s" / "bomb_0002.png"], tmp_path / "unpacked") as found:
-        assert not isinstance(PagePreparer("page", lambda content, where: []).try_prepare(found.pages[0])[1], str)
+        assert isinstance(PagePreparer("page", lambda content, where: []).try_prepare(found.pages[1])[1], str)
+    assert "image" in (error.value.hint or ""), "the remedy is an image of the page"
 
 
 def three_pages(folder: Path, name: str = "a") -> Path:

@@ -149,7 +149,7 @@ def test_a_line_that_nothing_is_read_on_gets_no_text() -> None:
 
 
 @given(st.text(LETTERS, min_size=1, max_size=6), st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_scores_of_parts_are_those_of_all_paths(part: str, seed: int) -> None:
     steps = np.random.default_rng(seed).random((8, len(LETTERS) + 1), np.float32)
     steps /= steps.sum(1, keepdims=True)

@@ -17,6 +17,7 @@ from dsocr.runs import RunFolder
 from tests.inference.reading_pages import fake_run, files
 from tests.raising import raises_code
 
+pytestmark = pytest.mark.usefixtures("_pages_detected_once")
 TURNS = {
     "upright": None,
     "counterclockwise": Image.Transpose.ROTATE_90,
@@ -59,7 +60,7 @@ def run(tmp_path: Path) -> RunFolder:
     return fake_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("turn", ["counterclockwise", "clockwise"])
+@pytest.mark.parametrize("turn", ["counterclockwise", pytest.param("clockwise", marks=pytest.mark.slow)])
 def test_lines_along_the_side_are_where_they_are_on_the_upright_page(turn: str) -> None:
     image = turned(turn)
     upright = [line.outline for line in detect_lines(encode_image(turned("upright"), "PNG")[0], "page")]

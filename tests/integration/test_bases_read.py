@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 import dsocr
-from dsocr.document import Split
+from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
 from dsocr.server.engine import ServedModels
@@ -55,6 +55,8 @@ def test_every_command_that_reads_takes_a_base(
     results = RunFolder(Path("runs") / f"{name}-dataset")
     assert set(load_lines(results.lines)) == {"base"}
     assert results.report.is_file()
+    card = Scorecard.load(results.scorecard)
+    assert (card.adapter, {*card.by_writer_status}, card.split) == (None, {"new"}, "test"), "no writer is known"
     assert call("evaluate", base, "--dataset", small_dataset, "--limit", 2, "-o", "second", "--no-report")[0] == 0
     assert call("report", "second")[0] == 0
     code, out, err = call("compare", results.path, "second", "--json")
@@ -108,10 +110,3 @@ def test_a_missing_run_is_not_looked_for_on_the_hub(
     shutil.copy(small_run.config, tmp_path / "trained" / "other")
     with raises_code("run-not-found", where=place):
         dsocr.load(place)
-
-
-def test_of_a_base_no_writer_is_known(small_dataset: Path, tmp_path: Path) -> None:
-    card = dsocr.evaluate("small", dataset=small_dataset, output=tmp_path / "scores", report=False)
-    assert card.adapter is None
-    assert set(card.by_writer_status) == {"new"}
-    assert card.split == Split.TEST

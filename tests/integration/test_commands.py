@@ -24,8 +24,11 @@ from tests.integration.calling import Call
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 
-def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], tmp_path: Path) -> None:
+def test_from_scans_to_texts(
+    call: Call, small_dataset: Path, quick: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The README's way, on a small table, in a folder with a space in its name."""
+    monkeypatch.setattr("dsocr.training.preflight.OVERFIT_SAMPLES", 2)
     data, run = tmp_path / "мои данные", tmp_path / "run"
     code, out, _ = call("prepare", small_dataset.parent / "source", "-o", data)
     assert code == 0

@@ -127,9 +127,10 @@ SAY_IT_ALL = {
 """Errors that may come without a hint."""
 
 
-@pytest.fixture
-def place(small_dataset: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def place(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with scans, datasets, and runs whose files are all there but the weights."""
+    tmp_path = tmp_path_factory.mktemp("place")
     shutil.copytree(small_dataset, tmp_path / "data")
     shutil.copytree(small_dataset / "test", tmp_path / "tested" / "test")
     card = json.loads((small_dataset / "dataset.json").read_text(encoding="utf-8"))
@@ -154,7 +155,7 @@ def place(small_dataset: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def taken() -> Iterator[int]:
     """A port at which another program listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -164,9 +165,16 @@ def taken() -> Iterator[int]:
 SLOW = {"torch", "transformers", "nicegui", "fastapi"}
 
 
-def test_every_mistake_is_found_before_anything_slow_is_loaded(place: Path, taken: int) -> None:
-    commands = [command.replace("PORT", str(taken)) for command, *_ in ERRORS]
+@pytest.fixture(scope="module")
+def commands(taken: int) -> list[str]:
+    return [command.replace("PORT", str(taken)) for command, *_ in ERRORS]
+
+
+@pytest.fixture(scope="module")
+def printed(commands: list[str], place: Path) -> list[list[str]]:
+    """The lines that a new Python prints of mistakes, of mistakes through both doors, and of work without torch."""
     script = f"""import json, sys
+import dsocr
 from dsocr.cli.app import app
 from dsocr.errors import DsocrError
 for command in {commands}:
@@ -174,8 +182,32 @@ for command in {commands}:
     try: app()
     except DsocrError as error: print(json.dumps([command, error.code, error.where, bool(error.hint)]))
     assert not {SLOW} & set(sys.modules), command
+print('END')
+for command, call in {BOTH_DOORS}:
+    errors = []
+    sys.argv = ['dsocr', *command.split()]
+    for act in (app, lambda: eval('dsocr.' + call)):
+        try: act()
+        except DsocrError as error: errors.append(error)
+    assert not {SLOW} & set(sys.modules), call
+    print(json.dumps([call, [error.code for error in errors], f'{{errors[-1]}} {{errors[-1].hint}}']))
+print('END')
+import dsocr.inference.transcribe, dsocr.inference.engines, dsocr.workbench.archive, dsocr.workbench.session
+for command in ['check config.yaml --workers 1', 'preview config.yaml --as-model -o sheet.html']:
+    sys.argv = ['dsocr', *command.split()]
+    try: app()
+    except SystemExit as ended: assert not ended.code
+assert 'torch' not in sys.modules
 """
-    found = [json.loads(line) for line in run_python(script, place).splitlines()]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=False, cwd=place)
+    assert done.returncode == 0, done.stderr
+    return [part.splitlines() for part in done.stdout.split("END\n")]
+
+
+def test_every_mistake_is_found_before_anything_slow_is_loaded(
+    printed: list[list[str]], commands: list[str], place: Path
+) -> None:
+    found = [json.loads(line) for line in printed[0]]
     expected = [[command, code, where] for command, (_, code, where) in zip(commands, ERRORS, strict=True)]
     assert [row for *row, _ in found if row not in expected] == []
     assert len(found) == len(expected)
@@ -213,46 +245,17 @@ BOTH_DOORS = [
 """The same mistake in a command and in a call."""
 
 
-def test_a_mistake_has_the_same_code_through_both_doors(place: Path) -> None:
-    script = f"""import json, sys
-import dsocr
-from dsocr.cli.app import app
-for command, call in {BOTH_DOORS}:
-    errors = []
-    sys.argv = ['dsocr', *command.split()]
-    for act in (app, lambda: eval('dsocr.' + call)):
-        try: act()
-        except dsocr.DsocrError as error: errors.append(error)
-    assert not {SLOW} & set(sys.modules), call
-    print(json.dumps([call, [error.code for error in errors], f'{{errors[-1]}} {{errors[-1].hint}}']))
-"""
-    rows = [json.loads(line) for line in run_python(script, place).splitlines() if line.startswith("[")]
+def test_a_mistake_has_the_same_code_through_both_doors(printed: list[list[str]]) -> None:
+    rows = [json.loads(line) for line in printed[1] if line.startswith("[")]
     assert [call for call, *_ in rows] == [call for _, call in BOTH_DOORS]
     assert [(call, codes) for call, codes, _ in rows if len(codes) != 2 or codes[0] != codes[1]] == []
     assert [(call, text) for call, _, text in rows if re.search(r"(?<![\w-])--[a-z]", text)] == []
 
 
-def test_what_needs_no_network_loads_no_torch(place: Path) -> None:
+def test_what_needs_no_network_loads_no_torch(printed: list[list[str]], place: Path) -> None:
     """Checking, previewing, reading by a server, and opening a workbench."""
-    script = """import sys, dsocr.inference.transcribe, dsocr.inference.engines
-import dsocr.workbench.archive, dsocr.workbench.session
-from dsocr.cli.app import app
-for command in ['check config.yaml --workers 1', 'preview config.yaml --as-model -o sheet.html']:
-    sys.argv = ['dsocr', *command.split()]
-    try: app()
-    except SystemExit as ended: assert not ended.code
-assert 'torch' not in sys.modules
-"""
-    assert "data: 0 errors" in run_python(script, place)
+    assert any("data: 0 errors" in line for line in printed[2])
     assert (place / "sheet.html").is_file()
-
-
-def run_python(script: str, folder: Path) -> str:
-    """What a new Python prints."""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])

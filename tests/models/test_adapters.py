@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def fresh(scope: str) -> PeftModel:
     )
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an adapter of the decoder; tests must not change it."""
+    folder = tmp_path_factory.mktemp("saved")
+    save_adapter(fresh("decoder"), folder)
+    return folder
+
+
 def trained(scope: str) -> PeftModel:
     """An adapter whose every tensor is random, as if it had been trained."""
     model = fresh(scope)
@@ -61,15 +70,13 @@ def test_an_adapter_survives_the_disk_through_our_path_and_through_peft(scope: s
         assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-def test_decoder_tensors_carry_original_names_on_disk(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    names = load_file(tmp_path / WEIGHTS).keys()
+def test_decoder_tensors_carry_original_names_on_disk(saved: Path) -> None:
+    names = load_file(saved / WEIGHTS).keys()
     assert all(re.match(r"base_model\.model\.model\.layers\.\d+\.", name) for name in names)
 
 
-def test_an_adapter_names_its_base_and_no_machine(tmp_path: Path) -> None:
-    save_adapter(trained("decoder"), tmp_path)
-    config = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))
+def test_an_adapter_names_its_base_and_no_machine(saved: Path) -> None:
+    config = json.loads((saved / "adapter_config.json").read_text(encoding="utf-8"))
     assert config["base_model_name_or_path"] == "nano"
 
 
@@ -120,8 +127,8 @@ def of_wider_scope(folder: Path) -> None:
         ),
     ],
 )
-def test_an_adapter_that_does_not_match_is_an_error(damage: Damage, code: str, tmp_path: Path) -> None:
-    save_adapter(fresh("decoder"), tmp_path)
+def test_an_adapter_that_does_not_match_is_an_error(damage: Damage, code: str, saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     damage(tmp_path)
     with raises_code(code):
         load_adapter(load_base("nano").network, tmp_path)
@@ -191,7 +198,7 @@ def stepped(
 
 @pytest.mark.parametrize(
     ("scope", "variant"),
-    [*((scope, "lora") for scope in SCOPES), ("decoder+experts", "rslora"), ("decoder+vision", "dora")],
+    [("decoder+experts", "lora"), ("decoder+vision", "lora"), ("decoder+vision", "dora")],
 )
 def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Variant) -> None:
     model, reached = stepped(scope, variant)

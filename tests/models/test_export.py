@@ -18,16 +18,15 @@ from dsocr.runs import ReadingSettings, RunFolder
 from tests.making_models import logits, make_run, write_first, write_second
 from tests.raising import raises_code
 
-BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
-SCOPES = ["decoder", "decoder+vision", "decoder+experts"]
 NEAR = 1e-4
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def bases(tmp_path_factory: pytest.TempPathFactory, copied_bases: set[Path]) -> dict[str, str]:
     """What to give as `base:` for each kind; tests must not change the folders."""
     folder = tmp_path_factory.mktemp("bases")
     first, second = write_first(folder / "first"), write_second(folder / "second")
+    copied_bases |= {first, second}
     return {"deepseek_ocr": str(first), "deepseek_ocr_2": str(second), "nano": "nano"}
 
 
@@ -46,7 +45,14 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "scope"), [(kind, scope) for kind in BASES for scope in SCOPES if kind == "nano" or scope != "decoder"]
+    ("kind", "scope"),
+    [
+        ("deepseek_ocr", "decoder+vision"),
+        ("deepseek_ocr", "decoder+experts"),
+        ("deepseek_ocr_2", "decoder+vision"),
+        ("nano", "decoder+vision"),
+        ("nano", "decoder+experts"),
+    ],
 )
 def test_merged_weights_read_as_base_and_adapter_do(
     kind: str, scope: str, bases: dict[str, str], tmp_path: Path

@@ -82,16 +82,15 @@ def write_larger_donut(folder: Path) -> Path:
 _HEAD_STD = {"glm_ocr": 0.03, "smolvlm": 0.03, "qwen3_5": 0.015, "hunyuan_vl": 0.04}
 HARD_TO_TEACH = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
 """Types that need larger random weights to memorize."""
-QUICK = ("qwen3_vl", "got_ocr2")
-"""The types of image-text-to-text that `make test` takes through the whole product: an adapter of the decoder, and of
-the towers too. The others take four seconds of a core or more each; test_image_text_to_text.py tries what differs in
-them.
+SLOW = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5), "trocr", "donut"} - {"qwen3_vl"}
+"""Cases that only `make test-slow` takes through the whole product, four seconds of a core or more each.
+
+test_image_text_to_text.py and test_encoder_decoder.py try what differs in them.
 """
 
 
 def marked(names: Iterable[str]) -> list[Any]:
-    slow = {*CHAT_MODELS, *(f"PP-OCR{kind}" for kind in V5), "donut"} - {*QUICK}  # Donut is of TrOCR's family
-    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
 
 
 CASES = {
@@ -152,7 +151,7 @@ def trained(
 
 
 # test_image_text_to_text.py compares the other chat models' features, test_feature_caching.py nano's training.
-@pytest.mark.parametrize("trained", marked(["toy", "ctc", "trocr", "donut", "qwen3_vl"]), indirect=True)
+@pytest.mark.parametrize("trained", marked(["toy", "ctc", "trocr, all weights", "donut", "qwen3_vl"]), indirect=True)
 def test_learns_the_same_from_cached_features(
     trained: tuple[Case, RunFolder], small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +242,7 @@ def losses(network: Any, processor: Any, samples: list[Sample]) -> list[float]:
 @pytest.fixture(scope="module")
 def lines_of_all_lengths() -> list[Image.Image]:
     drawn = np.random.default_rng(8)
-    sizes = [(int(height), int(width)) for height, width in drawn.integers((30, 40), (60, 700), (12, 2))]
+    sizes = [(int(height), int(width)) for height, width in drawn.integers((30, 40), (60, 700), (8, 2))]
     return [Image.fromarray(drawn.integers(0, 255, (*size, 3), dtype=np.uint8)) for size in sizes]
 
 
@@ -271,7 +270,7 @@ def test_validation_computes_for_a_line_in_company_what_it_computes_alone(
     _, run = trained
     reader = LocalReader.of_run(run, precision="fp32")
     processor, network = reader.processor, reader.network.eval()
-    texts = ["abe", "a", "ba", "eab a"] * 3
+    texts = ["abe", "a", "ba", "eab a"] * 2
     encoded = [processor.encode(image, text) for image, text in zip(lines_of_all_lengths, texts, strict=True)]
     batches = [encoded, *([sample] for sample in encoded)]
     losses = [
@@ -317,7 +316,9 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
 
 
-@pytest.mark.parametrize("name", marked(name for name, case in CASES.items() if case.memory))
+# test_preflight.py does it with nano.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
 def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: Path) -> None:
     case = CASES[name]
     samples = lines_of(small_dataset, 5)

@@ -19,8 +19,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
-from dsocr.io.work import write_manifest
-from dsocr.models.adapters import adapter_tensors, attach_adapter, layers_left_out, load_adapter, save_adapter
+from dsocr.models.adapters import layers_left_out, load_adapter
 from dsocr.models.batch import aligned_labels, collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
@@ -28,18 +27,29 @@ from dsocr.models.export import export_merged
 from dsocr.models.family import IGNORED, family_of, load_processor, recognize
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.text import TextPolicy
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
 from dsocr.training.train import set_up
 from tests.integration.calling import fail
+from tests.making_models import make_run
 from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, write_chat_model
 from tests.raising import raises_code
 
 TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
 TILED = ("smolvlm", "internvl", "qianfan_ocr")
 """Types whose image processors show the whole and parts of it."""
+few_quick = pytest.mark.parametrize(
+    "base",
+    [
+        name if name in ("qwen3_vl", "got_ocr2", "qwen3_5") else pytest.param(name, marks=pytest.mark.slow)
+        for name in CHAT_MODELS
+    ],
+    indirect=True,
+)
+"""Types that differ in what is done with them here: features added in the decoder, none, and layers without LoRA.
+
+The others try that transformers and PEFT do with them what they do with these: `make test-slow`, `make newest`.
+"""
 SIZES = [(306, 60), (40, 33), (700, 41), (56, 300)]
 
 
@@ -177,6 +187,7 @@ def test_samples_can_change_their_image_and_their_process(base: BaseModel) -> No
     assert processor.unknown_characters("aЖ") == ""
 
 
+@few_quick
 def test_trains_in_bf16_with_recomputed_activations(base: BaseModel, tmp_path: Path) -> None:
     draw_text("Ab").save(tmp_path / "line.png")
     samples = [Sample(id="line", image=tmp_path / "line.png", text="Ab", split=Split.TRAIN)]
@@ -200,22 +211,6 @@ def test_trains_in_bf16_with_recomputed_activations(base: BaseModel, tmp_path: P
         assert decoded.tokens <= 2
     assert losses[1] == losses[0]
     assert losses[2] == pytest.approx(losses[0], rel=1e-2)
-
-
-def make_run(folder: Path, base: BaseModel, target: str) -> RunFolder:
-    """A finished run with a random adapter; the base keeps it in memory."""
-    run = RunFolder(folder)
-    run.adapter.mkdir(parents=True)
-    run.config.write_text("dataset: data\n", encoding="utf-8")
-    network = load_base(base.name).network
-    model = attach_adapter(network, base=base.name, revision=None, target_modules=target, r=4, alpha=8)
-    generator = torch.Generator().manual_seed(1)
-    for tensor in adapter_tensors(model).values():
-        tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
-    save_adapter(model, run.adapter)
-    ReadingSettings(base.name, None, "", "default", TextPolicy(), Generation().as_dict()).save(run.adapter)
-    write_manifest(run.adapter)
-    return run
 
 
 def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
@@ -260,10 +255,11 @@ def test_models_whose_images_only_torchvision_prepares(model_type: str, processo
 
 
 @pytest.mark.parametrize("target", ["decoder", "decoder+vision"])
+@few_quick
 def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
     base: BaseModel, target: str, tmp_path: Path
 ) -> None:
-    run = make_run(tmp_path / "run", base, target)
+    run = make_run(tmp_path / "run", base.name, target)
     processor = chat_processor(base)
     batch = collate([processor.encode(draw_text("ab"), "ab")], processor.pad_id, padding="right")
 

@@ -29,6 +29,7 @@ def total(report: Dataset, count: str) -> int:
     return sum(getattr(part, count) for part in report.card.splits.values())
 
 
+@pytest.mark.slow
 def test_every_line_with_text_is_there(report: Dataset) -> None:
     assert report.card.source_format == "alto"
     assert [item.reason for item in report.report.skipped] == ["no text"] * 3
@@ -36,6 +37,7 @@ def test_every_line_with_text_is_there(report: Dataset) -> None:
     assert total(report, "pages") == 72
 
 
+@pytest.mark.slow
 def test_writers_are_never_shared(report: Dataset) -> None:
     assert report.report.unmatched == {}
     assert report.card.split_by == "writer"
@@ -47,11 +49,13 @@ def test_writers_are_never_shared(report: Dataset) -> None:
     assert None not in writers[Split.TEST]
 
 
+@pytest.mark.slow
 def test_shares_are_as_asked(report: Dataset) -> None:
     shares = {split: part.samples / 1314 for split, part in report.card.splits.items()}
     assert shares == pytest.approx({Split.TRAIN: 0.8, Split.VALIDATION: 0.1, Split.TEST: 0.1}, abs=0.001)
 
 
+@pytest.mark.slow
 def test_what_is_found_is_true(report: Dataset) -> None:
     """Two lines are transcribed as `><` and `>`: one is struck out whole, of the other the words are missing."""
     findings = {finding.code: finding for finding in check_dataset(Dataset.open(report.folder))}

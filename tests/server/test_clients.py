@@ -67,7 +67,7 @@ def test_answers_match_the_openapi_description(address: str, operation: str) -> 
     method, path = operation.split()
 
     @given(case=schema[path][method].as_strategy())
-    @settings(max_examples=25, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def send(case: "schemathesis.Case[Any]") -> None:
         # A schema cannot say that bytes are an image, so data that matches it may still be rejected.
         case.call_and_validate(excluded_checks=[positive_data_acceptance])

@@ -125,6 +125,7 @@ def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -
     assert [point.steps for point in Pretended().forecast(config).points] == [0, 6, 12]
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig, tmp_path: Path) -> None:
     """Two trainings of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
     base = str(toy_family.write_base(tmp_path / "base"))

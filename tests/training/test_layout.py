@@ -176,9 +176,13 @@ def test_scores_of_a_run_beside_the_shipped_detector(trained: Path) -> None:
 def test_pages_that_the_run_or_the_one_before_it_learnt_are_counted(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def learn(dataset: Dataset, output: Path, base: Path) -> Path:
+        settings = {**QUICK, "base": str(base), "max_steps": 1, "validation": {"every_steps": 1}}
+        return dsocr.train(dataset=dataset, output=output, **settings).path
+
     other = layouts_of(trained / "scans", tmp_path / "data")
     source = trained / "run"
-    for run in (source, dsocr.train(dataset=other, output=tmp_path / "run", **{**QUICK, "base": str(source)}).path):
+    for run in (source, learn(other, tmp_path / "run", source)):
         capsys.readouterr()
         dsocr.evaluate_layout(run, dataset=trained / "data", split="train", base=False)
         assert "trained on 2 of these pages" in capsys.readouterr().err

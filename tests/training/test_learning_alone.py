@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,14 @@ from dsocr.io.work import write_file
 from dsocr.runs import CALIBRATION, RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled as module
 from dsocr.training import unlabelled_lines
-from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.train import train
 from tests.conftest import draw_line, eight_steps
 from tests.integration.calling import call, fail
 from tests.raising import raises_code
-from tests.training.test_train import changed
+from tests.training.test_train import PowerCutError, cut_at
 from tests.training.test_unlabelled import COUNT, FakeReader, true_text, weights_of
 
-
-class PowerCutError(Exception):
-    pass
+Alone = Callable[[Path, Path], RunConfig]
 
 
 def cut(*_: Any, **__: Any) -> Any:
@@ -53,16 +51,22 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dsocr.training.train.first_reader", lambda config: RunFolder(reader.parent))
 
 
-def alone(scans: Path, output: Path, **settings: Any) -> RunConfig:
-    config = load_config({"base": "nano", "output": output, "training": {"unlabelled": [str(scans)]}})
-    shown = eight_steps(output, output)
-    sections = {name: getattr(shown, name) for name in ("adapter", "checkpoints", "input")}
-    training = shown.training.model_copy(update={"unlabelled": config.training.unlabelled})
-    return changed(config.model_copy(update={**sections, "training": training}), **settings)
+@pytest.fixture
+def alone(shallow: str) -> Alone:
+    """A function that makes the settings of eight steps of a base whose readings are not used."""
+
+    def configured(scans: Path, output: Path) -> RunConfig:
+        config = load_config({"base": shallow, "output": output, "training": {"unlabelled": [str(scans)]}})
+        shown = eight_steps(output, output)
+        sections = {name: getattr(shown, name) for name in ("adapter", "checkpoints", "input")}
+        training = shown.training.model_copy(update={"unlabelled": config.training.unlabelled})
+        return config.model_copy(update={**sections, "training": training})
+
+    return configured
 
 
 def test_a_run_learns_alone_from_its_surest_readings(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+    alone: Alone, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
     said: list[str] = []
@@ -99,6 +103,7 @@ def test_a_run_learns_alone_from_its_surest_readings(
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_base_that_reads_too_little_learns_nothing_alone(
+    alone: Alone,
     reader: FakeReader,
     usual: Calibration,
     reason: str,
@@ -125,16 +130,12 @@ def test_a_base_that_reads_too_little_learns_nothing_alone(
 
 
 def test_a_run_that_learns_alone_resumes_wherever_it_was(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+    alone: Alone, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
 ) -> None:
     """Cut while it reads, while its dataset is made, and in its training."""
 
     def cut_in_reading(label: str, unit: str, done: int, total: int) -> None:
         if done:
-            raise PowerCutError
-
-    def cut_in_training(progress: TrainingProgress) -> None:
-        if progress.step == 5:
             raise PowerCutError
 
     reader = FakeReader(true_text)
@@ -151,7 +152,7 @@ def test_a_run_that_learns_alone_resumes_wherever_it_was(
     assert not config.dataset.exists()
     before = len(reader.read_lines)
     with pytest.raises(PowerCutError):
-        train(config, on_progress=cut_in_training)
+        train(config, on_progress=cut_at(5))
     result = train(config)
     assert len(reader.read_lines) == before
     assert result.resumed_from == 4
@@ -160,7 +161,7 @@ def test_a_run_that_learns_alone_resumes_wherever_it_was(
 
 
 def test_other_scans_make_another_dataset(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+    alone: Alone, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
     with monkeypatch.context() as patch:
@@ -178,7 +179,7 @@ def test_other_scans_make_another_dataset(
 
 
 def test_a_finished_run_is_replaced_when_its_successor_has_read(
-    scans: Path, small_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
+    alone: Alone, scans: Path, small_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrated: None
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
     shutil.copytree(small_run.path, tmp_path / "run")

@@ -31,7 +31,7 @@ from dsocr.training.checkpoint import (
 from dsocr.training.train import train
 from tests.conftest import PATIENCE, eight_steps
 from tests.raising import raises_code
-from tests.training.test_train import PowerCutError, changed
+from tests.training.test_train import PowerCutError, changed, cut_at
 
 STEPS = 7  # of four in an epoch, so that training ends in the middle of one
 FILES = ["adapter_config.json", "adapter_model.safetensors", "state.json", "state.safetensors", MANIFEST]
@@ -107,14 +107,6 @@ def killed(uninterrupted: RunFolder, config: RunConfig) -> RunConfig:
     return config
 
 
-def power_cut_after(step: int) -> Callable[[TrainingProgress], None]:
-    def cut(progress: TrainingProgress) -> None:
-        if progress.step == step:
-            raise PowerCutError
-
-    return cut
-
-
 def rows(run: RunFolder) -> list[dict[str, object]]:
     """metrics.jsonl without its times."""
     times = {"seconds", "elapsed_seconds", "samples_per_second", "tokens_per_second", "memory_bytes"}
@@ -149,7 +141,7 @@ def test_a_training_resumes_bit_by_bit(
     config = configured(shallow, small_dataset, tmp_path / "run", every_steps)
     for step in cuts:
         with pytest.raises(PowerCutError):
-            train(config, on_progress=power_cut_after(step))
+            train(config, on_progress=cut_at(step))
     mapped: set[str] = set()
     assert train(config, on_progress=lambda _: mapped.update(mapped_files(config.output))).resumed_from == resumed_from
     assert mapped == set(), "Windows could not delete them"
@@ -254,13 +246,19 @@ def test_without_an_intact_checkpoint_training_does_not_begin_anew(killed: RunCo
         assert "state.json" in error.value.message
 
 
-@pytest.mark.parametrize("spoil", [truncate, flip, Path.unlink])
+def test_checkpoints_are_rotated_and_hold_no_pickle(improving: RunFolder) -> None:
+    names = ["best-0000004", "best-0000008", "step-0000006", "step-0000008"]
+    assert sorted(path.name for path in improving.checkpoints.iterdir()) == names
+    files = [path for path in improving.checkpoints.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+
+
 def test_with_a_damaged_best_adapter_the_checkpoint_before_it_gives_the_same_result(
-    spoil: Callable[[Path], None], improving: RunFolder, tmp_path: Path
+    improving: RunFolder, tmp_path: Path
 ) -> None:
     run = RunFolder(tmp_path / "run")
     shutil.copytree(improving.path, run.path, ignore=shutil.ignore_patterns("adapter"))
-    spoil(best_path(run.checkpoints, 8) / "adapter_model.safetensors")
+    flip(best_path(run.checkpoints, 8) / "adapter_model.safetensors")
     messages: list[str] = []
     config = load_run_config(improving.config).model_copy(update={"output": run.path})
     assert train(config, on_message=messages.append).resumed_from == 6
@@ -377,7 +375,7 @@ def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset
     assert latest_checkpoint(run.checkpoints, print) == checkpoint_path(run.checkpoints, steps)
     uninterrupted = config.model_copy(update={"output": tmp_path / "uninterrupted"})
     with pytest.raises(PowerCutError):
-        train(uninterrupted, on_progress=power_cut_after(steps + 1))
+        train(uninterrupted, on_progress=cut_at(steps + 1))
     even = steps - steps % 2
     weights = [
         (checkpoint_path(RunFolder(one.output).checkpoints, even) / WEIGHTS).read_bytes()

@@ -78,6 +78,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "write_tuning", lambda *given: None)
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_the_search_finds_what_reads_better_and_repeats_it(config: RunConfig, pretended: Pretended) -> None:
     shown: list[Trial] = []
     steps: list[int] = []

@@ -27,7 +27,7 @@ from dsocr.training.samples import EncodedSamples, OwnReadings
 from dsocr.training.train import TrainResult, train
 from tests.conftest import TEXTS, draw_line, eight_steps
 from tests.raising import raises_code
-from tests.training.test_train import changed
+from tests.training.test_train import PowerCutError, changed
 
 COUNT = 40
 """Unlabelled lines, more than are read."""
@@ -65,8 +65,8 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def configured(dataset: Path, scans: Path, output: Path, **training: Any) -> RunConfig:
-    return changed(eight_steps(dataset, output), training={"unlabelled": [str(scans)], **training})
+def configured(dataset: Path, scans: Path, output: Path, base: str = "nano", **training: Any) -> RunConfig:
+    return changed(eight_steps(dataset, output, base), training={"unlabelled": [str(scans)], **training})
 
 
 def weights_of(run: RunFolder) -> str:
@@ -328,9 +328,6 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
 def test_reading_stops_and_resumes_where_it_was(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class PowerCutError(Exception):
-        pass
-
     only_first(monkeypatch, small_run)
     monkeypatch.setattr(unlabelled_lines, "_LEAST", 1000)  # no second training
     config, whole = configured(small_dataset, scans, tmp_path / "run"), FakeReader(true_text)
@@ -366,9 +363,6 @@ def test_reading_stops_and_resumes_where_it_was(
 def test_a_reading_whose_image_is_damaged_is_read_again(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class PowerCutError(Exception):
-        pass
-
     only_first(monkeypatch, small_run)
     monkeypatch.setattr(unlabelled_lines, "_LEAST", 1000)
     reader = FakeReader(true_text)
@@ -398,11 +392,13 @@ def test_a_second_training_resumes_bit_by_bit(
     learnt: tuple[TrainResult, list[str], list[OwnReadings]],
     small_dataset: Path,
     scans: Path,
+    small_run: RunFolder,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is shown as the second half of the work, with the time that is left for both."""
     FakeReader(true_text).install(monkeypatch)
+    monkeypatch.setattr(module, "train", first_copied(small_run))
     config, shown = configured(small_dataset, scans, tmp_path / "run"), list[TrainingProgress]()
 
     def watch(progress: TrainingProgress) -> None:
@@ -411,7 +407,7 @@ def test_a_second_training_resumes_bit_by_bit(
 
     with pytest.raises(KeyboardInterrupt):
         train(config, on_progress=watch)
-    assert [progress.step for progress in shown] == list(range(1, 14))
+    assert [progress.step for progress in shown] == list(range(9, 14))
     assert {progress.max_steps for progress in shown} == {16}
     assert all(progress.seconds_left > 0 for progress in shown)
     result = train(config)
@@ -444,11 +440,13 @@ class StopAtTwo(dsocr.Callback):
 
 
 def test_a_callback_that_ends_both_trainings_leaves_the_first(
-    small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shallow: str, small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a validation after the second training nothing says that it is better."""
     FakeReader(true_text).install(monkeypatch)
-    result = train(configured(small_dataset, scans, tmp_path / "run"), callbacks=[StopAtTwo()])
+    config, shown = configured(small_dataset, scans, tmp_path / "run", shallow), list[TrainingProgress]()
+    result = train(config, callbacks=[StopAtTwo()], on_progress=shown.append)
+    assert [(progress.step, progress.max_steps) for progress in shown[:2]] == [(1, 16), (2, 16)]
     assert result.unlabelled is not None
     assert result.unlabelled.learnt == 0
     assert "before a validation" in result.unlabelled.refused
@@ -473,9 +471,6 @@ def test_a_signal_names_the_command_that_resumes_all(
 def test_settings_may_change_until_there_is_a_checkpoint(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class PowerCutError(Exception):
-        pass
-
     def cut(config: RunConfig, **options: Any) -> TrainResult:
         RunFolder(config.output).checkpoints.mkdir(parents=True, exist_ok=True)
         write_file(RunFolder(config.output).config, config.to_yaml())
@@ -570,6 +565,7 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
         start(self, samples, *arguments, **options)
 
     monkeypatch.setattr(LanguageModel, "fit", staticmethod(noted))
+    monkeypatch.setattr("dsocr.models.ctc.search", lambda *_: "")  # letters that are all as likely take seconds
     monkeypatch.setattr(EncodedSamples, "__init__", begun)
     result = train(config)
     assert max(shown) == 5  # the readings were shown: the surest of eight

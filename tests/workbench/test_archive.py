@@ -21,6 +21,8 @@ from tests.formats.making_pdf import image_object, write_pdf
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS, make_pages
 
+pytestmark = pytest.mark.usefixtures("_pages_detected_once")
+
 
 def test_pages_are_imported_once_with_their_lines_and_texts(empty_store: CorrectionStore, archive: Archive) -> None:
     assert [(page.name, page.markup) for page in empty_store.pages()] == [

@@ -139,7 +139,7 @@ def described(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return request.param, folder
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(edits, max_size=8))
 def test_random_edits_are_undone_exactly_and_exports_read_back_equal(
     described: tuple[str, Path], steps: list[tuple[str, list[tuple[int, int]], int, int, str]]

@@ -441,7 +441,7 @@ def require_tiles(table: GridTable) -> None:
 
 
 @given(st.lists(edits, max_size=8))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_edits_leave_a_table_that_is_exported_as_it_is_and_undone(
     all_edits: list[tuple[str, str, int, int, int]],
 ) -> None:
