@@ -18,6 +18,7 @@ from dsocr.formats.registers import mark_headings
 
 REGISTERS = Path(__file__).parents[1] / "real_data" / "registers"
 ROLL = Look("roll", "full", rows=6, titled=False, spans=False)
+FREE = Look("births", "none", rows=6, titled=False, spans=False)
 
 
 @cache
@@ -56,6 +57,70 @@ def test_every_line_is_in_its_cell(look: Look, seed: int) -> None:
     lines, tables = find_tables(image, blank)
     assert len(tables) == 1
     assert texts_of(lines, tables[0]) == texts_of(list(page.lines), page.tables[0])
+
+
+@pytest.mark.parametrize(
+    ("look", "seed"),
+    [
+        pytest.param(replace(FREE, opening="spread", skew=1), 2, id="names now farther left and now farther right"),
+        pytest.param(replace(FREE, spans=True, rows=5, skew=2), 1, id="a heading over two columns"),
+        pytest.param(Look("revision", "none", rows=7, titled=False), 1, id="a heading over three columns"),
+        pytest.param(Look("confession", "none", rows=9, skew=-2), 1, id="numbers of men and of women"),
+        pytest.param(Look("confession", "none", rows=9, skew=-2), 2, id="a village in the middle"),
+    ],
+)
+def test_tables_without_rulings(look: Look, seed: int) -> None:
+    test_every_line_is_in_its_cell(look, seed)
+
+
+@pytest.mark.parametrize(("skew", "seed"), [(-3, 1), (-2, 2)])
+def test_lines_that_are_level_show_the_skew_by_their_places(skew: int, seed: int) -> None:
+    """The baselines of a detector are level where lines are short."""
+    image, page = drawn(replace(ROLL, ruling="none", skew=skew), seed)
+    level = []
+    for number, line in enumerate(page.lines):
+        assert line.outline
+        (left, first), *_, (right, last) = line.outline.baseline
+        level.append(replace(bar(left, (first + last) // 2 - 15, right, number), text=line.text))
+    _, (table,) = find_tables(image, level)
+    assert table.size == page.tables[0].size
+
+
+@pytest.mark.parametrize(
+    ("look", "seed"),
+    [
+        pytest.param(Look("births", "full", rows=4, broken=0.35, titled=False), 1, id="broken under a heading"),
+        pytest.param(
+            Look("ledger", "columns", rows=6, broken=0.35, titled=False, headed=False, spans=False),
+            2,
+            id="interrupted beside the second line of an entry",
+        ),
+        pytest.param(
+            Look("roll", "full", rows=5, titled=False, headed=False), 7, id="letters where a ruling is interrupted"
+        ),
+    ],
+)
+def test_tables_with_broken_rulings(look: Look, seed: int) -> None:
+    test_every_line_is_in_its_cell(look, seed)
+
+
+def test_letters_that_line_up_are_no_ruling() -> None:
+    columns, rows = [50, 250, 450, 850], list(range(100, 501, 80))
+    image = ruled_page(columns, rows)
+    pen = ImageDraw.Draw(image)
+    pen.line((60, 211, 840, 211), fill=60, width=2)  # through a row of bold writing
+    lines = [
+        line
+        for row, top in enumerate(rows[:-1])
+        for line in (
+            bar(60, top + 20, 100, row),
+            bar(255, top + 20, 445, row),
+            bar(455, top + 20, 840, row),
+            bar(455, top + 44, 700, row),
+        )
+    ]
+    found, (table,) = find_tables(image, numbered(lines))
+    assert rows_of(table, found) == {row: {row} for row in range(len(rows) - 1)}
 
 
 def test_headings_over_several_columns_span() -> None:
@@ -367,9 +432,9 @@ def test_a_line_without_a_number_above_all_numbers_is_a_title_and_no_row() -> No
     assert [line.text for line in found if line.region and line.region.id not in in_table] == ["90"]
 
 
-@pytest.mark.parametrize(("households", "columns"), [((0, 6, 13), 5), ((0, 13), 4)])
+@pytest.mark.parametrize(("households", "columns"), [((0, 6, 13), 5), ((0, 13), 5), ((6,), 4)])
 def test_a_column_with_text_in_few_rows(households: Sequence[int], columns: int) -> None:
-    """Three numbers that are roughly above each other are a column, two are not."""
+    """Two numbers that are beside the first column are a column of their own, a single one is not."""
     image, lines = unruled(UNRULED)
     lines += [bar(200, top, 230, row) for row, top in enumerate(UNRULED)]
     lines += [bar(20 + 40 * place, UNRULED[row], 50 + 40 * place, row) for place, row in enumerate(households)]

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 from PIL import Image
+from scipy.ndimage import uniform_filter1d
 
-from dsocr.data.rulings import Frame, Ruling, Rulings, find_rulings
+from dsocr.data.rulings import STEEPEST, Frame, Ruling, Rulings, find_rulings
 from dsocr.data.table_columns import (
     MIN_COLUMNS,
     MIN_ROWS,
@@ -22,7 +23,17 @@ from dsocr.data.table_columns import (
     free_columns,
     ruled_columns,
 )
-from dsocr.data.table_rows import MIN_LINES, OPEN, Grid, covered_share, drop_ends, find_rows, flat_place, is_interrupted
+from dsocr.data.table_rows import (
+    MIN_LINES,
+    OPEN,
+    Grid,
+    covered_share,
+    divide_heading,
+    drop_ends,
+    find_rows,
+    flat_place,
+    is_interrupted,
+)
 from dsocr.document import Line, Outline, Point, Region, Table, TableCell
 from dsocr.outlines import quarter_turns
 
@@ -34,6 +45,12 @@ _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
 _AROUND, _UNCUT = 1.0, 0.8
 """Heights above and below the middle of a line, and the share of a ruling's usual ink there, from which it is cut."""
+_SECTIONS, _CENTRED = 0.25, 0.1
+"""Share of the rows that may be one cell without rulings, and of the table's width to their line from the middle."""
+_ANGLE_STEP = 0.1
+"""Degrees between the angles that a page may be turned by."""
+_LEVEL = 0.15
+"""Heights in which baselines are on a level."""
 _OVERHANG, _END = 1.5, 0.12
 """Heights, and the share of its length, up to which a line may run over a ruling."""
 
@@ -67,13 +84,27 @@ def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True)
 
 
 def _slope(lines: Sequence[Line]) -> float:
-    """Return the angle of baselines, long ones counting more."""
-    ends = [(line.outline.baseline[0], line.outline.baseline[-1]) for line in lines if line.outline]
-    steps = np.array([(end[0] - begin[0], end[1] - begin[1]) for begin, end in ends], dtype=np.float64)
-    slopes, weights = steps[:, 1] / np.maximum(steps[:, 0], 1), np.maximum(steps[:, 0], 0)
-    order = np.argsort(slopes)
-    middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2))
-    return float(np.arctan(slopes[order][min(middle, len(order) - 1)]))
+    """Return the angle at which the baselines of a page are level with themselves and with those beside them.
+
+    The baselines of short lines, as numbers, are not exact enough by themselves.
+    """
+    baselines = [np.array(line.outline.baseline, dtype=np.float64) for line in lines if line.outline]
+    height = float(np.median([_height(line.outline) for line in lines if line.outline]))
+    parts = []
+    for baseline in baselines:
+        left, right = baseline[[0, -1], 0]
+        across = np.linspace(left, right, max(round(abs(right - left) / height), 1) + 1)
+        order = np.argsort(baseline[:, 0])
+        parts.append(np.stack([across, np.interp(across, *baseline[order].T)], axis=1))
+    x, y = np.concatenate(parts).T
+    angles = np.radians(np.arange(-STEEPEST, STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
+    unit = _LEVEL * height
+    scores = []
+    for angle in angles:
+        places = (y * np.cos(angle) - x * np.sin(angle)) / unit
+        counts = np.bincount((places - places.min()).astype(np.int64)).astype(np.float64)
+        scores.append(float((uniform_filter1d(counts, 3, mode="constant") ** 2).sum()))
+    return float(angles[int(np.argmax(scores))])
 
 
 def _height(outline: Outline) -> float:
@@ -100,6 +131,7 @@ def _grids(items: Sequence[Item], rulings: Rulings, height: float, size: tuple[i
             grid = find_rows(edges, uprights, top, bottom, parts, rulings, height)
             if grid:
                 drop_ends(grid, parts)
+                divide_heading(grid, parts, height)
             if grid and _is_table(grid, parts, height):
                 grids.append(grid)
         if grids:
@@ -137,7 +169,7 @@ Span = tuple[int, int, int, int]
 def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, split: bool) -> list[Span]:
     """Put lines into cells, cutting those over several, and return the cells."""
     count, rows = len(grid.edges) - 1, len(grid.rows) - 1
-    joined: set[tuple[int, int]] = set()
+    joined = {(0, column) for group in grid.groups for column in range(group.first, group.last)}
     """Cells that are one with the cell on their right."""
     inside = [(grid.row_of(item), item) for item in items]
     inside = [(row, item) for row, item in inside if 0 <= row < rows and 0 <= grid.column_of(item) < count]
@@ -154,10 +186,19 @@ def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, sp
             if is_whole and not {(row, place - 1), (row, place)} <= filled and _is_open(grid, row, place):
                 joined.add((row, place - 1))
     for row in range(rows):
-        opened = [place for place in range(1, count) if grid.rulings[place] and _is_open(grid, row, place)]
+        members = [item for other, item in inside if other == row]
+        # The letters of a line are ink over a ruling that is interrupted for it.
+        opened = [
+            place
+            for place in range(1, count)
+            if grid.rulings[place]
+            and (_is_open(grid, row, place) or any(crosses(item, grid.edges[place], height) for item in members))
+        ]
         ruled = sum(ruling is not None for ruling in grid.rulings[1:-1])
-        if ruled >= 2 and len(opened) >= 0.7 * ruled and sum(other == row for other, _ in inside) <= 1:
+        if ruled >= 2 and len(opened) >= 0.7 * ruled and len(members) <= 1:
             joined |= {(row, place - 1) for place in opened}
+    if not any(grid.rulings):
+        joined |= {(row, place) for row in _free_sections(grid, inside, height) for place in range(count - 1)}
     for row, item in inside:
         for part in _cut(item, grid, row, joined, height, frame) if split else [item]:
             column = min(max(grid.column_of(part), 0), count - 1)
@@ -165,6 +206,28 @@ def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, sp
                 column -= 1
             grid.items.setdefault((row, column), []).append(part)
     return list(_spans(grid, joined, height))
+
+
+def _free_sections(grid: Grid, inside: Sequence[tuple[int, Item]], height: float) -> list[int]:
+    """Return the rows of a table without rulings that are one cell: a line in the middle, as the name of a village.
+
+    There are few of them; where many rows have one line, these are of a column.
+    """
+    rows: dict[int, list[Item]] = {}
+    for row, item in inside:
+        if row >= grid.heading_rows:
+            rows.setdefault(row, []).append(item)
+    alone = [(row, items[0]) for row, items in rows.items() if len(items) == 1 and grid.column_of(items[0]) > 0]
+    if len(alone) > _SECTIONS * len(rows):
+        return []
+    return [row for row, item in alone if _is_over(item, grid, height)]
+
+
+def _is_over(item: Item, grid: Grid, height: float) -> bool:
+    """Whether a line is over a border between columns, or in the middle of the table."""
+    left, right = grid.edges[0](item.middle), grid.edges[-1](item.middle)
+    is_in_middle = abs(item.centre - (left + right) / 2) < _CENTRED * (right - left)
+    return is_in_middle or any(crosses(item, edge, height) for edge in grid.edges[1:-1])
 
 
 def _is_open(grid: Grid, row: int, place: int) -> bool:
@@ -275,16 +338,14 @@ def _spans(grid: Grid, joined: set[tuple[int, int]], height: float) -> Iterator[
 def _is_one_below(grid: Grid, row: int, column: int, deep: int, height: float, joined: set[tuple[int, int]]) -> bool:
     """Whether no ruling is under a cell where the other columns have one, and only one of the two has text.
 
-    Without rulings, the cells of a heading beside one over several columns reach down beside what is below that.
+    The cells of a heading beside one over several columns reach down beside what is below that.
     """
     count = len(grid.edges) - 1
     over = {place + side for place in range(count) if (row, place) in joined for side in (0, 1)}
-    if row + deep < grid.heading_rows and any(grid.rulings):
+    if row + deep < grid.heading_rows:
         return row == 0 and deep == 1 and bool(over) and column not in over
     if not any(grid.rulings):
-        below = {place for place in range(count) if grid.items.get((row + deep, place))}
-        is_group = row == 0 and deep == 1 and bool(over) and bool(below) and below <= over
-        return is_group and column not in over
+        return False
     place = grid.rows[row + deep]
     near = [ruling for ruling in grid.level if abs(flat_place(ruling, grid.bend) - place) < 0.4 * height]
     borders = [edge(place) for edge in grid.edges]

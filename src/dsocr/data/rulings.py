@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 _LONGEST = 1800
 """Pixels of the longer side that a page is looked at with."""
-_STEEPEST = 4.5
+STEEPEST = 4.5
 """Degrees by which a page may be turned."""
 _ANGLE_STEP = 0.25
 _SIDES = (3, 6)
@@ -156,7 +156,7 @@ def _thin_points(light: NDArray[np.float32]) -> Floats:
 def _find_angle(upright: Floats, level: Floats) -> float | None:
     """Return the angle (radians) at which points (rows, columns) line up best; None if they do at none."""
     scores = []
-    angles = np.radians(np.arange(-_STEEPEST, _STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
+    angles = np.radians(np.arange(-STEEPEST, STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
     for angle in angles:
         sine, cosine = math.sin(angle), math.cos(angle)
         score = 0.0

@@ -1,10 +1,12 @@
 """Find the columns of tables: between upright rulings, or between gaps that hardly any line crosses."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsocr.data.rulings import Floats, Ruling, Rulings
 from dsocr.document import Line
@@ -29,9 +31,11 @@ _WHOLE = 0.8
 _OUTSIDE = 0.4
 """Share of the levels that have text outside the outermost rulings, if that is a column."""
 _GUTTER = 0.6
-"""Heights that are free of text between two columns without rulings."""
-_SPARSE = 3
-"""Lines above each other, in no column, that are one."""
+"""Heights that are free of text between two columns without rulings, and between lines that are side by side."""
+_BORDER = 1.5
+"""Lines that a border without a ruling must part, as many more than it cuts."""
+_PRECISION, _CUT = 0.25, 0.3
+"""Heights between places that a border may be at, and on both sides of it that a line is on, if it cuts it."""
 _SIMILAR, _SIMILAR_FREE = 0.15, 0.4
 """Difference of widths up to which the columns of two pages are the same, with rulings and without."""
 _FOLD = 0.07
@@ -192,74 +196,115 @@ def _constant(place: float) -> Edge:
 
 
 def free_columns(items: Sequence[Item], height: float) -> Columns | None:
-    """Return the columns between gutters that hardly any line crosses."""
+    """Return the columns that part what is side by side, between borders that hardly any line crosses."""
     left, right = min(item.left for item in items), max(item.right for item in items)
-    covered = np.zeros(int(right - left) + 2)
-    short = [item for item in items if item.width < 0.45 * (right - left)]
-    for item in short:
-        covered[int(item.left - left) : max(int(item.right - left), int(item.left - left) + 1)] += 1
-    levels = len(group_levels(short, height)) if short else 0
-    free = np.flatnonzero(np.concatenate([[False], covered <= max(1.0, 0.08 * levels), [False]])[1:] == 0)
-    if len(free) == 0:
+    levels = group_levels([item for item in items if item.width < 0.45 * (right - left)], height)
+    # Titles and headings over several columns are above the first row that has text in several columns.
+    full = [place for place, level in enumerate(levels) if len(level) >= MIN_COLUMNS]
+    if len(full) < MIN_ROWS:
         return None
-    begins = [int(free[0]), *(int(after) for before, after in pairwise(free) if after - before > _GUTTER * height)]
-    ends = [*(int(before) for before, after in pairwise(free) if after - before > _GUTTER * height), int(free[-1])]
-    spans = [
-        (begin + left, end + left)
-        for begin, end in zip(begins, ends, strict=True)
-        if sum(begin <= item.centre - left <= end for item in short) >= 2
-    ]
-    spans = _join_scattered(spans, short, height) if spans else []
-    if len(spans) < MIN_COLUMNS:
+    levels, above = levels[full[0] :], levels[: full[0]]
+    beside = [item for level in levels if len(level) > 1 for item in level]
+    begin, end = min(item.left for item in beside) - height, max(item.right for item in beside) + height
+    borders = [begin, *_parting_borders(levels, begin, end, height), end]
+    if len(borders) <= MIN_COLUMNS:
         return None
-    spans = _with_sparse(spans, short, height)
-    middles = [(end + begin) / 2 for (_, end), (begin, _) in pairwise(spans)]
-    edges = [_constant(place) for place in (spans[0][0] - height, *middles, spans[-1][1] + height)]
-    inside = [item.middle for item in short if spans[0][0] <= item.centre <= spans[-1][1]]
-    return edges, [None] * len(edges), min(inside) - height, max(inside) + height
+    edges = [_constant(place) for place in borders]
+    middles = [item.middle for level in (*above, *levels) for item in level if begin <= item.centre <= end]
+    return edges, [None] * len(edges), min(middles) - height, max(middles) + height
 
 
-def _with_sparse(
-    spans: Sequence[tuple[float, float]], items: Sequence[Item], height: float
-) -> list[tuple[float, float]]:
-    """Add columns that few rows have text in, as numbers of households: lines above each other, in no other column."""
-    gutter = _GUTTER * height
-    outside = [
-        item for item in items if all(item.right < begin - gutter or item.left > end + gutter for begin, end in spans)
-    ]
-    groups: list[list[Item]] = []
-    for item in sorted(outside, key=lambda item: item.left):
-        if groups and item.left < max(other.right for other in groups[-1]) + 2 * height:
-            groups[-1].append(item)
-        else:
-            groups.append([item])
-    sparse = [
-        (min(item.left for item in group), max(item.right for item in group))
-        for group in groups
-        if len(group_levels(group, height)) >= _SPARSE
-    ]
-    return sorted([*spans, *sparse])
+def _parting_borders(levels: Sequence[Sequence[Item]], begin: float, end: float, height: float) -> list[float]:
+    """Return the borders between columns that cost least, by dynamic programming.
 
-
-def _join_scattered(
-    spans: Sequence[tuple[float, float]], items: Sequence[Item], height: float
-) -> list[tuple[float, float]]:
-    """Join columns whose lines are one column, set now farther left and now farther right.
-
-    Never both have text at one height, and the gap between them is narrower than lines of either are apart across.
+    A column costs as many lines as are side by side in it, a border the lines that it cuts and `_BORDER`.
     """
-    levels = group_levels(items, height)
-    joined = [spans[0]]
-    for begin, end in spans[1:]:
-        first, last = joined[-1]
-        sides = [
-            [(place, item) for place, level in enumerate(levels) for item in level if left <= item.centre <= right]
-            for left, right in (joined[-1], (begin, end))
-        ]
-        together = set.intersection(*({place for place, _ in side} for side in sides))
-        scatter = max(max(item.left for _, item in side) - min(item.left for _, item in side) for side in sides)
-        joined[-1:] = [(first, last), (begin, end)] if together or begin - last > scatter else [(first, end)]
-    return joined
+    places = np.arange(begin, end, _PRECISION * height)
+    before = np.stack([_count_before(level, places, height) for level in levels], axis=1)
+    lines = [item for level in levels for item in level]
+    lefts, rights = np.array([item.left for item in lines]), np.array([item.right for item in lines])
+    reach = _CUT * height
+    cut = ((lefts[:, None] < places - reach) & (rights[:, None] > places + reach)).sum(axis=0)
+
+    def cost(first: slice | int, last: slice | int) -> Floats:
+        """The lines side by side between two places."""
+        beside: Floats = np.maximum(before[last] - before[first] - 1, 0).sum(axis=-1, dtype=np.float64)
+        return beside
+
+    least, origins = np.zeros(len(places)), np.zeros(len(places), dtype=np.intp)
+    for place in range(1, len(places)):
+        costs = least[:place] + cost(slice(place), place)
+        origins[place] = np.argmin(costs)
+        least[place] = costs[origins[place]] + cut[place] + _BORDER
+    chosen = [len(places) - 1]
+    while chosen[-1]:
+        chosen.append(int(origins[chosen[-1]]))
+    chosen.reverse()
+
+    def centre(movable: Sequence[int]) -> None:
+        """Move borders to the middle of the widest space that costs least."""
+        for place in range(1, len(chosen) - 1):
+            if chosen[place] in movable:
+                first, second = chosen[place - 1], chosen[place + 1]
+                between = slice(first + 1, second)
+                costs = cost(first, between) + cost(between, second) + cut[between]
+                best = np.flatnonzero(costs == costs.min()) + first + 1
+                runs = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)
+                chosen[place] = int(np.median(max(runs, key=len)))
+
+    centre(chosen)
+    parting = list(chosen)
+    accompanied = [item for level in levels if len(level) > 1 for item in level]
+    for first, last in pairwise(parting):
+        inside = [item for item in accompanied if places[first] <= item.centre < places[last]]
+        chosen += [int(np.searchsorted(places, middle)) for middle in _wide_gaps(inside, height)]
+    chosen.sort()
+    centre(parting)
+    counts = before.sum(axis=1)
+    chosen = [chosen[0], *(place for place, after in pairwise(chosen[1:]) if counts[place] < counts[after]), chosen[-1]]
+    return [float(places[place]) for place in chosen[1:-1]]
+
+
+def _count_before(level: Sequence[Item], places: Floats, height: float) -> NDArray[np.intp]:
+    """Return how many lines of a level have their middle left of each place; parts of a line count once."""
+    parts: list[list[Item]] = []
+    for item in sorted(level, key=lambda item: item.left):
+        if parts and item.left - max(other.right for other in parts[-1]) < _GUTTER * height:
+            parts[-1].append(item)
+        else:
+            parts.append([item])
+    centres = [(part[0].left + max(item.right for item in part)) / 2 for part in parts]
+    return np.searchsorted(centres, places)
+
+
+def _wide_gaps(items: Sequence[Item], height: float) -> list[float]:
+    """Return the middles of gaps in a column that are wider than lines on either side are scattered.
+
+    Those are two columns that have text in other rows, as numbers of men and of women; a heading may be over both.
+    """
+    ordered = sorted(items, key=lambda item: item.left)
+    gaps = [_widest_gap(ordered, over, height) for over in (None, *ordered)]
+    width, middle = max(gaps, default=(0.0, 0.0))
+    if not width:
+        return []
+    sides = [item for item in items if item.centre < middle], [item for item in items if item.centre >= middle]
+    return [*_wide_gaps(sides[0], height), middle, *_wide_gaps(sides[1], height)]
+
+
+def _widest_gap(items: Sequence[Item], over: Item | None, height: float) -> tuple[float, float]:
+    """Return the width and the middle of the widest such gap; below a line over it both columns have a heading."""
+    widest, reach = (0.0, 0.0), -math.inf
+    ordered = [item for item in items if item is not over]
+    for place, (before, item) in enumerate(pairwise(ordered), start=1):
+        reach = max(reach, before.right)
+        gap = item.left - reach
+        scatter = max(before.left - ordered[0].left, ordered[-1].left - item.left)
+        if not 2 <= place <= len(ordered) - 2 or gap <= max(scatter, widest[0], _GUTTER * height):
+            continue
+        first, second = (min(line.middle for line in side) for side in (ordered[:place], ordered[place:]))
+        if over is None or (over.middle < first and abs(first - second) < 0.5 * height):
+            widest = gap, (item.left + reach) / 2
+    return widest
 
 
 def columns_of_pages(

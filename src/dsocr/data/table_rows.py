@@ -4,9 +4,10 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,10 +30,16 @@ _INDENT = 0.06
 """Share of a column's width by which a line is farther in than nine of ten others, if it is a row of its own."""
 _GUIDE = 0.5
 """Share of the darkness of the darkest level rulings below which a ruling is a line to write on."""
+_THROUGH, _WRITTEN = 0.25, 0.5
+"""Heights from the middle of a line to a ruling through it, and the share of a ruling, from which it is but letters."""
 _HEADING = 4.5
 """Heights up to which a band above the body is its heading."""
 _TALL_HEADING, _HEADED = 9.0, 0.7
 """The same, if this share of the columns has text in it."""
+_FREE_HEADING = 3
+"""Rows by lines that the heading of a table without rulings is, at most."""
+_BETWEEN = 0.4
+"""Heights between the middles of lines of a heading, from which they are on different levels."""
 _ROW = 0.9
 """Distances between lines within which numbers are those of a row."""
 _NUMBERED = 0.8
@@ -45,6 +52,8 @@ _LIKELY = 1.0
 """Log odds from which a level without a number in the first column begins a row, as all others with one do."""
 _CLOSE = 0.8
 """By how much nearer than lines rows may begin below each other: an entry of one line may be squeezed in."""
+_NEARER = 0.85
+"""Share of the distance to the level below from which one is a row of its own; a nearer one belongs to that above."""
 _APART = 1.5
 """Distances between lines above and below a line that is a row of its own."""
 _TITLE = 0.4
@@ -52,6 +61,18 @@ _TITLE = 0.4
 or has no number though they have."""
 _MATCHING = 0.85
 """Share of the bands between faint rulings with one start of a row, from which they are rows."""
+
+
+class Group(NamedTuple):
+    """A heading over several columns: the first and the last, its lowest line and the highest below it, its middle."""
+
+    first: int
+    last: int
+    above: float
+    below: float
+    centre: float
+    crosses: bool
+    """Whether it is over a border between them."""
 
 
 @dataclass(slots=True)
@@ -64,6 +85,7 @@ class Grid:
     level: list[Ruling]
     bend: Callable[[float], float]
     heading_rows: int = 0
+    groups: list[Group] = field(default_factory=list)
     items: dict[tuple[int, int], list[Item]] = field(default_factory=dict)
 
     def row_of(self, item: Item) -> int:
@@ -90,6 +112,7 @@ def find_rows(
     bend = _bend(rulings.level, left, right)
     # Where no rulings are between columns, level ones are strokes and lines to write on.
     level = [ruling for ruling in rulings.level if any(uprights) and ruling.end > left and ruling.begin < right]
+    level = [ruling for ruling in level if not _is_writing(ruling, items, height)]
     inside = [
         item
         for item in items
@@ -132,11 +155,18 @@ def find_rows(
         rows += [begin, *_unique(inner, _CLOSE * unit)]
     grid.heading_rows = sum(len(band) > 0 for band in bands[:-1]) if len(bands) == 2 else 0
     grid.rows = _with_heading_rows([*rows, borders[-1]], strong, grid, height)
-    if grid.heading_rows == 1 and _is_heading(bands[0], borders[1] - borders[0], grid, height):
-        divided = _divide_heading(grid.rows[:2], flat, grid, height)
-        grid.heading_rows += len(divided) - 2
-        grid.rows[:2] = divided
     return grid
+
+
+def _is_writing(ruling: Ruling, items: Sequence[Item], height: float) -> bool:
+    """Whether a level ruling is through the middle of lines over most of its length: their letters, found as one."""
+    places = np.arange(ruling.begin, ruling.end)
+    across = np.interp(places, ruling.along, ruling.across)
+    written = np.zeros(len(places), dtype=bool)
+    for item in items:
+        on = slice(*np.searchsorted(places, [item.left, item.right]))
+        written[on] |= np.abs(across[on] - item.middle) < _THROUGH * height
+    return bool(written.mean() >= _WRITTEN)
 
 
 def _is_heading(band: Sequence[Item], deep: float, grid: Grid, height: float) -> bool:
@@ -257,23 +287,99 @@ def _with_heading_rows(rows: list[float], level: Sequence[Ruling], grid: Grid, h
     return rows
 
 
-def _divide_heading(ends: Sequence[float], items: Sequence[Item], grid: Grid, height: float) -> list[float]:
-    """Return the borders of heading rows: what is over several columns is above what is in each of them."""
-    begin, end = ends
-    inside = [item for item in items if begin <= item.middle < end]
-    above, below = list[float](), list[float]()
-    for place, edge in enumerate(grid.edges[1:-1], start=1):
-        over = [item.middle for item in inside if crosses(item, edge, height)]
-        if not over:
+def divide_heading(grid: Grid, items: Sequence[Item], height: float) -> None:
+    """Find the headings over several columns, and make two rows of the heading if no ruling divides it."""
+    inside = [item for item in items if 0 <= grid.column_of(item) < len(grid.edges) - 1]
+    flat = [(grid.row_of(item), replace(item, middle=item.middle - grid.bend(item.centre))) for item in inside]
+    if grid.heading_rows > 1:
+        band = [item for row, item in flat if 0 <= row < 2]
+        grid.groups = _heading_groups(grid, band, height)
+        return
+    most = 2 if any(grid.rulings) else _FREE_HEADING
+    for rows in range(1, min(most, len(grid.rows) - 2) + 1):
+        groups = _groups_of_rows(grid, [item for row, item in flat if 0 <= row < rows], height)
+        if not groups:
             continue
-        under = [item for item in inside if item.middle > max(over) + 0.4 * height]
-        sides = [[item.middle for item in under if grid.column_of(item) == side] for side in (place - 1, place)]
-        if all(sides):
-            above.append(max(over))
-            below.append(min(map(min, sides)))
-    if not above or max(above) >= min(below):
-        return [begin, end]
-    return [begin, (max(above) + min(below)) / 2, end]
+        above, below = max(group.above for group in groups), min(group.below for group in groups)
+        is_ruled = rows == 2 and above < grid.rows[1] < below
+        if rows == 2 and any(grid.rulings) and not is_ruled:
+            return
+        grid.rows[: rows + 1] = [grid.rows[0], grid.rows[1] if is_ruled else (above + below) / 2, grid.rows[rows]]
+        grid.heading_rows = 2
+        grid.groups = groups
+        return
+
+
+def _groups_of_rows(grid: Grid, items: Sequence[Item], height: float) -> list[Group]:
+    """Return the headings over several columns, if the rows are two of a heading.
+
+    Beside both are the headings of other columns, the middle of which is between them.
+    """
+    groups = _heading_groups(grid, items, height)
+    if not groups:
+        return []
+    above, below = max(group.above for group in groups), min(group.below for group in groups)
+    grouped = {column for group in groups for column in range(group.first, group.last + 1)}
+    beside = [item.middle for item in items if grid.column_of(item) not in grouped]
+    reach = _BETWEEN * height
+    is_beside = any(above + reach < middle < below - reach for middle in beside) and max(beside) < below - reach
+    return groups if above < below and (is_beside or all(group.crosses for group in groups)) else []
+
+
+def _heading_groups(grid: Grid, items: Sequence[Item], height: float) -> list[Group]:
+    """Return the headings over several columns, each of which has a heading of its own below."""
+    inner = grid.edges[1:-1]
+    over = [(item, [place for place, edge in enumerate(inner) if crosses(item, edge, height)]) for item in items]
+    columns: dict[int, list[Item]] = {}
+    for item, crossed in over:
+        if not crossed:
+            columns.setdefault(grid.column_of(item), []).append(item)
+    groups: list[Group] = []
+    for item, crossed in sorted((pair for pair in over if pair[1]), key=lambda pair: pair[0].left):
+        first, last, above = min(crossed), max(crossed) + 1, item.middle
+        if groups and groups[-1].last >= first:
+            before = groups.pop()
+            first, last, above = before.first, max(before.last, last), max(before.above, above)
+        below = [
+            [other.middle for other in columns.get(place, []) if other.middle > above + _BETWEEN * height]
+            for place in range(first, last + 1)
+        ]
+        if all(below):
+            groups.append(Group(first, last, above, min(map(min, below)), (item.left + item.right) / 2, crosses=True))
+    known = {column for group in groups for column in range(group.first, group.last + 1)}
+    for column in sorted(columns.keys() - known):
+        group = _group_over(column, columns, known, height)
+        if not group:
+            continue
+        if groups and groups[-1].last >= group.first and not groups[-1].crosses:
+            before = groups[-1]
+            shared = range(group.first, before.last + 1)
+            middles = [(grid.edges[place](group.below) + grid.edges[place + 1](group.below)) / 2 for place in shared]
+            nearer = sum(abs(middle - before.centre) <= abs(middle - group.centre) for middle in middles)
+            groups[-1] = before._replace(last=group.first + nearer - 1)
+            group = group._replace(first=group.first + nearer)
+        groups.append(group)
+    return [group for group in groups if group.first < group.last]
+
+
+def _group_over(
+    column: int, columns: Mapping[int, Sequence[Item]], known: Container[int], height: float
+) -> Group | None:
+    """Return the group whose heading is in a column: those beside it begin level with a lower line of it."""
+    lines = sorted(columns[column], key=lambda item: item.middle)
+    tops = {place: min(item.middle for item in members) for place, members in columns.items() if place not in known}
+    for line, lower in pairwise(lines):
+        if lower.middle - line.middle < _BETWEEN * height:
+            continue
+        first = last = column
+        while abs(tops.get(first - 1, math.inf) - lower.middle) < _BETWEEN * height:
+            first -= 1
+        while abs(tops.get(last + 1, math.inf) - lower.middle) < _BETWEEN * height:
+            last += 1
+        if first < last:
+            below = min(lower.middle, *(tops[place] for place in range(first, last + 1) if place != column))
+            return Group(first, last, line.middle, below, line.centre, crosses=False)
+    return None
 
 
 def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> list[float]:
@@ -295,7 +401,8 @@ def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> li
     alone = {
         place
         for place, level in enumerate(levels)
-        if _is_section(level, items, grid, height) or _stands_alone(levels, place, unit)
+        if _stands_alone(levels, place, unit)
+        or (_is_section(level, items, grid, height) and not _is_nearer_above(levels, place))
     }
     begins |= {0} | alone | {place + 1 for place in alone if place + 1 < len(levels)}
     columns = [{grid.column_of(item) for item in level} for level in levels]
@@ -404,6 +511,15 @@ def _heading_levels(levels: list[list[Item]], grid: Grid, height: float) -> list
         else:
             joined.append(level)
     return joined
+
+
+def _is_nearer_above(levels: Sequence[Sequence[Item]], place: int) -> bool:
+    """Whether a level is nearer to that above than to that below it, as the second line of an entry is."""
+    if not 0 < place < len(levels) - 1:
+        return False
+    above, below = max(item.middle for item in levels[place - 1]), min(item.middle for item in levels[place + 1])
+    middle = float(np.mean([item.middle for item in levels[place]]))
+    return middle - above < _NEARER * (below - middle)
 
 
 def _stands_alone(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
