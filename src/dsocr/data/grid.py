@@ -123,7 +123,8 @@ def _item(line: Line, frame: Frame, height: float) -> Item:
 
 def _grids(items: Sequence[Item], rulings: Rulings, height: float, size: tuple[int, int]) -> Iterator[Grid]:
     """Yield the tables of a page."""
-    for between in (ruled_columns(items, rulings, height), free_columns(items, height)):
+    for is_ruled in (True, False):
+        between = ruled_columns(items, rulings, height) if is_ruled else free_columns(items, height)
         grids = []
         for edges, uprights, top, bottom in columns_of_pages(between, items, height, size, rulings.frame.scale):
             # A detector joins numbers over a ruling, which are those of rows only one by one.
