@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from dsocr.data.region_types import RegionTypes, describe_lines, main_type, name_regions
+from dsocr.data.region_types import _PLACES, RegionTypes, describe_lines, main_type, name_regions
 from dsocr.document import Line, Outline, Page, Region
 from tests.raising import raises_code
 
@@ -102,6 +102,27 @@ def test_lines_without_a_type_are_not_learnt_but_seen() -> None:
     whole = RegionTypes.learn([typed])
     assert whole is not None
     assert {tuple(row) for row in known.numbers} < {tuple(row) for row in whole.numbers}
+
+
+def test_a_rare_type_weighs_as_much_as_a_common_one() -> None:
+    corner = ["NumberingZone", "MainZone", "NumberingZone", "MainZone", "MainZone"]
+    pages = [
+        Page(Path("p"), "p", "p", (line(820, 40, 860, kind), *page(0, texts=False).lines[1:]), SIZE) for kind in corner
+    ]
+    known = RegionTypes.learn(pages)
+    assert known is not None
+    assert known.predict(page(0, texts=False).lines, SIZE)[0] == "NumberingZone"
+
+
+def test_numbers_for_the_place_of_a_line() -> None:
+    lines = [line(100, top, right) for top, right in ((100, 700), (160, 700), (300, 700), (160, 150))]
+    lines.append(line(800, 165, 900))
+    numbers = dict(zip(_PLACES, describe_lines(lines, SIZE)[1].tolist(), strict=False))
+    expected = {"gap above": 1.5, "gap below": 0, "beside": 2, "begin alike": 0.6, "end alike": 0.4, "before": 1}
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected)
+    first = dict(zip(_PLACES, describe_lines(lines, SIZE)[0].tolist(), strict=False))
+    assert (first["gap above"], first["gap below"]) == pytest.approx((30, 1.5))
+    assert first["left of the text"] == first["right of the text"] == first["above the text"] == 0
 
 
 @given(st.integers(2, 6), st.integers(0, 9))

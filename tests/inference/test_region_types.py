@@ -42,7 +42,7 @@ def detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return find_typed if types else find_bars
 
     def find_typed(content: bytes, where: str) -> Sequence[Line]:
-        kinds = ["heading", "heading", "paragraph", "paragraph"]
+        kinds = ["paragraph", "paragraph", "heading", "heading"]  # not as they would be told after reading
         regions = [Region(f"r-{kind}", kind=kind) for kind in kinds]
         return [
             Line("", line.where, line.outline, region, line.index)
@@ -93,6 +93,7 @@ def test_lines_that_are_found_are_written_in_regions_with_types(detector: Path, 
 def test_only_lines_of_the_types_asked_for_are_written(unit: Unit, detector: Path, scan: Path, tmp_path: Path) -> None:
     report, lines = read(scan, tmp_path, "Paragraph", unit=unit)
     assert kinds_of(lines) == ["paragraph", "paragraph"]
+    assert [line.outline.box[1] for line in lines if line.outline] == ([66, 156] if unit == "region" else [246, 336])
     assert all(line.text for line in lines)
     assert (report.lines, report.outside) == (2, 2)
 

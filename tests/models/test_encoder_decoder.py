@@ -55,6 +55,19 @@ def samples_of(base: BaseModel, texts: list[str]) -> tuple[EncoderDecoderProcess
     return processor, [processor.encode(line(200 + 40 * len(text)), text) for text in texts]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("encoder.layer.0.attention.query.weight", True),
+        ("enc_to_dec_proj.weight", True),
+        ("base_model.model.enc_to_dec_proj.bias", True),
+        ("decoder.model.decoder.layers.0.encoder_attn.q_proj.weight", False),
+    ],
+)
+def test_the_projection_of_what_is_seen_belongs_to_the_vision(name: str, expected: bool, trocr: BaseModel) -> None:
+    assert trocr.family.is_vision(name) is expected
+
+
 def test_squash_is_what_the_checkpoints_own_processor_makes(trocr: BaseModel) -> None:
     processor = processor_of(trocr, "squash")
     batch = trocr.family.prepare_batch(processor.collate([processor.encode(line())]))

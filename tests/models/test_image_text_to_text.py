@@ -229,6 +229,14 @@ def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
     assert {name for name in linear if base.family.is_vision(f"{name}.weight")} == found["vision"]
 
 
+def test_sampling_as_authors_publish_it_is_not_how_lines_are_read(base: BaseModel) -> None:
+    settings = base.network.generation_config
+    published = json.loads((base.folder / "generation_config.json").read_text(encoding="utf-8"))
+    assert published["do_sample"]
+    assert (settings.do_sample or False, settings.repetition_penalty or 1.0) == (False, 1.0)
+    assert settings.eos_token_id == published["eos_token_id"]
+
+
 @pytest.mark.parametrize("model_type", ["idefics3", "lfm2_vl", "qwen3_vl_moe", "minicpm_ocr", "dots3_note"])
 def test_named_sets_of_other_models(model_type: str) -> None:
     with torch.device("meta"):

@@ -279,8 +279,23 @@ def test_the_type_told_is_compared_with_that_of_the_line_it_is_found_as() -> Non
     known = RegionTypes.learn(3 * [Page(Path("p"), "p", "p", tuple(drawn), (800, 400))])
     assert known is not None
     detected = [box(50, 300, 700, 350), box(50, 202, 700, 250), box(702, 20, 760, 60), box(50, 360, 700, 390)]
+    detected.append(box(50, 132, 700, 190))  # a fifth of what it and a drawn line cover together
     told = compare_types(drawn, detected, (800, 400), known)
     assert sorted(told) == [("page-number", "page-number"), ("paragraph", "paragraph")]
+
+
+def test_texts_of_the_page_help_to_tell_types_where_they_are_scored() -> None:
+    def line(top: int, text: str) -> Line:
+        kind = "page-number" if text.isdigit() else "paragraph"
+        return Line(text, "p", box(100, top, 200, top + 40), Region(kind, kind=kind))
+
+    texts = [("17", "Amen", "Finis"), ("Ende", "4", "Amen"), ("Finis", "Ende", "112")]
+    pages = [Page(Path("p"), "p", "p", tuple(map(line, (100, 300, 500), row)), (400, 600)) for row in texts]
+    known = RegionTypes.learn(pages)
+    assert known is not None
+    drawn = list(map(line, (100, 300, 500), ("Omega", "31", "Alpha")))
+    pairs = compare_types(drawn, [line.outline for line in drawn if line.outline], (400, 600), known)
+    assert sorted(pairs) == [("page-number", "page-number"), *2 * [("paragraph", "paragraph")]]
 
 
 def test_regions_that_are_found_get_types_before_their_lines_are_read(trained: Path) -> None:

@@ -17,7 +17,7 @@ from dsocr.document import Outline, SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export, export_dataset, export_log
-from dsocr.workbench.shape_changes import add_region
+from dsocr.workbench.shape_changes import add_line, add_region
 from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
 from tests.data.making import write_pages
@@ -110,6 +110,17 @@ def test_only_accepted_texts_are_changed(markup: tuple[str, CorrectionStore, Arc
         assert dated == PAGE.replace("первая строка", "исправлено")
         assert "<LastChange>2020" not in accepted
     assert "dsocr" in accepted
+
+
+def test_a_reading_of_a_line_that_somebody_drew_waits_until_it_is_accepted(
+    markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
+) -> None:
+    format_, store, archive = markup
+    line = add_line(store, store.lines()[0].page, Outline((40, 260, 600, 330)), who="anna")
+    store.add_reading(line, "машина", (0.5,) * 6, 0.5)
+    accepted = text_lines(exported(store, archive, tmp_path / "out", format_))
+    assert [text for _, text in accepted] == ["первая строка", "вторая", ""]
+    assert "машина" in exported(store, archive, tmp_path / "all", format_, accepted_only=False)
 
 
 def test_an_aligned_text_is_marked_until_somebody_accepts_it(source: Path, tmp_path: Path) -> None:
