@@ -188,12 +188,8 @@ def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, sp
                 joined.add((row, place - 1))
     for row in range(rows):
         members = [item for other, item in inside if other == row]
-        # The letters of a line are ink over a ruling that is interrupted for it.
         opened = [
-            place
-            for place in range(1, count)
-            if grid.rulings[place]
-            and (_is_open(grid, row, place) or any(crosses(item, grid.edges[place], height) for item in members))
+            place for place in range(1, count) if grid.rulings[place] and _is_open(grid, row, place, members, height)
         ]
         ruled = sum(ruling is not None for ruling in grid.rulings[1:-1])
         if ruled >= 2 and len(opened) >= 0.7 * ruled and len(members) <= 1:
@@ -231,13 +227,17 @@ def _is_over(item: Item, grid: Grid, height: float) -> bool:
     return is_in_middle or any(crosses(item, edge, height) for edge in grid.edges[1:-1])
 
 
-def _is_open(grid: Grid, row: int, place: int) -> bool:
-    """Whether the ruling between two columns is interrupted in a row."""
+def _is_open(grid: Grid, row: int, place: int, members: Sequence[Item] = (), height: float = 0.0) -> bool:
+    """Whether the ruling between two columns is interrupted in a row, but for the letters of `members` over it."""
     ruling = grid.rulings[place]
     if ruling is None:
         return True
     shift = grid.bend(ruling.at((grid.rows[row] + grid.rows[row + 1]) / 2))
     begin, end = grid.rows[row] + shift + 3, grid.rows[row + 1] + shift - 3
+    over = [item.middle for item in members if crosses(item, grid.edges[place], height)]
+    if over:  # where letters fill the row, there is no telling them from the ruling
+        beside = [(begin, min(over) - _AROUND * height), (max(over) + _AROUND * height, end)]
+        return all(is_interrupted(ruling, first, last) for first, last in beside if first < last)
     return begin < end and is_interrupted(ruling, begin, end)
 
 
