@@ -14,7 +14,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.line_maps import draw_lines
 from dsocr.data.lines import find_outlines
 from dsocr.data.prepare import prepare
-from dsocr.data.region_types import RegionTypes, keep_region_types
+from dsocr.data.region_types import TYPES_FILE, RegionTypes, keep_region_types
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.evaluation.layout_scores import LineCounts, TypeScores, compare_types, count_lines, match_lines
@@ -251,6 +251,13 @@ def test_types_are_scored_over_the_lines_that_are_found(trained: Path) -> None:
     assert sum(score.drawn for score in scores.types.types.values()) == matched
     written = json.loads((trained / "run" / "layout.json").read_text(encoding="utf-8"))
     assert written["types"] == scores.types.to_dict()
+
+
+def test_types_are_scored_as_a_run_has_them_now(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    assert dsocr.evaluate_layout(run, base=False).types is not None
+    (run / "model" / TYPES_FILE).unlink()  # as another training with the same output may
+    assert dsocr.evaluate_layout(run, base=False).types is None
 
 
 def test_scores_of_types_are_those_computed_by_hand() -> None:

@@ -135,6 +135,11 @@ def _spread(count: int) -> list[int]:
     return [round(place) for place in np.linspace(0, count - 1, min(count, _MOST))]
 
 
+def type_names(kinds: Iterable[str]) -> frozenset[str]:
+    """Return types as `is_among` compares them."""
+    return frozenset(main_type(kind).casefold() for kind in kinds)
+
+
 def is_among(line: Line, types: Set[str]) -> bool:
     """Whether the region of a line is of one of these types in lower case, or of none that is known."""
     kind = main_type(line.region.kind) if line.region else ""
@@ -232,11 +237,14 @@ def _describe_text(text: str, room: float) -> tuple[float, ...]:
 # Regions of lines
 
 
-@cache
-def keep_region_types(folder: Path) -> RegionTypes | None:
-    """Open what is beside a detector's weights once a process; None if it learnt no types."""
+def load_region_types(folder: Path) -> RegionTypes | None:
+    """Open what is beside a detector's weights; None if it learnt no types."""
     path = folder / TYPES_FILE
     return RegionTypes.open(path) if path.is_file() else None
+
+
+keep_region_types = cache(load_region_types)
+"""The same once a process, as `keep_detector`."""
 
 
 def name_regions(

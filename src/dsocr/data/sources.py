@@ -17,7 +17,7 @@ from uuid import uuid4
 import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
-from dsocr.data.region_types import is_among, main_type
+from dsocr.data.region_types import is_among, main_type, type_names
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds
 from dsocr.errors import ConfigError, DataError, option
@@ -325,7 +325,7 @@ class RegionChoice:
     """
 
     def __init__(self, types: Sequence[str]) -> None:
-        self._types = frozenset(main_type(kind).casefold() for kind in types)
+        self._types = type_names(types)
         self._known: Counter[str] = Counter()
 
     def apply(self, page: Page, report: SourceReport) -> Page:

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__
-from dsocr.data.region_types import keep_region_types, main_type
+from dsocr.data.region_types import keep_region_types, type_names
 from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
@@ -289,9 +289,8 @@ def transcribe(
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
     find_lines = choose_segmenter(segmenter, tables=with_tables, types=shown == "region")
-    chosen = frozenset(main_type(kind).casefold() for kind in regions)
     types = types_of_segmenter(segmenter)
-    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types, chosen)
+    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types, type_names(regions))
     seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,

@@ -5,6 +5,7 @@ Published detectors lack the branch for the threshold, which only training uses:
 which `find_lines` cuts, so there is nothing to learn for it.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -471,5 +472,5 @@ def _finish(job: TrainingJob, network: Detector, validator: LayoutValidator | No
     if types is not None:
         files.append((TYPES_FILE, types.to_bytes()))
         counts = ", ".join(f"{kind} ({count})" for kind, count in types.counts.items())
-        job.announce(f"types of regions learnt from training lines: {counts}")
+        job.announce(f"types of regions learnt from training lines: {counts}", logging.INFO)
     write_folder(run.path / "model", files)
