@@ -21,6 +21,7 @@ from dsocr.evaluation.layout_scores import LineCounts, TypeScores, compare_types
 from dsocr.formats import parse_xml_page
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
 from dsocr.inference.transcribe import transcribe
+from dsocr.io.work import write_manifest
 from dsocr.models.text_detector import load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_validations
 from dsocr.training.callbacks import Callback
@@ -257,6 +258,7 @@ def test_types_are_scored_as_a_run_has_them_now(trained: Path, tmp_path: Path) -
     run = shutil.copytree(trained / "run", tmp_path / "run")
     assert dsocr.evaluate_layout(run, base=False).types is not None
     (run / "model" / TYPES_FILE).unlink()  # as another training with the same output may
+    write_manifest(run / "model")
     assert dsocr.evaluate_layout(run, base=False).types is None
 
 

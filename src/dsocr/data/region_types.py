@@ -126,8 +126,9 @@ class RegionTypes:
 
 
 def _damaged(path: Path) -> ModelError:
-    hint = "train the detector again, or delete the file to go without types of regions"
-    return ModelError("is not what a run writes", code="region-types-damaged", where=path, hint=hint)
+    return ModelError(
+        "is not what a run writes", code="region-types-damaged", where=path, hint="train the detector again"
+    )
 
 
 def _spread(count: int) -> list[int]:
