@@ -115,7 +115,7 @@ def test_empty_mark_is_an_error(marks: dict[str, Any]) -> None:
         TextPolicy(**marks)
 
 
-MARKED = st.text(alphabet=">< ~[]?xаб\u0306ё\u00ad\u200c\u200dसा्¬-\n\rРёÃ©\u0098\u00a0<del>/", max_size=24)
+MARKED = st.text(alphabet=">< ~[]?xаб\u0306ё\u00ad\u200c\u200dसा्¬-\n\rРёÃ©\u0098\u00a0<del>/&amp;#38", max_size=24)
 CHOICES = {
     "unicode": ("NFC", "keep"),
     "spaces": ("collapse", "keep"),
@@ -163,6 +163,21 @@ def test_mojibake_is_repaired_and_correct_texts_stay(text: str) -> None:
     if len(high) >= 2 and any(letter.isalpha() for letter in high):
         assert repaired.apply(misread) == text
     assert repaired.apply(text) == text
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"),
+    [
+        pytest.param("Hodan &amp; fils", "Hodan & fils", id="a name"),
+        pytest.param("l&#39;acte, &#x2116; 5", "l'acte, № 5", id="numbers"),
+        pytest.param("a &amp;amp;lt; b", "a < b", id="three times"),
+        pytest.param("Рога &amp; копыта РџСЂРёРІРµС‚", "Рога & копыта Привет", id="beside another encoding"),
+        pytest.param("AT&T; &co; &#; & c", "AT&T; &co; &#; & c", id="no references"),
+    ],
+)
+def test_signs_that_were_escaped_twice_are_repaired(stored: str, meant: str) -> None:
+    assert TextPolicy(mojibake="repair").apply(stored) == meant
+    assert TextPolicy().apply(stored) == stored
 
 
 def test_two_spellings_of_a_line_have_the_same_letters() -> None:

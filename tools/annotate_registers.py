@@ -26,6 +26,7 @@ from dsocr.document import Line, Outline, Page, Point, Region, Table, TableCell
 from dsocr.formats import parse_xml_page
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import XmlPage, serialize
+from dsocr.text import TextPolicy
 
 HEADS = {
     # Row, column, rows and columns of the cells of a heading.
@@ -35,6 +36,9 @@ HEADS = {
 }
 ABOVE = 0.65
 """Share of the space between two lines by which a row begins above the baseline of its first line."""
+
+REPAIRED = TextPolicy(mojibake="repair", unicode="keep", spaces="keep", invisible="keep")
+"""The published files have signs that were escaped twice (`&amp;amp;`)."""
 
 Span = tuple[int, int, int, int]
 
@@ -161,6 +165,7 @@ def main() -> None:
     for name, note in notes.items():
         source = next(options.collections.rglob(f"{name}.xml"))
         page = parse_xml_page(source)
+        page = replace(page, lines=[replace(line, text=REPAIRED.apply(line.text)) for line in page.lines])
         with Image.open(source.with_suffix(".jpg")) as image:
             shrink = options.long / max(image.size)
             size = round(image.width * shrink), round(image.height * shrink)

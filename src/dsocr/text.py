@@ -1,5 +1,6 @@
 """Texts: the policy that transcriptions are stored under, the form they are compared in, and endless repetitions."""
 
+import html
 import math
 import re
 import unicodedata
@@ -24,6 +25,9 @@ _CLOSING = frozenset(".,;:!?…»)]")
 _NON_ASCII = re.compile("[\u0080-\U0010ffff]+")
 _MISREAD_AS = ("cp1251", "cp1252", "latin-1")
 _COMMON_SIGNS = frozenset("«»—–…№„“”‘’°§©·\u00a0")
+
+ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+"""References of XML and HTML, which a transcription has where its program escaped a sign twice."""
 
 
 def _remove_invisible(text: str) -> str:
@@ -62,8 +66,10 @@ def _repair_mojibake(text: str) -> str:
     """Decode UTF-8 that was read as cp1251, cp1252 or Latin-1.
 
     Only if misreading the result again gives exactly this text, and the result is Cyrillic or Latin. The whole text is
-    tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing.
+    tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing. References
+    such as `&amp;` become the signs that they stand for.
     """
+    text = ESCAPED.sub(lambda reference: html.unescape(reference[0]), text)
     if text.isascii():
         return text
     return _decode_again(text) or _NON_ASCII.sub(lambda run: _decode_again(run[0]) or run[0], text)
@@ -184,9 +190,10 @@ class TextPolicy:
     white space, no-break spaces included, into one space and strips both ends; newlines between the lines of a page
     stay. `invisible` "strip" removes control and zero-width characters, soft hyphens and byte order marks, but not the
     joiners of scripts that are spelled with them. `mojibake` "repair" decodes UTF-8 that was read in another encoding,
-    if that is exact. `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" joins words broken
-    at the end of a line. `struck` applies to text between the pairs of `struck_marks` and to what the source records as
-    struck out, `unclear` to `unclear_marks`: "strip" removes it, "drop-line" drops the whole transcription.
+    if that is exact, and signs that were escaped twice (`&amp;`). `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`;
+    `line_end_hyphens` "join" joins words broken at the end of a line. `struck` applies to text between the pairs of
+    `struck_marks` and to what the source records as struck out, `unclear` to `unclear_marks`: "strip" removes it,
+    "drop-line" drops the whole transcription.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}

@@ -347,6 +347,12 @@ def test_characters_that_only_seem_invisible(text: str) -> None:
     assert "invisible-characters" not in letters(text)
 
 
+def test_signs_that_were_escaped_twice_are_named() -> None:
+    (example,) = letters("Hodan &amp; fils &amp; Cie, n&#176; 5")["mojibake"].examples
+    assert example.detail == "'&amp;' may mean '&', '&#176;' may mean '°'"
+    assert "mojibake" not in letters("Hodan & fils; AT&T;")
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [("utf-8", "cp1252"), ("utf-8", "latin-1"), ("utf-8", "cp1251"), ("cp1251", "latin-1")],

@@ -1,5 +1,6 @@
 """A name in somebody's file never leads out of the folder it is in."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.io.files import UniqueStems, inside, list_files, safe_stem
+from dsocr.io.files import UniqueStems, inside, list_files, safe_stem, until_changed
 from tests.data.making import write
 from tests.raising import raises_code
 
@@ -78,3 +79,23 @@ def test_any_names_become_safe_short_and_unique(names: list[str]) -> None:
     stems = taken([*names, *("ш" * 200 + end for end in "ab")])
     assert len({stem.casefold() for stem in stems}) == len(names) + 2
     assert all(re.fullmatch(r"[\w-]{1,80}", stem) for stem in stems)
+
+
+def test_what_was_loaded_is_remembered_until_its_file_changes(tmp_path: Path) -> None:
+    loads: list[Path] = []
+
+    def load(folder: Path) -> str:
+        loads.append(folder)
+        return (folder / "a.txt").read_text(encoding="utf-8") if (folder / "a.txt").is_file() else "none"
+
+    reload = until_changed(load, "a.txt")
+    assert (reload(tmp_path), reload(tmp_path), len(loads)) == ("none", "none", 1)
+    write(tmp_path / "a.txt", "old")
+    assert (reload(tmp_path), reload(tmp_path), len(loads)) == ("old", "old", 2)
+    status = (tmp_path / "a.txt").stat()
+    write(tmp_path / "a.txt", "new")
+    os.utime(tmp_path / "a.txt", ns=(status.st_atime_ns, status.st_mtime_ns + 1))  # of the same size
+    assert reload(tmp_path) == "new"
+    write(tmp_path / "a.txt", "longer")
+    os.utime(tmp_path / "a.txt", ns=(status.st_atime_ns, status.st_mtime_ns + 1))  # of the same time
+    assert (reload(tmp_path), len(loads)) == ("longer", 4)

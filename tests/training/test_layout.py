@@ -22,7 +22,7 @@ from dsocr.formats import parse_xml_page
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.work import write_manifest
-from dsocr.models.text_detector import load_detector
+from dsocr.models.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_validations
 from dsocr.training.callbacks import Callback
 from dsocr.training.layout import detection_loss
@@ -229,6 +229,19 @@ def test_the_workbench_finds_lines_with_a_run(trained: Path, tmp_path: Path) -> 
         import_pages(store, archive, SourceReport(strict=True))
         (page,) = store.pages()
         assert detect_outlines(archive, page) == detected
+
+
+def test_a_detector_that_was_trained_again_into_its_folder_is_loaded_again(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    before = keep_detector(run / "model")
+    assert keep_detector(run / "model") is before
+    assert keep_region_types(run / "model") is not None
+    again = {**QUICK, "max_steps": 1, "learning_rate": 1e-2}
+    untyped = layouts_of(strips(tmp_path / "scans"), tmp_path / "data")
+    dsocr.train(dataset=untyped, output=run, overwrite=True, **again)
+    after = keep_detector(run / "model")
+    assert any(not torch.equal(old, new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
+    assert keep_region_types(run / "model") is None
 
 
 # Types of regions

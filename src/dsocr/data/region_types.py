@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from safetensors.numpy import save
 
 from dsocr.document import Line, Outline, Page, Region, bounds_of_boxes
 from dsocr.errors import ModelError
+from dsocr.io.files import until_changed
 
 TYPES_FILE = "region_types.safetensors"
 """Name of the file beside the weights of a detector."""
@@ -244,8 +245,8 @@ def load_region_types(folder: Path) -> RegionTypes | None:
     return RegionTypes.open(path) if path.is_file() else None
 
 
-keep_region_types = cache(load_region_types)
-"""The same once a process, as `keep_detector`."""
+keep_region_types = until_changed(load_region_types, TYPES_FILE)
+"""The same once a process, or again if another training has written into the folder."""
 
 
 def name_regions(

@@ -7,15 +7,18 @@ import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import TypeVar
 
 from dsocr.document import Split
 from dsocr.errors import DataError
 from dsocr.io.budget import Budget
+
+T = TypeVar("T")
 
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
@@ -57,6 +60,26 @@ def _is_encodable(name: str) -> bool:
 def _resolved(root: Path) -> Path:
     """Cached, since every image of a dataset asks. If the folder is replaced by a link, its images are rejected."""
     return root.resolve()
+
+
+def until_changed(load: Callable[[Path], T], name: str, most: int = 4) -> Callable[[Path], T]:
+    """Return `load` of a folder, which remembers what it returned until the file of this name in the folder changes.
+
+    The `most` last folders are remembered; what is returned is shared, so it must not be changed.
+    """
+
+    @lru_cache(maxsize=most)
+    def remember(folder: Path, state: tuple[int, int] | None) -> T:
+        return load(folder)
+
+    def reload(folder: Path) -> T:
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            return remember(folder, None)
+        return remember(folder, (status.st_mtime_ns, status.st_size))
+
+    return reload
 
 
 def list_files(root: Path, suffixes: Collection[str] | None = None, *, follow_links: bool = False) -> list[Path]:

@@ -6,7 +6,6 @@ descenders (differentiable binarization, Liao et al. 2020), so that neighbouring
 """
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
 from dsocr.errors import ModelError
+from dsocr.io.files import until_changed
 from dsocr.models.base_folder import SINGLE, explain_damage
 from dsocr.models.loading import limit_kernel_cache
 from dsocr.runs import DETECTOR, SHIPPED_DETECTOR
@@ -59,12 +59,6 @@ def load_shipped_detector() -> Detector:
     return keep_detector(SHIPPED_DETECTOR)
 
 
-@cache
-def keep_detector(folder: Path) -> Detector:
-    """Load a detector once a process; it must not be changed."""
-    return load_detector(folder)
-
-
 def load_detector(folder: Path) -> Detector:
     """Load a checkpoint folder as float32. Raises ModelError if its tensors are not those of the network."""
     limit_kernel_cache()
@@ -82,6 +76,10 @@ def load_detector(folder: Path) -> Detector:
         )
     network.dsocr_family = LineDetector()
     return network
+
+
+keep_detector = until_changed(load_detector, SINGLE)
+"""The same once a process, or again if another training has written into the folder; it must not be changed."""
 
 
 class LineDetector:

@@ -1,5 +1,6 @@
 """Checks of transcriptions: empty, too long, unknown or invisible characters, encodings, spelling, conventions."""
 
+import html
 import re
 import statistics
 import unicodedata
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from dsocr.data.check.findings import CheckedSample, Findings
-from dsocr.text import comparable, is_blank
+from dsocr.text import ESCAPED, comparable, is_blank
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
 """A tokenizer that knows a script needs at most one token per character; bytes of an unknown one are two or three."""
@@ -108,7 +109,8 @@ def check_letters(samples: Sequence[CheckedSample], findings: Findings) -> None:
             detail = ", ".join(character for character in dict.fromkeys(composed) if character not in text)
             findings.add("decomposed-characters", "warning", message, item, detail)
         if broken := list(find_mojibake(text)):
-            findings.add("mojibake", "warning", "Transcription was read in a wrong encoding", item, ", ".join(broken))
+            message = "Transcription was read in a wrong encoding, or escaped twice"
+            findings.add("mojibake", "warning", message, item, ", ".join(broken))
         if old := [word for word in WORD.findall(text) if _is_old_spelling(word)]:
             message = "Transcription uses the spelling from before 1918"
             findings.add("old-spelling", "note", message, item, ", ".join(dict.fromkeys(old)))
@@ -166,8 +168,10 @@ _QUOTES = frozenset("«»“”‘’")
 def find_mojibake(text: str) -> Iterator[str]:
     """Describe each part of a text that makes sense in another encoding, and lost characters (U+FFFD).
 
-    UTF-8 read as cp1252, Latin-1 or cp1251, and cp1251 read as Latin-1.
+    UTF-8 read as cp1252, Latin-1 or cp1251, cp1251 read as Latin-1, and references of XML.
     """
+    for reference in dict.fromkeys(ESCAPED.findall(text)):
+        yield f"{reference!r} may mean {html.unescape(reference)!r}"
     if "\ufffd" in text:
         yield "U+FFFD where a character was lost"
     for run in dict.fromkeys(_NON_ASCII.findall(text)):
