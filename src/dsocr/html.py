@@ -22,7 +22,7 @@ from PIL import Image
 
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.images import open_image
+from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.work import write_file
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Thumbnails:
             return Markup('<p class="quiet">image omitted to keep this page small</p>')
         if path not in self.known:
             try:
-                image = open_image(path)
+                image = open_image(path, max_pixels=MAX_PAGE_PIXELS)
                 image.thumbnail(self.largest)
                 self.known[path] = image_tag(image, alt=alt)
             except DataError:

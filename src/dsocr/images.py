@@ -488,9 +488,11 @@ class LineFile:
     is_whole_page: bool
 
 
-def crop_page(page: Page, data: bytes, folder: Path, stem: str) -> CroppedPage | CropFailure:
+def crop_page(
+    page: Page, data: bytes, folder: Path, stem: str, max_pixels: int = MAX_PIXELS
+) -> CroppedPage | CropFailure:
     """Crop the lines of a page with the file content `data` into files of `folder` that begin with `stem`."""
-    crops = crop_lines(page, data)
+    crops = crop_lines(page, data, max_pixels)
     if isinstance(crops, CropFailure):
         return crops
     size, files = crops
@@ -505,8 +507,13 @@ def crop_page(page: Page, data: bytes, folder: Path, stem: str) -> CroppedPage |
     return CroppedPage(size, tuple(lines))
 
 
-def crop_lines(page: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
-    """The size of a page and the image file of each of its lines, one at a time; the page is decoded once."""
+def crop_lines(
+    page: Page, data: bytes, max_pixels: int = MAX_PIXELS
+) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
+    """The size of a page and the image file of each of its lines, one at a time; the page is decoded once.
+
+    Lines of more than `max_pixels` are refused.
+    """
     try:
         decoded = decode_image(data, name=page.image)
         outlines = [scale_outline(line.outline, page, decoded.image.size) for line in page.lines]
@@ -514,25 +521,28 @@ def crop_lines(page: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineF
         is_size = error.code == "image-size-mismatch"
         return CropFailure(SkipReason.OTHER_SIZE if is_size else SkipReason.BAD_IMAGE, error.message)
     paper = paper_colour(decoded.image) if any(outlines) else 0
-    return decoded.image.size, (_line_file(outline, decoded, data, paper) for outline in outlines)
+    return decoded.image.size, (_line_file(outline, decoded, data, paper, max_pixels) for outline in outlines)
 
 
-def crop_key(page: Page, data: bytes) -> str:
+def crop_key(page: Page, data: bytes, max_pixels: int = MAX_PIXELS) -> str:
     """A key that changes with the pixels of the crops; texts and names do not matter."""
     outlines = [(o.box, o.polygon, o.baseline) if (o := line.outline) else None for line in page.lines]
-    settings = json.dumps([CROP_VERSION, page.size, outlines], separators=(",", ":"))
+    limit = [] if max_pixels == MAX_PIXELS else [max_pixels]
+    settings = json.dumps([CROP_VERSION, page.size, outlines, *limit], separators=(",", ":"))
     return hashlib.sha256(hashlib.sha256(data).digest() + settings.encode()).hexdigest()
 
 
-def _line_file(outline: Outline | None, decoded: DecodedImage, data: bytes, paper: Colour) -> LineFile | CropFailure:
+def _line_file(
+    outline: Outline | None, decoded: DecodedImage, data: bytes, paper: Colour, max_pixels: int
+) -> LineFile | CropFailure:
     left, top, right, bottom = crop_box(outline, decoded.image.size) if outline else (0, 0, *decoded.image.size)
     width, height = right - left, bottom - top
     if outline and min(width, height) <= 0:
         return CropFailure(SkipReason.OUTSIDE, "the line is outside the image")
     if outline and min(width, height) < MIN_SIDE:
         return CropFailure(SkipReason.TOO_SMALL, f"the line is {width}x{height} pixels")
-    if width * height > MAX_PIXELS or is_extreme((width, height)):
-        sizes = f"{width}x{height} pixels, the limits are {MAX_PIXELS // 1_000_000} megapixels and"
+    if width * height > max_pixels or is_extreme((width, height)):
+        sizes = f"{width}x{height} pixels, the limits are {max_pixels // 1_000_000} megapixels and"
         message = f"the image is too large for a sample: {sizes} {MAX_ASPECT_RATIO} times as long as wide"
         return CropFailure(SkipReason.BAD_IMAGE, message)
     if outline:

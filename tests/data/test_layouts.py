@@ -60,6 +60,20 @@ def kind(item: Line) -> str:
     return "/".join([item.region.kind if item.region else "", item.kind])
 
 
+def test_a_scan_of_more_pixels_than_a_reader_takes_is_a_layout(tmp_path: Path) -> None:
+    size = (8000, 5100)
+    scan = f'<TextRegion id="main">{line("l1", box(10, 10, 80, 20), "Глава")}</TextRegion>'
+    write(tmp_path / "scans" / "p.xml", page_xml(scan, size=size))
+    Image.new("L", size, 250).save(tmp_path / "scans" / "p.png", compress_level=1)
+    with raises_code("no-samples") as refused:
+        prepare(tmp_path / "scans", tmp_path / "pages", unit="page", split="1/0/0", workers=1)
+    assert "too large for a sample: 8000x5100 pixels, the limits are 40 megapixels" in str(refused.value)
+    dataset = prepare(tmp_path / "scans", tmp_path / "layouts", unit="layout", split="1/0/0", workers=1)
+    (sample,) = dataset
+    assert read_layout(sample).size == size
+    assert "unreadable-image" not in {finding.code for finding in check_dataset(dataset, workers=1)}
+
+
 def test_pages_keep_lines_regions_types_and_order(tmp_path: Path) -> None:
     dataset = prepared(tmp_path, ORDER + REGIONS, ORDER + REGIONS, ORDER + REGIONS)
     assert dataset.card.unit == "layout"

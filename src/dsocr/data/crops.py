@@ -98,12 +98,16 @@ class CropResult:
 
 
 class Cropper:
-    """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`."""
+    """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`.
 
-    def __init__(self, work: Work, earlier: Path, workers: Workers) -> None:
+    Samples of more than `max_pixels` are refused.
+    """
+
+    def __init__(self, work: Work, earlier: Path, workers: Workers, max_pixels: int = MAX_PIXELS) -> None:
         self._journal, self._folder = work.journal, work.parts
         self._earlier = earlier
         self._workers = workers
+        self._max_pixels = max_pixels
         self._packed: dict[str, dict[str, Any]] = {}
         self._new: set[str] = set()
 
@@ -116,13 +120,14 @@ class Cropper:
             data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
             return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
-        key, picture = crop_key(page, data), hash_picture(data)
+        key, picture = crop_key(page, data, self._max_pixels), hash_picture(data)
         if reusable := self._find_reusable(key):
             return partial(CropResult, page, *reusable, key, picture, key not in self._new)
         # 256 folders, because a single one with very many files is slow.
         (self._folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
-        arguments = replace(page, content=None, columns={}), data, self._folder, f"{key[:2]}/{key[:40]}"
+        stem = f"{key[:2]}/{key[:40]}"
+        arguments = replace(page, content=None, columns={}), data, self._folder, stem, self._max_pixels
         if _is_large(data):
             # One at a time and in this process: several at once would not fit into memory.
             result: Future[CroppedPage | CropFailure] = Future()

@@ -39,7 +39,7 @@ from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import read_rows, unescape_formula
-from dsocr.images import open_image, read_bytes
+from dsocr.images import MAX_PAGE_PIXELS, open_image, read_bytes
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import FIXES_FILE, current_time
 from dsocr.io.processes import ProgressCallback
@@ -321,7 +321,13 @@ def _drop_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) 
         if not letters or len(rows) < 2 or trained.isdisjoint(row.sample.id for row in rows):
             continue
         measured = [
-            CheckedSample("", row.sample, row.digest, stats=measure_image(open_image(row.sample.image))) for row in rows
+            CheckedSample(
+                "",
+                row.sample,
+                row.digest,
+                stats=measure_image(open_image(row.sample.image, max_pixels=MAX_PAGE_PIXELS)),
+            )
+            for row in rows
         ]
         for item, others in similar_with_same_text(
             [item for item in measured if item.stats and not item.stats.is_blank]

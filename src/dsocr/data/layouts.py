@@ -15,12 +15,17 @@ from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
 from dsocr.errors import DataError, option
 from dsocr.formats.page import page_document, parse_page
 from dsocr.formats.xml import parse_xml_bytes, serialize
-from dsocr.images import scale_line, scale_table
+from dsocr.images import MAX_PAGE_PIXELS, MAX_PIXELS, scale_line, scale_table
 
 _SAME = 0.9
 """Share of two boxes that is common from which two lines are the same line, drawn twice."""
 _INSIDE = 0.5
 """Share of a line's box that is in its region, below which it is drawn elsewhere."""
+
+
+def largest_sample(unit: str) -> int:
+    """Return the pixels that a sample of a dataset may have: a layout is not read but shrunk, as any scan of a page."""
+    return MAX_PAGE_PIXELS if unit == "layout" else MAX_PIXELS
 
 
 def take_layout(page: Page, report: SourceReport) -> Page | None:

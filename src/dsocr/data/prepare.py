@@ -23,7 +23,7 @@ from dsocr.data.dataset import (
     read_card,
     require_free_dataset,
 )
-from dsocr.data.layouts import layout_xml, take_layout
+from dsocr.data.layouts import largest_sample, layout_xml, take_layout
 from dsocr.data.source_report import SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, RegionChoice, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
@@ -166,7 +166,7 @@ def prepare(
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
         with worker_processes(workers) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
-            for result in Cropper(work, output, pool).crop_all(reader.pages(report)):
+            for result in Cropper(work, output, pool, largest_sample(sample_unit)).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)

@@ -24,6 +24,8 @@ _MAX_CROSSED = 0.6
 """Lines over a ruling, by the number of levels, from which it is none but letters that line up."""
 _NARROW = 1.5
 """Heights below which a column without text is the space between the two parts of a ruling."""
+_BEGINS = 0.5
+"""Heights before the end of a narrow column at which lines begin that are in it, too."""
 _FRAME = 6.0
 """Heights below which a column at a side without text is between the table's frame and the edge of the paper."""
 _WHOLE = 0.8
@@ -95,7 +97,7 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     for place in range(len(kept) - 1, 0, -1):
         begin, end = kept[place - 1].at, kept[place].at
         is_narrow = end(middle) - begin(middle) < _NARROW * height
-        if is_narrow and not any(begin(item.middle) <= item.centre <= end(item.middle) for item in inside):
+        if is_narrow and not _has_text(inside, begin, end, height):
             del kept[place - 1 if place > 1 else place]
     if len(kept) < 2:
         return None
@@ -119,6 +121,15 @@ def ruled_columns(items: Sequence[Item], rulings: Rulings, height: float) -> Col
     top = _below_title(edges, inside, rulings, top, height)
     first, last = _without_frame(edges, inside, middle, height)
     return edges[first:last], uprights[first:last], top, bottom
+
+
+def _has_text(items: Sequence[Item], begin: Edge, end: Edge, height: float) -> bool:
+    """Whether lines are in a narrow column, or begin in it where a detector joined them with the next column's."""
+    if any(begin(item.middle) <= item.centre <= end(item.middle) for item in items):
+        return True
+    reach = _BEGINS * height
+    joined = [item for item in items if begin(item.middle) - reach <= item.left <= end(item.middle) - reach]
+    return len(joined) >= MIN_ROWS
 
 
 def _is_column(outside: Sequence[Item], inner: float, rulings: Rulings, levels: int) -> bool:
@@ -324,8 +335,11 @@ def columns_of_pages(
         place
         for place, (begin, end) in enumerate(pairwise(places))
         if abs((begin + end) / 2 - centre) < near
-        # A title over both pages is not in the gutter.
-        and sum(begin < item.centre < end and (item.left > begin or item.right < end) for item in inside) <= 1
+        # A title over both pages is not in the gutter, and its shadow is no text.
+        and (
+            end - begin < _NARROW * height
+            or sum(begin < item.centre < end and (item.left > begin or item.right < end) for item in inside) <= 1
+        )
     ]
     sides = None
     if any(uprights) and empty and empty[0] > 0 and empty[-1] + 2 < len(edges):

@@ -18,9 +18,10 @@ from PIL import Image
 
 from dsocr.data.check.findings import CheckedSample, Findings, ImageStats
 from dsocr.data.dataset import Dataset
+from dsocr.data.layouts import largest_sample
 from dsocr.document import Outline, Sample, Split
 from dsocr.errors import DataError
-from dsocr.images import MAX_PIXELS, decode_image, read_bytes
+from dsocr.images import decode_image, read_bytes
 from dsocr.io.processes import worker_processes
 from dsocr.outlines import is_off_baseline
 from dsocr.text import is_blank, percentage
@@ -60,18 +61,19 @@ _LINES_PER_PAGE = 5
 def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[CheckedSample]:
     """Yield every sample in order with its image measured; see `check_dataset` for `workers`."""
     samples = (item for split in Split for item in dataset.numbered(split, may_be_short=True))
+    largest = largest_sample(dataset.card.unit)
     batches = iter(lambda: list(islice(samples, _BATCH)), [])
     with worker_processes(workers) as pool:
-        started = (partial(pool.result, pool.submit(_inspect_batch, batch)) for batch in batches)
+        started = (partial(pool.result, pool.submit(_inspect_batch, batch, largest)) for batch in batches)
         for inspected in pool.in_order(started):
             yield from inspected
 
 
-def _inspect_batch(batch: Sequence[tuple[str, Sample]]) -> list[CheckedSample]:
-    return [_inspect(where, sample) for where, sample in batch]
+def _inspect_batch(batch: Sequence[tuple[str, Sample]], max_pixels: int) -> list[CheckedSample]:
+    return [_inspect(where, sample, max_pixels) for where, sample in batch]
 
 
-def _inspect(where: str, sample: Sample) -> CheckedSample:
+def _inspect(where: str, sample: Sample, max_pixels: int) -> CheckedSample:
     """Read and decode the image of a sample once."""
     polygon, baseline = (tuple(map(tuple, sample.geometry.get(name) or ())) for name in ("polygon", "baseline"))
     is_off = len(polygon) >= 3 and is_off_baseline(Outline.of_polygon(polygon, baseline))
@@ -80,7 +82,7 @@ def _inspect(where: str, sample: Sample) -> CheckedSample:
     try:
         data = read_bytes(sample.image)
         digest = hashlib.sha256(data).hexdigest()
-        image = decode_image(data, name=sample.image, max_pixels=MAX_PIXELS).image
+        image = decode_image(data, name=sample.image, max_pixels=max_pixels).image
     except DataError as error:
         return CheckedSample(where, sample, digest, error=error.message, is_off_baseline=is_off)
     return CheckedSample(where, sample, digest, image.size, measure_image(image), is_off_baseline=is_off)
