@@ -261,6 +261,25 @@ def test_a_ruling_that_half_of_the_lines_run_over_is_kept() -> None:
     assert len(cut) == 3 * (len(rows) - 1)
 
 
+def test_the_shadow_in_a_gutter_is_no_column() -> None:
+    columns, rows = [60, 200, 500, 880, 905, 1300, 1700], list(range(100, 601, 80))
+    texts = [(70, 120), (210, 480), (510, 800), (915, 1290), (1310, 1600)]
+    lines = [bar(left, top + 20, right, row) for row, top in enumerate(rows[:-1]) for left, right in texts]
+    shadow = [bar(884, top + 20, 901, row) for row, top in enumerate(rows[:4])]
+    _, (table,) = find_tables(ruled_page(columns, rows, (1800, 700)), numbered([*lines, *shadow]))
+    assert table.size == (len(rows) - 1, len(texts))
+
+
+@pytest.mark.parametrize(("joined", "columns"), [pytest.param(3, 4, id="numbers"), pytest.param(2, 3, id="chance")])
+def test_a_narrow_column_whose_numbers_are_joined_with_the_next_is_kept(joined: int, columns: int) -> None:
+    rows = list(range(100, 501, 80))
+    names = [bar(70, top + 20, 280, row) for row, top in enumerate(rows[:-1])]
+    sums = [bar(306 if row < joined else 335, top + 20, 590, row) for row, top in enumerate(rows[:-1])]
+    notes = [bar(610, top + 20, 800, row) for row, top in enumerate(rows[:-1])]
+    _, (table,) = find_tables(ruled_page([60, 300, 326, 600, 840], rows), numbered([*names, *sums, *notes]))
+    assert table.size == (len(rows) - 1, columns)
+
+
 def entries(tops: list[int], lines: int, *, left: int = 60) -> list[Line]:
     """Entries of a register: a number, some words, and a text of so many lines, which has the entry's number."""
     made = []

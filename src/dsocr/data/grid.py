@@ -45,8 +45,6 @@ _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
 _AROUND, _UNCUT = 1.0, 0.8
 """Heights above and below the middle of a line, and the share of a ruling's usual ink there, from which it is cut."""
-_BESIDE = 0.5
-"""Heights above and below the middle of a line that its letters fill."""
 _SECTIONS, _CENTRED = 0.25, 0.1
 """Share of the rows that may be one cell without rulings, and of the table's width to their line from the middle."""
 _ANGLE_STEP = 0.1
@@ -253,18 +251,14 @@ def _cut_at_rulings(
     item: Item, edges: Sequence[Edge], uprights: Sequence[Ruling | None], height: float, frame: Frame
 ) -> Iterator[Item]:
     """Yield the parts of a line between rulings that are not interrupted for it."""
+    begin, end = item.middle - _AROUND * height, item.middle + _AROUND * height
     inner = zip(edges[1:-1], uprights[1:-1], strict=True)
-    whole = [edge for edge, ruling in inner if ruling and _is_whole(ruling, item.middle, height)]
+    whole = [
+        edge
+        for edge, ruling in inner
+        if ruling and ruling.coverage(begin, end) >= _UNCUT * ruling.coverage(ruling.begin, ruling.end)
+    ]
     return _parts(item, whole, height, frame)
-
-
-def _is_whole(ruling: Ruling, middle: float, height: float) -> bool:
-    """Whether a ruling goes on above and below a line; beside its letters there is no telling them from the ruling."""
-    usual = ruling.coverage(ruling.begin, ruling.end)
-    around, beside = _AROUND * height, _BESIDE * height
-    sides = [(middle - around, middle - beside), (middle + beside, middle + around)]
-    is_dense = ruling.coverage(middle - around, middle + around) >= _UNCUT * usual
-    return is_dense and all(not is_interrupted(ruling, begin, end) for begin, end in sides)
 
 
 def _parts(item: Item, edges: Sequence[Edge], height: float, frame: Frame) -> Iterator[Item]:
