@@ -396,6 +396,31 @@ def test_a_mark_above_a_number_begins_no_row() -> None:
     assert len(rows_by_number(made)) == 12
 
 
+@pytest.mark.parametrize(("width", "rows"), [pytest.param(6, 12, id="a speck"), pytest.param(24, 13, id="a number")])
+def test_a_speck_farther_above_a_number_begins_no_row(width: int, rows: int) -> None:
+    made = days(MANY)
+    made[5] = [line for line in made[5] if line.outline and line.outline.box[1] < MANY[5] + 10]  # leaves room
+    made[6].append(bar(60, MANY[6] - 26, 60 + width, 6))
+    assert len(rows_by_number(made)) == rows
+
+
+def test_a_day_beside_the_last_line_of_the_entry_above_moves_no_row() -> None:
+    """Beside that line there are sums, so that it has text in more columns than where the row begins."""
+    made = days(MANY, 3)
+    made[6][1] = bar(112, MANY[6] - 16, 136, 6)
+    made[5] += [bar(160, MANY[5] + 48, 230, 5)]
+    made[6] = [made[6][0], made[6][1], *made[6][3:]]
+    assert rows_by_number(made)[5] == {5, 6}  # the day is above the border
+    assert rows_by_number(made)[6] == {6}
+
+
+def test_a_flourish_below_a_month_belongs_to_it() -> None:
+    tops = [180, 228, 380, 428, 476]
+    lines = [*entries(tops, 2), bar(500, 312, 640, 40), bar(560, 363, 590, 40)]
+    found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), numbered(lines))
+    assert list(rows_of(table, found).values()) == [{0}, {1}, {40}, {2}, {3}, {4}]
+
+
 @pytest.mark.parametrize("is_like", [True, False], ids=["as others begin", "as others end"])
 def test_a_level_whose_number_is_lost_begins_a_row_if_it_is_like_others_that_do(is_like: bool) -> None:
     made = days(MANY)
@@ -424,6 +449,28 @@ def unruled(tops: list[int]) -> tuple[Image.Image, list[Line]]:
 
 
 UNRULED = list(range(120, 920, 40))
+
+
+@pytest.mark.parametrize(
+    ("left", "gap", "is_row"),
+    [
+        pytest.param(442, 28, True, id="a village in the middle"),
+        pytest.param(320, 28, False, id="the second line of a name"),
+        pytest.param(442, 21, False, id="near the line above"),
+    ],
+)
+def test_a_line_as_far_from_others_as_rows_are_is_one_in_the_middle(left: int, gap: int, is_row: bool) -> None:
+    """Rows are less than a line and a half apart, so that none stands alone."""
+    rows = [28 * row for row in range(8)]
+    tops = [120 + (top if top <= 84 else top + 28) for top in rows]
+    lines = [
+        bar(start, top, end, row)
+        for row, top in enumerate(tops)
+        for start, end in ((60, 76), (300, 400), (440, 540), (740, 800))
+    ]
+    lines.append(bar(left, 204 + gap, left + 50, 90))
+    found, (table,) = find_tables(Image.new("L", (900, 1000), 220), numbered(lines))
+    assert (set(rows_of(table, found)[4]) == {90}) is is_row
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
 _AROUND, _UNCUT = 1.0, 0.8
 """Heights above and below the middle of a line, and the share of a ruling's usual ink there, from which it is cut."""
-_SECTIONS, _CENTRED = 0.25, 0.1
-"""Share of the rows that may be one cell without rulings, and of the table's width to their line from the middle."""
+_SECTIONS = 0.25
+"""Share of the rows that may be one cell without rulings."""
 _ANGLE_STEP = 0.1
 """Degrees between the angles that a page may be turned by."""
 _LEVEL = 0.15
@@ -222,9 +222,7 @@ def _free_sections(grid: Grid, inside: Sequence[tuple[int, Item]], height: float
 
 def _is_over(item: Item, grid: Grid, height: float) -> bool:
     """Whether a line is over a border between columns, or in the middle of the table."""
-    left, right = grid.edges[0](item.middle), grid.edges[-1](item.middle)
-    is_in_middle = abs(item.centre - (left + right) / 2) < _CENTRED * (right - left)
-    return is_in_middle or any(crosses(item, edge, height) for edge in grid.edges[1:-1])
+    return grid.is_in_middle(item) or any(crosses(item, edge, height) for edge in grid.edges[1:-1])
 
 
 def _is_open(grid: Grid, row: int, place: int, members: Sequence[Item] = (), height: float = 0.0) -> bool:

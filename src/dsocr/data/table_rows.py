@@ -50,10 +50,16 @@ _FULL = 0.6
 """Share of the columns that the starts of rows have text in, which a second number of a row needs beside it."""
 _LIKELY = 1.0
 """Log odds from which a level without a number in the first column begins a row, as all others with one do."""
+_MARK, _MARK_ABOVE = 0.5, 1.5
+"""Heights below which what stands alone is a mark, and up to which it is above its number."""
 _CLOSE = 0.8
 """By how much nearer than lines rows may begin below each other: an entry of one line may be squeezed in."""
 _NEARER = 0.85
 """Share of the distance to the level below from which one is a row of its own; a nearer one belongs to that above."""
+_SECTIONS = 0.15
+"""Share of the levels up to which those of a line in the middle are rows of their own, as names of villages."""
+_CENTRED = 0.1
+"""Share of the table's width up to which the middle of a line is from that of the table, if it is in the middle."""
 _APART = 1.5
 """Distances between lines above and below a line that is a row of its own."""
 _TITLE = 0.4
@@ -91,6 +97,11 @@ class Grid:
     def row_of(self, item: Item) -> int:
         """Return the row of a line; -1 above and the number of rows below the table."""
         return int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1
+
+    def is_in_middle(self, item: Item) -> bool:
+        """Whether the middle of a line is near that of the table."""
+        left, right = self.edges[0](item.middle), self.edges[-1](item.middle)
+        return abs(item.centre - (left + right) / 2) < _CENTRED * (right - left)
 
     def column_of(self, item: Item) -> int:
         """Return the column that the middle of a line is in."""
@@ -404,7 +415,15 @@ def _starts(items: Sequence[Item], grid: Grid, height: float, unit: float) -> li
         if _stands_alone(levels, place, unit)
         or (_is_section(level, items, grid, height) and not _is_nearer_above(levels, place))
     }
-    begins |= {0} | alone | {place + 1 for place in alone if place + 1 < len(levels)}
+    if not any(grid.rulings):
+        alone |= _sections(levels, begins, grid)
+    after = {place + 1 for place in alone if place + 1 < len(levels)}
+    flourishes = {
+        place
+        for place in after
+        if place + 1 < len(levels) and levels[place][0].width <= _FIGURE * height and _is_mark(levels, place, unit)
+    }
+    begins |= {0} | alone | (after - flourishes)
     columns = [{grid.column_of(item) for item in level} for level in levels]
     least = _FULL * float(np.median([len(columns[place]) for place in begins]))
     numbers = [level & narrow - keys if len(level) >= least else set[int]() for level in columns]
@@ -462,12 +481,11 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
                 groups.append({})
             groups[-1][column] = place, item.middle
     columns = [{grid.column_of(item) for item in level} for level in levels]
-    numbers = {group[0][0] for group in groups if 0 in group}
     begins = []
     for group in groups:
         places = {place for place, _ in group.values()}
-        if 0 in group and len(columns[group[0][0]]) > 1:  # its day may stand beside the number of the next row
-            places -= numbers - {group[0][0]}
+        if 0 in group and len(columns[group[0][0]]) > 1:  # its day may stand beside lines of another row
+            places = {group[0][0]}
         begins.append(max(places, key=lambda place: (len(columns[place]), -place)))
     are_numbered = sum(0 in group for group in groups) >= _NUMBERED * len(groups)
     if are_numbered:
@@ -479,7 +497,11 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
 
 def _is_mark(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
     """Whether what stands alone on a level is no number but a mark above that of the next level."""
-    return len(levels[place]) == 1 and min(item.middle for item in levels[place + 1]) - levels[place][0].middle < unit
+    if len(levels[place]) != 1:
+        return False
+    (item,) = levels[place]
+    near = _MARK_ABOVE if item.width < _MARK * unit else 1.0
+    return min(other.middle for other in levels[place + 1]) - item.middle < near * unit
 
 
 def _is_like(columns: Sequence[set[int]], begins: set[int], place: int, grid: Grid) -> bool:
@@ -529,6 +551,23 @@ def _stands_alone(levels: Sequence[Sequence[Item]], place: int, unit: float) -> 
     middle = levels[place][0].middle
     above, below = max(item.middle for item in levels[place - 1]), min(item.middle for item in levels[place + 1])
     return min(middle - above, below - middle) >= _APART * unit
+
+
+def _sections(levels: Sequence[Sequence[Item]], begins: set[int], grid: Grid) -> set[int]:
+    """Return the levels of a single line in the middle of the table, as far from those above and below as rows are.
+
+    Second lines are nearer to the first; where they are not, there is no telling them apart.
+    """
+    tops = [min(item.middle for item in level) for level in levels]
+    usual = float(np.median([tops[place] - tops[place - 1] for place in begins if place] or [0.0]))
+    apart = {
+        place
+        for place in set(range(1, len(levels) - 1)) - begins
+        if len(levels[place]) == 1
+        and grid.is_in_middle(levels[place][0])
+        and min(tops[place] - tops[place - 1], tops[place + 1] - tops[place]) >= _ROW * usual
+    }
+    return apart if len(apart) <= _SECTIONS * len(levels) else set()
 
 
 def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid, height: float) -> bool:

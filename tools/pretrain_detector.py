@@ -1,0 +1,85 @@
+"""Make the detector of lines that ships with dsocr: gather the pages that taught it, and write its weights.
+
+    python tools/draw_registers.py drawn --count 50 --seed 11001
+    python tools/pretrain_detector.py gather COLLECTIONS drawn pages
+    dsocr prepare pages -o data --unit layout --split 0.94/0.06/0 --split-by page
+    dsocr train data --set base=detector --set training.max_steps=1600 --set output=RUN
+    python tools/pretrain_detector.py write RUN src/dsocr/models/detector
+
+COLLECTIONS holds clones of the repositories that `src/dsocr/models/detector/README.md` names; `detector_pages.txt`
+lists their pages. The start of the training is what `tools/convert_detector.py` makes, so put that in its place first.
+"""
+
+import argparse
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+import dsocr
+from dsocr.models.base_folder import SINGLE
+from dsocr.models.text_detector import load_detector
+from dsocr.runs import RunFolder
+
+PAGES = Path(__file__).with_name("detector_pages.txt")
+IMAGE_NAMED = re.compile(r'imageFilename="([^"]+)"|<fileName>([^<]+)</fileName>')
+SUFFIXES = (".jpg", ".png", ".jpeg", ".JPG", ".tif")
+
+
+def image_of(file: Path) -> Path:
+    """The image of a transcription: of the same name, or the one that it names, beside it or in a folder near it."""
+    named = IMAGE_NAMED.search(file.read_text(encoding="utf-8")[:5000])
+    names = [file.stem + suffix for suffix in SUFFIXES]
+    names += [Path(named[1] or named[2]).name] if named else []
+    folders = (file.parent, file.parent.parent, file.parent.parent / "images", file.parent.parent / "img")
+    return next(folder / name for folder in folders for name in names if (folder / name).is_file())
+
+
+def gather(collections: Path, drawn: Path, out: Path) -> None:
+    """Copy the listed pages, each repository into a folder of its own, all as ALTO with the drawn ones."""
+    with tempfile.TemporaryDirectory() as held:
+        others = Path(held)
+        for name in PAGES.read_text(encoding="utf-8").splitlines():
+            file = collections / name
+            is_alto = "<alto" in file.read_text(encoding="utf-8")[:5000]
+            folder = out / name.split("/")[0] if is_alto else others
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, folder)
+            shutil.copy(image_of(file), folder)
+        shutil.copytree(drawn, others, dirs_exist_ok=True)
+        dsocr.convert(others, out / "page", to="alto")
+
+
+def write(run: Path, folder: Path) -> None:
+    """Write what a run learnt as 16-bit numbers, beside the `config.json` of where it began."""
+    network = load_detector(RunFolder.to_find_lines_with(run))
+    tensors = {
+        name: tensor.to(torch.float16).contiguous()
+        for name, tensor in network.state_dict().items()
+        if tensor.is_floating_point()
+    }
+    (folder / SINGLE).write_bytes(save(tensors, metadata={"format": "pt"}))
+
+
+def main() -> None:
+    """Gather pages or write weights."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    gathering = modes.add_parser("gather")
+    for argument in ("collections", "drawn", "out"):
+        gathering.add_argument(argument, type=Path)
+    writing = modes.add_parser("write")
+    writing.add_argument("run", type=Path)
+    writing.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    if options.mode == "gather":
+        gather(options.collections, options.drawn, options.out)
+    else:
+        write(options.run, options.folder)
+
+
+if __name__ == "__main__":
+    main()
