@@ -4,7 +4,7 @@
     python tools/pretrain_detector.py gather COLLECTIONS drawn pages
     dsocr prepare pages -o data --unit layout --split 0.94/0.06/0 --split-by page
     dsocr train data --set base=detector --set training.max_steps=1600 --set output=RUN
-    python tools/pretrain_detector.py write RUN src/dsocr/models/detector
+    python tools/pretrain_detector.py write RUN src/dsocr/models/detector --share 0.75
 
 COLLECTIONS holds clones of the repositories that `src/dsocr/models/detector/README.md` names; `detector_pages.txt`
 lists their pages. The start of the training is what `tools/convert_detector.py` makes, so put that in its place first.
@@ -53,12 +53,12 @@ def gather(collections: Path, drawn: Path, out: Path) -> None:
         dsocr.convert(others, out / "page", to="alto")
 
 
-def write(run: Path, folder: Path) -> None:
-    """Write what a run learnt as 16-bit numbers, beside the `config.json` of where it began."""
-    network = load_detector(RunFolder.to_find_lines_with(run))
+def write(run: Path, folder: Path, share: float) -> None:
+    """Blend what a run learnt, `share` of it, with the weights of a folder, and write them there as 16-bit numbers."""
+    learnt, start = (load_detector(path).state_dict() for path in (RunFolder.to_find_lines_with(run), folder))
     tensors = {
-        name: tensor.to(torch.float16).contiguous()
-        for name, tensor in network.state_dict().items()
+        name: torch.lerp(start[name], tensor, share).to(torch.float16).contiguous()
+        for name, tensor in learnt.items()
         if tensor.is_floating_point()
     }
     (folder / SINGLE).write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -74,11 +74,12 @@ def main() -> None:
     writing = modes.add_parser("write")
     writing.add_argument("run", type=Path)
     writing.add_argument("folder", type=Path)
+    writing.add_argument("--share", type=float, default=1.0)
     options = parser.parse_args()
     if options.mode == "gather":
         gather(options.collections, options.drawn, options.out)
     else:
-        write(options.run, options.folder)
+        write(options.run, options.folder, options.share)
 
 
 if __name__ == "__main__":
