@@ -28,6 +28,7 @@ from dsocr.training.callbacks import Callback
 from dsocr.training.layout import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
+from pretrain_detector import write as write_detector
 from tests.data.making import write
 from tests.data.zigzag_pages import LINES, strips
 from tests.inference.reading_pages import Hashes, fake_run
@@ -242,6 +243,19 @@ def test_a_detector_that_was_trained_again_into_its_folder_is_loaded_again(train
     after = keep_detector(run / "model")
     assert any(not torch.equal(old, new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
     assert keep_region_types(run / "model") is None
+
+
+def test_the_shipped_weights_are_a_blend_in_half_precision(trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(SHIPPED_DETECTOR, tmp_path / "detector")
+    write_detector(trained / "run", folder, 0.75)
+    start, learnt, blend = (
+        load_detector(path).state_dict() for path in (SHIPPED_DETECTOR, trained / "run/model", folder)
+    )
+    weight = "head.conv_up.convolution.weight"
+    assert not torch.equal(start[weight], learnt[weight])
+    expected = (start[weight] + 3 * learnt[weight]) / 4
+    torch.testing.assert_close(blend[weight], expected, rtol=1e-3, atol=1e-5)
+    assert (folder / "model.safetensors").stat().st_size < 6_000_000
 
 
 # Types of regions
