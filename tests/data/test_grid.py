@@ -414,11 +414,14 @@ def test_a_day_beside_the_last_line_of_the_entry_above_moves_no_row() -> None:
     assert rows_by_number(made)[6] == {6}
 
 
-def test_a_flourish_below_a_month_belongs_to_it() -> None:
+@pytest.mark.parametrize(
+    ("width", "rows"), [pytest.param(30, [{40, 41}], id="a flourish"), pytest.param(120, [{40}, {41}], id="a line")]
+)
+def test_a_flourish_below_a_month_belongs_to_it(width: int, rows: list[set[int]]) -> None:
     tops = [180, 228, 380, 428, 476]
-    lines = [*entries(tops, 2), bar(500, 312, 640, 40), bar(560, 363, 590, 40)]
+    lines = [*entries(tops, 2), bar(500, 312, 640, 40), bar(560, 363, 560 + width, 41)]
     found, (table,) = find_tables(ruled_page([50, 150, 350, 850], [120, 650]), numbered(lines))
-    assert list(rows_of(table, found).values()) == [{0}, {1}, {40}, {2}, {3}, {4}]
+    assert list(rows_of(table, found).values()) == [{0}, {1}, *rows, {2}, {3}, {4}]
 
 
 @pytest.mark.parametrize("is_like", [True, False], ids=["as others begin", "as others end"])
@@ -471,6 +474,19 @@ def test_a_line_as_far_from_others_as_rows_are_is_one_in_the_middle(left: int, g
     lines.append(bar(left, 204 + gap, left + 50, 90))
     found, (table,) = find_tables(Image.new("L", (900, 1000), 220), numbered(lines))
     assert (set(rows_of(table, found)[4]) == {90}) is is_row
+
+
+def test_many_lines_in_the_middle_are_second_lines() -> None:
+    tops = [120 + 56 * row for row in range(8)]
+    lines = [
+        bar(start, top, end, row)
+        for row, top in enumerate(tops)
+        for start, end in ((60, 76), (300, 400), (440, 540), (740, 800))
+    ]
+    lines += [bar(442, top + 28, 492, row) for row, top in enumerate(tops)]
+    found, (table,) = find_tables(Image.new("L", (900, 1000), 220), numbered(lines))
+    assert table.size[0] == len(tops)
+    assert list(rows_of(table, found).values()) == [{row} for row in range(len(tops))]
 
 
 @pytest.mark.parametrize(

@@ -61,16 +61,17 @@ def kind(item: Line) -> str:
 
 
 def test_a_scan_of_more_pixels_than_a_reader_takes_is_a_layout(tmp_path: Path) -> None:
-    size = (8000, 5100)
-    scan = f'<TextRegion id="main">{line("l1", box(10, 10, 80, 20), "Глава")}</TextRegion>'
-    write(tmp_path / "scans" / "p.xml", page_xml(scan, size=size))
-    Image.new("L", size, 250).save(tmp_path / "scans" / "p.png", compress_level=1)
-    with raises_code("no-samples") as refused:
-        prepare(tmp_path / "scans", tmp_path / "pages", unit="page", split="1/0/0", workers=1)
-    assert "too large for a sample: 8000x5100 pixels, the limits are 40 megapixels" in str(refused.value)
-    dataset = prepare(tmp_path / "scans", tmp_path / "layouts", unit="layout", split="1/0/0", workers=1)
-    (sample,) = dataset
-    assert read_layout(sample).size == size
+    """Even if the dataset that is overwritten had refused it."""
+    size, small = (8000, 5100), (100, 50)
+    for name, pixels in (("a", size), ("b", small)):
+        scan = f'<TextRegion id="main">{line("l1", box(10, 10, 80, 20), "Глава")}</TextRegion>'
+        write(tmp_path / "scans" / f"{name}.xml", page_xml(scan, image=f"{name}.png", size=pixels))
+        Image.new("L", pixels, 250).save(tmp_path / "scans" / f"{name}.png", compress_level=1)
+    pages = prepare(tmp_path / "scans", tmp_path / "out", unit="page", split="1/0/0", workers=1)
+    (refused,) = pages.report.skipped
+    assert "too large for a sample: 8000x5100 pixels, the limits are 40 megapixels" in refused.message
+    dataset = prepare(tmp_path / "scans", tmp_path / "out", unit="layout", split="1/0/0", workers=1, overwrite=True)
+    assert {read_layout(sample).size for sample in dataset} == {size, small}
     assert "unreadable-image" not in {finding.code for finding in check_dataset(dataset, workers=1)}
 
 
