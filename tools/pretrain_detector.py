@@ -2,30 +2,35 @@
 
     python tools/draw_registers.py drawn --count 50 --seed 11001
     python tools/pretrain_detector.py gather COLLECTIONS drawn pages
-    dsocr prepare pages -o data --unit layout --split 0.94/0.06/0 --split-by page
+    dsocr prepare pages -o data --unit layout --split 0.94/0.06/0 --split-by page --fixed pages.tsv
     dsocr train data --set base=detector --set training.max_steps=1600 --set output=RUN
     python tools/pretrain_detector.py write RUN src/dsocr/models/detector --share 0.75
 
 COLLECTIONS holds clones of the repositories that `src/dsocr/models/detector/README.md` names; `detector_pages.txt`
-lists their pages. The start of the training is what `tools/convert_detector.py` makes, so put that in its place first.
+lists their pages and those drawn, with their splits. The start of the training is what `tools/convert_detector.py`
+makes, so put that in its place first.
 """
 
 import argparse
 import re
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import torch
 from safetensors.torch import save
 
 import dsocr
+from dsocr.io.files import safe_stem
 from dsocr.models.base_folder import SINGLE
 from dsocr.models.text_detector import load_detector
 from dsocr.runs import RunFolder
 
 PAGES = Path(__file__).with_name("detector_pages.txt")
 IMAGE_NAMED = re.compile(r'imageFilename="([^"]+)"|<fileName>([^<]+)</fileName>')
+CONVERTED = "page"
+"""Folder of the pages that are PAGE XML in their repositories, and of those drawn."""
 SUFFIXES = (".jpg", ".png", ".jpeg", ".JPG", ".tif")
 
 
@@ -39,18 +44,24 @@ def image_of(file: Path) -> Path:
 
 
 def gather(collections: Path, drawn: Path, out: Path) -> None:
-    """Copy the listed pages, each repository into a folder of its own, all as ALTO with the drawn ones."""
+    """Copy the listed pages, each repository into a folder of its own, all as ALTO, and write their splits beside."""
+    splits: list[tuple[str, str, str]] = []
     with tempfile.TemporaryDirectory() as held:
         others = Path(held)
-        for name in PAGES.read_text(encoding="utf-8").splitlines():
-            file = collections / name
+        for row in PAGES.read_text(encoding="utf-8").splitlines():
+            split, name = row.split("\t")
+            file = drawn / Path(name).name if name.startswith("drawn/") else collections / name
             is_alto = "<alto" in file.read_text(encoding="utf-8")[:5000]
-            folder = out / name.split("/")[0] if is_alto else others
+            of = name.split("/")[0] if is_alto else CONVERTED
+            folder = out / of if is_alto else others
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, folder)
             shutil.copy(image_of(file), folder)
-        shutil.copytree(drawn, others, dirs_exist_ok=True)
-        dsocr.convert(others, out / "page", to="alto")
+            splits.append((of, file.stem if is_alto else safe_stem(file.stem), split))
+        dsocr.convert(others, out / CONVERTED, to="alto")
+    names = Counter(stem for _, stem, _ in splits)
+    rows = (f"{of}/{stem}\t{split}\n" if names[stem] > 1 else f"{stem}\t{split}\n" for of, stem, split in splits)
+    out.with_suffix(".tsv").write_text("".join(rows), encoding="utf-8")
 
 
 def write(run: Path, folder: Path, share: float) -> None:

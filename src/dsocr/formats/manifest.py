@@ -7,13 +7,13 @@ where each image is from, so that results can be written back for viewers.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from dsocr.errors import DataError, option
+from dsocr.io.files import until_changed
 
 INDEX = ".source.json"
 ORIGINAL = ".original"
@@ -142,16 +142,18 @@ class SourceIndex:
 def read_index(folder: Path) -> SourceIndex | None:
     """Read the index of a folder; None if it has none that this version can read."""
     try:
-        return _read_index(folder / INDEX, (folder / INDEX).stat().st_mtime_ns)
+        return _keep_index(folder)
     except (OSError, ValueError, KeyError, AttributeError, ValidationError):
         return None
 
 
-@lru_cache(maxsize=4)
-def _read_index(path: Path, modified: int) -> SourceIndex | None:
-    """Cached, since every page that is written asks, and the index of a thousand pages takes 40 ms to read."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+def _read_index(folder: Path) -> SourceIndex | None:
+    content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     return TypeAdapter(SourceIndex).validate_python(content) if content.pop("format") == "dsocr-source" else None
+
+
+_keep_index = until_changed(_read_index, INDEX)
+"""Every page that is written asks, and the index of a thousand pages takes 40 ms to read."""
 
 
 def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:

@@ -18,7 +18,7 @@ from dsocr.document import Split
 from dsocr.errors import DataError
 from dsocr.io.budget import Budget
 
-T = TypeVar("T")
+Loaded = TypeVar("Loaded")
 
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
@@ -62,17 +62,17 @@ def _resolved(root: Path) -> Path:
     return root.resolve()
 
 
-def until_changed(load: Callable[[Path], T], name: str, most: int = 4) -> Callable[[Path], T]:
+def until_changed(load: Callable[[Path], Loaded], name: str, most: int = 4) -> Callable[[Path], Loaded]:
     """Return `load` of a folder, which remembers what it returned until the file of this name in the folder changes.
 
     The `most` last folders are remembered; what is returned is shared, so it must not be changed.
     """
 
     @lru_cache(maxsize=most)
-    def remember(folder: Path, state: tuple[int, int] | None) -> T:
+    def remember(folder: Path, state: tuple[int, int] | None) -> Loaded:
         return load(folder)
 
-    def reload(folder: Path) -> T:
+    def reload(folder: Path) -> Loaded:
         try:
             status = (folder / name).stat()
         except OSError:

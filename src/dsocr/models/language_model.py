@@ -9,7 +9,6 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from heapq import nlargest
 from itertools import chain, pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.html import counted
+from dsocr.io.files import until_changed
 
 FILE = "language_model.json"
 """Its name in a folder of trained weights."""
@@ -166,21 +166,17 @@ class LanguageModel:
     def load(cls, folder: Path) -> "LanguageModel | None":
         """Load the model of a folder of trained weights; None if it has none. Raises ModelError if it is damaged.
 
-        The counts of the last one are kept until its file changes: the small base's take half a second to read. Nothing
-        changes the counts of a model that was loaded.
+        The counts of the last one are kept until its file changes. Nothing changes the counts of
+        a model that was loaded.
         """
-        path = folder / FILE
-        if not path.is_file():
-            return None
-        status = path.stat()
-        return cls(*_read_model(path, status.st_mtime_ns, status.st_size))
+        return cls(*_keep_model(folder)) if (folder / FILE).is_file() else None
 
 
-@lru_cache(maxsize=1)
-def _read_model(path: Path, modified: int, size: int) -> tuple[dict[str, dict[str, int]], float, tuple[float, float]]:
-    """Read the counts, the weight and the gain of a model whose file was `modified` then, so that it is known again."""
+def _read_model(folder: Path) -> tuple[dict[str, dict[str, int]], float, tuple[float, float]]:
+    """Read the counts, the weight and the gain of a model."""
+    path = folder / FILE
     try:
-        if size > _MAX_FILE:
+        if path.stat().st_size > _MAX_FILE:
             raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         followers = values["followers"]
@@ -190,6 +186,10 @@ def _read_model(path: Path, modified: int, size: int) -> tuple[dict[str, dict[st
         return followers, float(values["weight"]), (without, with_model)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"Cannot read language model: {error}", code="language-model-invalid", where=path) from error
+
+
+_keep_model = until_changed(_read_model, FILE, most=1)
+"""The small base's counts take half a second to read."""
 
 
 def search(
