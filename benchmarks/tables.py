@@ -28,7 +28,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.grid import find_tables
 from dsocr.data.lines import arrange_lines, find_outlines
 from dsocr.document import Line, Table, TableCell
 from dsocr.evaluation.metrics import character_errors
@@ -36,6 +35,7 @@ from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.registers import find_tables
 from dsocr.workbench.stored_lines import CellPlace, StoredRegion
 from dsocr.workbench.stored_tables import nodes_of
 
@@ -113,8 +113,8 @@ def inside(x: float, y: float, polygon: Sequence[tuple[int, int]]) -> bool:
 
 def detect(image: Image.Image) -> list[Line]:
     """The lines that the detector finds, as `dsocr transcribe --tables` does."""
-    from dsocr.inference.narrow_columns import complete_columns
     from dsocr.models.text_detector import detect_text
+    from dsocr.registers.narrow_columns import complete_columns
 
     outlines = find_outlines(detect_text(image), image.size)
     found = arrange_lines(complete_columns(image, outlines, None))

@@ -6,11 +6,11 @@ import pytest
 from lxml import etree
 from PIL import Image
 
-from dsocr.data.grid import find_tables
 from dsocr.document import Page
 from dsocr.formats import parse_xml_page
 from dsocr.formats.page import page_document, parse_page
 from dsocr.formats.xml import serialize
+from dsocr.registers import find_tables
 
 REGISTERS = Path(__file__).parent / "registers"
 PAGES = sorted(REGISTERS.glob("*.xml"))

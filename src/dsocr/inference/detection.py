@@ -13,8 +13,8 @@ from dsocr.data.region_types import keep_region_types, name_regions
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
-from dsocr.inference.narrow_columns import complete_columns
 from dsocr.outlines import quarter_turns
+from dsocr.registers.narrow_columns import complete_columns
 
 if TYPE_CHECKING:
     from dsocr.models.text_detector import Detector

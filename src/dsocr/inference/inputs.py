@@ -14,7 +14,6 @@ from typing import Literal
 
 from PIL import Image
 
-from dsocr.data.grid import find_tables
 from dsocr.data.lines import reading_outlines
 from dsocr.data.region_types import is_among
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
@@ -45,6 +44,7 @@ from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.outlines import outline_by_baselines
+from dsocr.registers import find_tables
 from dsocr.runs import RunFolder, adapter_digest
 from dsocr.text import is_blank
 

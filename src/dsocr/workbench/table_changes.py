@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from PIL import Image
 
-from dsocr.data.grid import find_tables
 from dsocr.document import Line, Outline, Point, Table
 from dsocr.errors import DataError
+from dsocr.registers import find_tables
 from dsocr.text import is_right_to_left
 from dsocr.workbench.shape_changes import places_between, region_at
 from dsocr.workbench.store import CorrectionStore, StaleError

@@ -1,173 +1,29 @@
-"""Find tables on a page: columns between rulings or gutters, rows between rulings or by baselines, and their cells.
-
-Everything is measured in the upright frame of `rulings.Frame`, with `height` the median height of the page's lines.
-Prose has no tables: there are three columns with text, or two ruled ones that are filled side by side.
-"""
+"""Put the lines of a table into its cells, cutting those over several, and find the cells that span."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-from PIL import Image
-from scipy.ndimage import uniform_filter1d
+from dsocr.document import Outline, Point
+from dsocr.registers.columns import Edge, Item, crosses
+from dsocr.registers.rows import OPEN, Grid, covered_share, flat_place, is_interrupted
+from dsocr.registers.rulings import Frame, Ruling
 
-from dsocr.data.rulings import STEEPEST, Frame, Ruling, Rulings, find_rulings
-from dsocr.data.table_columns import (
-    MIN_COLUMNS,
-    MIN_ROWS,
-    Edge,
-    Item,
-    columns_of_pages,
-    crosses,
-    free_columns,
-    ruled_columns,
-)
-from dsocr.data.table_rows import (
-    MIN_LINES,
-    OPEN,
-    Grid,
-    covered_share,
-    divide_heading,
-    drop_ends,
-    find_rows,
-    flat_place,
-    is_interrupted,
-)
-from dsocr.document import Line, Outline, Point, Region, Table, TableCell
-from dsocr.outlines import quarter_turns
-
-_FILLED_ROWS = 0.4
-"""Share of the rows that have it."""
-_SHORT_LINE = 7.0
-"""Heights up to which lines are those of a table; half of the columns without rulings have such."""
 _UNBROKEN = 0.75
 """Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
 _AROUND, _UNCUT = 1.0, 0.8
 """Heights above and below the middle of a line, and the share of a ruling's usual ink there, from which it is cut."""
 _SECTIONS = 0.25
 """Share of the rows that may be one cell without rulings."""
-_ANGLE_STEP = 0.1
-"""Degrees between the angles that a page may be turned by."""
-_LEVEL = 0.15
-"""Heights in which baselines are on a level."""
 _OVERHANG, _END = 1.5, 0.12
 """Heights, and the share of its length, up to which a line may run over a ruling."""
-
-
-def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True) -> tuple[list[Line], list[Table]]:
-    """Return the lines of a page, those of tables in the regions of their cells and cell by cell, and the tables.
-
-    With `split` a line over several cells is cut where the column ends; without it the lines keep their number and
-    order, for files that are filled in.
-    """
-    numbered = [replace(line, index=number) for number, line in enumerate(lines)]
-    upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
-    if len(upright) < MIN_LINES:
-        return list(lines), []
-    rulings = find_rulings(page, _slope(upright))
-    frame = rulings.frame
-    height = float(np.median([_height(line.outline) for line in upright if line.outline])) * frame.scale
-    items = [_item(line, frame, height) for line in upright]
-    tables: list[Table] = []
-    parts: Parts = {}
-    for number, grid in enumerate(_grids(items, rulings, height, page.size), start=1):
-        spans = _place(grid, items, height, frame, split=split)
-        tables.append(_table(grid, spans, number, frame, page.size))
-        _collect(grid, spans, tables[-1], number, parts)
-    if not tables:
-        return list(lines), []
-    if split:
-        return _arrange(numbered, parts), tables
-    kept = (parts[number][0][1] if number in parts else line for number, line in enumerate(lines))
-    return [replace(line, index=first.index) for line, first in zip(kept, lines, strict=True)], tables
-
-
-def _slope(lines: Sequence[Line]) -> float:
-    """Return the angle at which the baselines of a page are level with themselves and with those beside them.
-
-    The baselines of short lines, as numbers, are not exact enough by themselves.
-    """
-    baselines = [np.array(line.outline.baseline, dtype=np.float64) for line in lines if line.outline]
-    height = float(np.median([_height(line.outline) for line in lines if line.outline]))
-    parts = []
-    for baseline in baselines:
-        left, right = baseline[[0, -1], 0]
-        across = np.linspace(left, right, max(round(abs(right - left) / height), 1) + 1)
-        order = np.argsort(baseline[:, 0])
-        parts.append(np.stack([across, np.interp(across, *baseline[order].T)], axis=1))
-    x, y = np.concatenate(parts).T
-    angles = np.radians(np.arange(-STEEPEST, STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
-    unit = _LEVEL * height
-    scores = []
-    for angle in angles:
-        places = (y * np.cos(angle) - x * np.sin(angle)) / unit
-        counts = np.bincount((places - places.min()).astype(np.int64)).astype(np.float64)
-        scores.append(float((uniform_filter1d(counts, 3, mode="constant") ** 2).sum()))
-    return float(angles[int(np.argmax(scores))])
-
-
-def _height(outline: Outline) -> float:
-    """Return how high a line is: its area by its length."""
-    points = np.array(outline.border, dtype=np.float64)
-    x, y = points.T
-    area = abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1))) / 2
-    return area / max(float(np.ptp(x)), 1.0)
-
-
-def _item(line: Line, frame: Frame, height: float) -> Item:
-    assert line.outline
-    points = frame.of_page(line.outline.baseline)
-    return Item(line, float(points[:, 0].min()), float(points[:, 0].max()), float(points[:, 1].mean()) - 0.3 * height)
-
-
-def _grids(items: Sequence[Item], rulings: Rulings, height: float, size: tuple[int, int]) -> Iterator[Grid]:
-    """Yield the tables of a page."""
-    for is_ruled in (True, False):
-        between = ruled_columns(items, rulings, height) if is_ruled else free_columns(items, height)
-        grids = []
-        for edges, uprights, top, bottom in columns_of_pages(between, items, height, size, rulings.frame.scale):
-            # A detector joins numbers over a ruling, which are those of rows only one by one.
-            parts = [part for item in items for part in _cut_at_rulings(item, edges, uprights, height, rulings.frame)]
-            grid = find_rows(edges, uprights, top, bottom, parts, rulings, height)
-            if grid:
-                drop_ends(grid, parts)
-                divide_heading(grid, parts, height)
-            if grid and _is_table(grid, parts, height):
-                grids.append(grid)
-        if grids:
-            yield from grids
-            return
-
-
-def _is_table(grid: Grid, items: Sequence[Item], height: float) -> bool:
-    """Whether enough columns have text, side by side in enough rows."""
-    filled: dict[int, set[int]] = {}
-    widths: dict[int, list[float]] = {}
-    count = len(grid.edges) - 1
-    for item in items:
-        row, column = grid.row_of(item), grid.column_of(item)
-        if 0 <= row < len(grid.rows) - 1 and 0 <= column < count:
-            filled.setdefault(row, set()).add(column)
-            widths.setdefault(column, []).append(item.width)
-    used = [column for column, lengths in widths.items() if len(lengths) >= 2]
-    beside = sum(len(columns) >= 2 for columns in filled.values())
-    if beside < max(MIN_ROWS, _FILLED_ROWS * len(filled)):
-        return False
-    is_ruled = any(grid.rulings)
-    if is_ruled:
-        inner = sum(ruling is not None for ruling in grid.rulings)
-        is_list = len(used) == 2 and inner >= 3 and beside >= 0.6 * len(filled)
-        return is_list or (len(used) >= MIN_COLUMNS and inner >= 2)
-    short = sum(float(np.median(widths[column])) <= _SHORT_LINE * height for column in used)
-    return len(used) >= MIN_COLUMNS and 2 * short >= len(used)
 
 
 Span = tuple[int, int, int, int]
 """Row, column, row span and column span."""
 
 
-def _place(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, split: bool) -> list[Span]:
+def place_lines(grid: Grid, items: Sequence[Item], height: float, frame: Frame, *, split: bool) -> list[Span]:
     """Put lines into cells, cutting those over several, and return the cells."""
     count, rows = len(grid.edges) - 1, len(grid.rows) - 1
     joined = {(0, column) for group in grid.groups for column in range(group.first, group.last)}
@@ -245,7 +101,7 @@ def _cut(item: Item, grid: Grid, row: int, joined: set[tuple[int, int]], height:
     return _parts(item, edges, height, frame)
 
 
-def _cut_at_rulings(
+def cut_at_rulings(
     item: Item, edges: Sequence[Edge], uprights: Sequence[Ruling | None], height: float, frame: Frame
 ) -> Iterator[Item]:
     """Yield the parts of a line between rulings that are not interrupted for it."""
@@ -353,60 +209,3 @@ def _is_one_below(grid: Grid, row: int, column: int, deep: int, height: float, j
         return False
     both = bool(grid.items.get((row, column))) and bool(grid.items.get((row + deep, column)))
     return not both
-
-
-def _table(grid: Grid, spans: Sequence[Span], number: int, frame: Frame, size: tuple[int, int]) -> Table:
-    def corners(row: int, column: int, deep: int, width: int) -> tuple[Point, ...]:
-        sides = grid.edges[column], grid.edges[column + width]
-        places = []
-        for side, down in ((0, 0), (0, 1), (1, 1), (1, 0)):
-            v = grid.rows[row + deep * down]
-            u = sides[side](v)
-            places.append((sides[side](v + grid.bend(u)), v + grid.bend(u)))
-        return frame.to_page(places, size)
-
-    cells = tuple(
-        TableCell(
-            f"t{number}r{row + 1}c{column + 1}",
-            Outline.of_polygon(corners(row, column, deep, width)),
-            row,
-            column,
-            deep,
-            width,
-            row + deep <= grid.heading_rows,
-        )
-        for row, column, deep, width in spans
-    )
-    whole = corners(0, 0, len(grid.rows) - 1, len(grid.edges) - 1)
-    return Table(f"t{number}", Outline.of_polygon(whole), cells)
-
-
-Parts = dict[int, list[tuple[tuple[int, ...], Line]]]
-"""The parts of each line by its number, each with its place among the lines of tables."""
-
-
-def _collect(grid: Grid, spans: Sequence[Span], table: Table, number: int, parts: Parts) -> None:
-    """Add the lines of a table's cells."""
-    regions = {(cell.row, cell.column): Region(cell.id, cell.outline) for cell in table.cells}
-    for row, column, _, _ in spans:
-        for order, item in enumerate(
-            sorted(grid.items.get((row, column), ()), key=lambda item: (item.middle, item.left))
-        ):
-            line = replace(item.line, region=regions[row, column])
-            assert item.line.index is not None
-            parts.setdefault(item.line.index, []).append(((number, row, column, order), line))
-
-
-def _arrange(lines: Sequence[Line], parts: Parts) -> list[Line]:
-    """Return all lines: those of tables by cells, where the first of them was."""
-    in_tables = [
-        line for _, line in sorted((part for group in parts.values() for part in group), key=lambda part: part[0])
-    ]
-    arranged: list[Line] = []
-    for line in lines:
-        if line.index not in parts:
-            arranged.append(line)
-        elif in_tables:
-            arranged += in_tables
-            in_tables = []
-    return [replace(line, index=number) for number, line in enumerate(arranged)]

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.data.grid import find_tables
 from dsocr.data.lines import find_outlines
 from dsocr.document import Line, Outline, Point, Table, TableCell
 from dsocr.outlines import quarter_turns
+from dsocr.registers import find_tables
 
 if TYPE_CHECKING:
     from dsocr.models.text_detector import Detector

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image, ImageDraw
 
 from draw_registers import Look, draw_register
-from dsocr.data.grid import find_tables
 from dsocr.document import Line, Outline, Page, Region, Table
 from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
+from dsocr.registers import find_tables
 
 REGISTERS = Path(__file__).parents[1] / "real_data" / "registers"
 ROLL = Look("roll", "full", rows=6, titled=False, spans=False)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsocr.data.rulings import Ruling, Rulings
-from dsocr.data.table_columns import Edge, Item, crosses, group_levels
+from dsocr.registers.columns import Edge, Item, crosses, group_levels
+from dsocr.registers.rulings import Ruling, Rulings
 
 MIN_LINES = 6
 """Lines below which a page or a part of it is no table."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.data.rulings import Floats, Ruling, Rulings
 from dsocr.document import Line
+from dsocr.registers.rulings import Floats, Ruling, Rulings
 
 MIN_COLUMNS = 3
 MIN_ROWS = 3
