@@ -29,18 +29,18 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.lines import arrange_lines, find_outlines
-from dsocr.document import Line, Table, TableCell
+from dsocr.document import CellPlace, Line, Table, TableCell
 from dsocr.evaluation.metrics import character_errors
 from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.outlines import contains
 from dsocr.registers import find_tables
-from dsocr.workbench.stored_lines import CellPlace, StoredRegion
-from dsocr.workbench.stored_tables import nodes_of
+from dsocr.registers.edits import nodes_of
 
-Place = tuple[int, int, int, int, int, bool]
-"""Table, row, column and spans of a cell, and whether it is a heading; rows count as the benchmark says."""
+Place = tuple[int, CellPlace]
+"""The table of a cell and its place there; rows count as the benchmark says."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ def places(tables: Sequence[Table]) -> dict[str, Place]:
     """The place of each cell by its id."""
     known = {}
     for number, table in enumerate(tables):
-        headings = max((cell.row + 1 for cell in table.cells if cell.is_heading), default=0)
+        headings = max((cell.place.row + 1 for cell in table.cells if cell.place.is_heading), default=0)
         for cell in table.cells:
-            row = cell.row if cell.row < headings else cell.row - headings
-            known[cell.id] = (number, row, cell.column, cell.row_span, cell.column_span, cell.row < headings)
+            is_heading = cell.place.row < headings
+            row = cell.place.row if is_heading else cell.place.row - headings
+            known[cell.id] = number, replace(cell.place, row=row, is_heading=is_heading)
     return known
 
 
@@ -87,10 +88,10 @@ def score_page(page: XmlPage, lines: Sequence[Line], tables: Sequence[Table], *,
         into = set(members.get(cell, []))
         place = found.get(next(iter(into))) if len(into) == 1 else None
         if place:
-            expected = truth[cell]
-            right += place == expected and contents[next(iter(into))] == {cell}
-            columns += (place[0], place[2], place[4]) == (expected[0], expected[2], expected[4])
-            rows += (place[0], place[1], place[3], place[5]) == (expected[0], expected[1], expected[3], expected[5])
+            right += place == truth[cell] and contents[next(iter(into))] == {cell}
+            (table, at), (true_table, expected) = place, truth[cell]
+            columns += table == true_table and at.columns == expected.columns
+            rows += (table, at.rows, at.is_heading) == (true_table, expected.rows, expected.is_heading)
     return Score(len(with_text), right, columns, rows, (len(page.tables), len(tables)))
 
 
@@ -99,16 +100,7 @@ def cell_of(line: Line, cells: Sequence[TableCell]) -> str:
     assert line.outline
     points = np.array(line.outline.baseline or line.outline.border, dtype=float)
     x, y = points[:, 0].mean(), points[:, 1].mean() - 4
-    return next((cell.id for cell in cells if cell.outline and inside(x, y, cell.outline.border)), "")
-
-
-def inside(x: float, y: float, polygon: Sequence[tuple[int, int]]) -> bool:
-    """Whether a point is in a polygon."""
-    crossed = False
-    for (x0, y0), (x1, y1) in zip(polygon, [*polygon[1:], polygon[0]], strict=True):
-        if (y0 > y) != (y1 > y) and x < (x1 - x0) * (y - y0) / (y1 - y0) + x0:
-            crossed = not crossed
-    return crossed
+    return next((cell.id for cell in cells if cell.outline and contains(cell.outline.border, x, y)), "")
 
 
 def detect(image: Image.Image) -> list[Line]:
@@ -216,7 +208,7 @@ def measure_columns(folder: Path, *, every: int, start: int, detected: bool, ver
         if len(set(true.values())) < 3:
             continue
         by_line, tables = cells_of_lines(image, page, detected=detected)
-        columns = {cell.id: (n, cell.column) for n, table in enumerate(tables) for cell in table.cells}
+        columns = {cell.id: (n, cell.place.column) for n, table in enumerate(tables) for cell in table.cells}
         mine = {index: columns.get(cell) for index, cell in by_line.items()}
         # Each column found stands for the true one that most of its lines are in, and each true one is taken once.
         pairs = Counter((mine[index], kind) for index, kind in true.items() if mine.get(index) is not None)
@@ -334,7 +326,7 @@ def edits_of(true: Table, found: Table, near: float) -> Edits:
         rulings += len(truth)
         match.append({m: n for n, m in known.items()})
     spans, mine_over = (
-        {(cell.row, cell.column, cell.row + cell.row_span, cell.column + cell.column_span) for cell in table.cells}
+        {(cell.place.row, cell.place.column, cell.place.row_end, cell.place.column_end) for cell in table.cells}
         for table in (true, found)
     )
     rows, columns = match[1], match[0]
@@ -349,12 +341,7 @@ def edits_of(true: Table, found: Table, near: float) -> Edits:
 
 def ruling_places(table: Table, axis: int) -> list[float]:
     """Where the rulings between columns (axis 0) or rows are, on average."""
-    cells = [
-        StoredRegion(0, 0, cell.outline, cell=CellPlace("", cell.row, cell.column, cell.row_span, cell.column_span))
-        for cell in table.cells
-        if cell.outline
-    ]
-    return [float(place) for place in nodes_of(cells)[..., axis].mean(axis=axis)]
+    return [float(place) for place in nodes_of(table)[..., axis].mean(axis=axis)]
 
 
 def measure_edits(folder: Path, *, detected: bool, verbose: bool) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dsocr.document import Line, Outline, Page, Point, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Page, Point, Region, Table, TableCell
 from dsocr.formats import parse_xml_page
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import XmlPage, serialize
@@ -117,13 +117,10 @@ def annotate(page: XmlPage, note: dict[str, Any], name: str, size: tuple[int, in
         far, right = row + rows, column + columns
         quad = (corner(row, column), corner(far, column), corner(far, right), corner(row, right))
         outline = Outline.of_polygon(quad)
-        cells[row, column] = TableCell(f"t1_{row}_{column}", outline, row, column, rows, columns, row < headings)
-    owner = {
-        (cell.row + more, cell.column + side): cell
-        for cell in cells.values()
-        for more in range(cell.row_span)
-        for side in range(cell.column_span)
-    }
+        cells[row, column] = TableCell(
+            f"t1_{row}_{column}", outline, CellPlace(row, column, rows, columns, row < headings)
+        )
+    owner = {(row, column): cell for cell in cells.values() for row in cell.place.rows for column in cell.place.columns}
     given = {int(number): (row + headings, column) for number, (row, column) in note.get("cells", {}).items()}
     lines = []
     for number, line in enumerate(page.lines):

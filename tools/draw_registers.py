@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from draw_sample import GOODS, DrawnPaper
 from draw_writers import Penman
-from dsocr.document import Line, Outline, Page, Point, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Page, Point, Region, Table, TableCell
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import serialize
 from hands.archive_texts import MEN, MONTHS, SURNAMES, VILLAGES, WOMEN
@@ -379,7 +379,9 @@ def _quad(box: tuple[int, int, int, int]) -> Outline:
 def _table(plan: Sequence[Cell], number: int) -> Table:
     cells = tuple(
         TableCell(
-            _cell_id(number, cell), _quad(cell.box), cell.row, cell.column, cell.rows, cell.columns, cell.is_heading
+            _cell_id(number, cell),
+            _quad(cell.box),
+            CellPlace(cell.row, cell.column, cell.rows, cell.columns, cell.is_heading),
         )
         for cell in plan
     )

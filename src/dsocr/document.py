@@ -166,16 +166,52 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class TableCell:
-    """A cell of a table; rows and columns count from 0. Its text are the lines of the region with the same `id`."""
+class CellPlace:
+    """The rows and columns of a table that a cell covers; the first are 0."""
 
-    id: str
-    outline: Outline | None
     row: int
     column: int
     row_span: int = 1
     column_span: int = 1
     is_heading: bool = False
+
+    @property
+    def row_end(self) -> int:
+        """The row below it."""
+        return self.row + self.row_span
+
+    @property
+    def column_end(self) -> int:
+        """The column on its right."""
+        return self.column + self.column_span
+
+    @property
+    def rows(self) -> range:
+        """The rows that it covers."""
+        return range(self.row, self.row_end)
+
+    @property
+    def columns(self) -> range:
+        """The columns that it covers."""
+        return range(self.column, self.column_end)
+
+    def overlaps(self, other: "CellPlace") -> bool:
+        """Whether both cover a row and column."""
+        return (
+            self.row < other.row_end
+            and other.row < self.row_end
+            and self.column < other.column_end
+            and other.column < self.column_end
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table. Its text are the lines of the region with the same `id`."""
+
+    id: str
+    outline: Outline | None
+    place: CellPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +225,7 @@ class Table:
     @property
     def size(self) -> tuple[int, int]:
         """The number of rows and of columns."""
-        rows = max(cell.row + cell.row_span for cell in self.cells)
-        return rows, max(cell.column + cell.column_span for cell in self.cells)
+        return max(cell.place.row_end for cell in self.cells), max(cell.place.column_end for cell in self.cells)
 
 
 class AlignmentMark(NamedTuple):

@@ -5,8 +5,10 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from dsocr.document import Table
+from dsocr.registers.edits import nodes_of
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_tables import GridTable, place_of, tables_of
+from dsocr.workbench.stored_tables import tables_of, version_of
 from dsocr.workbench.table_changes import carry_out_in_table
 from tests.browser.test_workbench_shapes import drag, point, wait_for_place
 from tests.browser.workbench import FIELD, eventually
@@ -23,7 +25,7 @@ def gridding(window: Page) -> Page:
     return window
 
 
-def table_of(store: CorrectionStore) -> GridTable | None:
+def table_of(store: CorrectionStore) -> Table | None:
     return next(iter(tables_of(store.regions(1))), None)
 
 
@@ -36,7 +38,8 @@ def places(store: CorrectionStore, axis: int) -> list[int]:
     """Where the rulings are at the left, or at the top."""
     table = table_of(store)
     assert table
-    return [round(float(place)) for place in (table.nodes[0, :, 0] if axis == 0 else table.nodes[:, 0, 1])]
+    nodes = nodes_of(table)
+    return [round(float(place)) for place in (nodes[0, :, 0] if axis == 0 else nodes[:, 0, 1])]
 
 
 def rows(store: CorrectionStore) -> list[list[str]]:
@@ -46,7 +49,7 @@ def rows(store: CorrectionStore) -> list[list[str]]:
     count = table.size[0] if table else 0
     found: list[list[str]] = [[] for _ in range(count)]
     for cell in table.cells if table else ():
-        found[place_of(cell).row].append(texts.get(cell.number, ""))
+        found[cell.place.row].append(texts.get(int(cell.id), ""))
     return found
 
 
@@ -140,8 +143,13 @@ def test_two_people_are_warned_of_changes_to_one_table(gridding: Page, store: Co
     for step in range(3):  # unless the window has just asked what is new
         table = table_of(store)
         assert table
-        points = [(660 - step, round(float(y))) for y in table.nodes[:, 2, 1]]
-        message = {"what": "moveRuling", "table": [table.id, table.version], "axis": "column", "place": 2}
+        points = [(660 - step, round(float(y))) for y in nodes_of(table)[:, 2, 1]]
+        message = {
+            "what": "moveRuling",
+            "table": [table.id, version_of(table.id, store.regions(1))],
+            "axis": "column",
+            "place": 2,
+        }
         carry_out_in_table(store, page, {**message, "points": points}, who="anna")
         before = places(store, 0)
         gridding.keyboard.press("ArrowRight")

@@ -9,7 +9,7 @@ import pytest
 from openpyxl import load_workbook
 
 from dsocr.data.convert import convert
-from dsocr.document import Line, Outline, Page, ProcessingStep, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Page, ProcessingStep, Region, Table, TableCell
 from dsocr.formats import OUTPUT_FORMATS
 from dsocr.formats.page import page_document
 from dsocr.formats.registers import OWN_COLUMNS, register_rows
@@ -28,7 +28,7 @@ def page_of(name: str, rows: list[list[str]], *, outside: str = "") -> Page:
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
             box = Outline((100 * column, 40 * row, 100 * column + 90, 40 * row + 30))
-            cell = TableCell(f"{row}-{column}", box, row, column)
+            cell = TableCell(f"{row}-{column}", box, CellPlace(row, column))
             cells.append(cell)
             for part in text.split("\n") if text else []:
                 prediction = {"confidence": 0.5 + 0.1 * row}
@@ -67,8 +67,8 @@ def test_a_row_of_the_table_is_a_row_and_headings_hold_for_the_pages_after() -> 
 def test_a_title_over_all_columns_is_above_the_names_of_the_columns() -> None:
     page = page_of("a", [["Книга 5", "", ""], ["№", "Имена", "Лѣта"], ["1", "Иванъ", "20"], ["2", "Анна", "30"]])
     (table,) = page.tables
-    cells = [cell for cell in table.cells if cell.row or not cell.column]
-    cells[0] = replace(cells[0], column_span=3)
+    cells = [cell for cell in table.cells if cell.place.row or not cell.place.column]
+    cells[0] = replace(cells[0], place=CellPlace(0, 0, column_span=3))
     found = list(register_rows([replace(page, tables=(replace(table, cells=tuple(cells)),))]))
     assert [list(row.cells.values()) for row in found] == [["1", "Иванъ", "20"], ["2", "Анна", "30"]]
     assert all(name.endswith(end) for name, end in zip(found[0].cells, ["№", "Имена", "Лѣта"], strict=True))
@@ -77,8 +77,8 @@ def test_a_title_over_all_columns_is_above_the_names_of_the_columns() -> None:
 def test_a_year_under_a_heading_without_a_ruling_is_no_heading() -> None:
     page = page_of("a", [["№", "Имена"], ["", "1908, іюль"], ["1", "Иванъ"], ["2", "Анна"]])
     (table,) = page.tables
-    cells = [cell for cell in table.cells if (cell.row, cell.column) != (1, 0)]
-    cells[0] = replace(cells[0], row_span=2)
+    cells = [cell for cell in table.cells if (cell.place.row, cell.place.column) != (1, 0)]
+    cells[0] = replace(cells[0], place=CellPlace(0, 0, row_span=2))
     found = list(register_rows([replace(page, tables=(replace(table, cells=tuple(cells)),))]))
     assert [row.cells["Имена"] for row in found] == ["1908, іюль", "Иванъ", "Анна"]
 
@@ -92,8 +92,8 @@ def test_headings_over_columns_numbers_of_columns_and_names_that_occur_twice() -
     rows = [["№", "Лѣта", ""], ["", "муж.", "муж."], ["1", "2", "3"], ["1", "20", "40"], ["2", "21", "41"]]
     page = page_of("a", rows)
     (table,) = page.tables
-    cells = [cell for cell in table.cells if (cell.row, cell.column) != (0, 2)]
-    cells[1] = replace(cells[1], column_span=2)
+    cells = [cell for cell in table.cells if (cell.place.row, cell.place.column) != (0, 2)]
+    cells[1] = replace(cells[1], place=CellPlace(0, 1, column_span=2))
     found = list(register_rows([replace(page, tables=(replace(table, cells=tuple(cells)),))]))
     assert [row.cells for row in found] == [
         {"№": "1", "Лѣта / муж.": "20", "Лѣта / муж. (3)": "40"},

@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 
 from dsocr.data.convert import convert
-from dsocr.document import Line, Outline, Page, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Page, Region, Table, TableCell
 from dsocr.formats.page import NEWEST, TRANSKRIBUS, page_document, parse_page
 from dsocr.formats.xml import serialize
 from tests.data.making import picture, write
@@ -20,12 +20,12 @@ def quad(left: int, top: int, right: int, bottom: int) -> Outline:
     return Outline.of_polygon(((left, top), (left, bottom), (right, bottom), (right, top)))
 
 
-HEADING = TableCell("h", quad(10, 10, 210, 30), 0, 0, 1, 2, is_heading=True)
+HEADING = TableCell("h", quad(10, 10, 210, 30), CellPlace(0, 0, 1, 2, is_heading=True))
 CELLS = (
     HEADING,
-    TableCell("a", quad(10, 30, 110, 90), 1, 0, 2, 1),
-    TableCell("b", quad(110, 30, 210, 60), 1, 1),
-    TableCell("empty", quad(110, 60, 210, 90), 2, 1),
+    TableCell("a", quad(10, 30, 110, 90), CellPlace(1, 0, 2, 1)),
+    TableCell("b", quad(110, 30, 210, 60), CellPlace(1, 1)),
+    TableCell("empty", quad(110, 60, 210, 90), CellPlace(2, 1)),
 )
 TABLE = Table("t", quad(10, 10, 210, 90), CELLS)
 
@@ -61,7 +61,7 @@ def test_a_table_is_read_as_it_was_written(version: str) -> None:
 
 @pytest.mark.parametrize("version", [NEWEST, TRANSKRIBUS])
 def test_two_tables_and_text_between_keep_their_order(version: str) -> None:
-    second = Table("u", quad(10, 120, 60, 150), (TableCell("c", quad(10, 120, 60, 150), 0, 0),))
+    second = Table("u", quad(10, 120, 60, 150), (TableCell("c", quad(10, 120, 60, 150), CellPlace(0, 0)),))
     note = Line("между", "", quad(10, 100, 60, 118), Region("n", quad(10, 100, 60, 118)), id="note")
     first, last = lines_of(*CELLS[:3]), [replace(lines_of(second.cells[0])[0], id="last")]
     # Lines of a table that are read after others are written with it: an element cannot be in two places.

@@ -1,7 +1,7 @@
 """Tables on pages: columns and rows by rulings and by lines, cells that span, and no tables where there are none."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from draw_registers import Look, draw_register
-from dsocr.document import Line, Outline, Page, Region, Table
+from dsocr.document import CellPlace, Line, Outline, Page, Region, Table
 from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.registers import find_tables
@@ -28,7 +28,7 @@ def drawn(look: Look, seed: int) -> tuple[Image.Image, Page]:
 
 def texts_of(lines: list[Line], table: Table) -> dict[tuple[int, ...], list[str]]:
     """The texts of each cell by its row, column and spans."""
-    places = {cell.id: (cell.row, cell.column, cell.row_span, cell.column_span) for cell in table.cells}
+    places = {cell.id: astuple(cell.place)[:4] for cell in table.cells}
     texts: dict[tuple[int, ...], list[str]] = {}
     for line in lines:
         if line.region and line.region.id in places:
@@ -128,8 +128,8 @@ def test_headings_over_several_columns_span() -> None:
     lines, (table,) = find_tables(image, [replace(line, index=n) for n, line in enumerate(page.lines)])
     assert texts_of(lines, table) == texts_of(list(page.lines), page.tables[0])
     marked = mark_headings(table, lines)
-    assert {cell.row for cell in marked.cells if cell.is_heading} == {0, 1}
-    assert any(cell.column_span == 3 for cell in marked.cells), "the heading over three columns"
+    assert {cell.place.row for cell in marked.cells if cell.place.is_heading} == {0, 1}
+    assert any(cell.place.column_span == 3 for cell in marked.cells), "the heading over three columns"
 
 
 def test_a_page_with_a_table_on_each_side_has_two() -> None:
@@ -174,7 +174,7 @@ def ruled_page(columns: list[int], rows: list[int], size: tuple[int, int] = (900
 
 def rows_of(table: Table, lines: list[Line]) -> dict[int, set[int]]:
     """The numbers of the lines in each row."""
-    rows = {cell.id: cell.row for cell in table.cells}
+    rows = {cell.id: cell.place.row for cell in table.cells}
     numbers: dict[int, set[int]] = {}
     for line in lines:
         assert line.region is not None
@@ -540,7 +540,7 @@ def test_a_heading_over_two_columns_is_above_those_of_each() -> None:
     ImageDraw.Draw(image).line((350, 62, 350, 100), fill=220, width=4)  # no ruling inside the upper heading
     head = [bar(62, 90, 130, 90), bar(220, 70, 500, 91), bar(180, 130, 300, 92), bar(520, 130, 700, 93)]
     found, (table,) = find_tables(image, numbered([*head, *entries(TOPS, 3)]))
-    spans = [(c.row, c.column, c.row_span, c.column_span) for c in table.cells if c.is_heading]
+    spans = [astuple(c.place)[:4] for c in table.cells if c.place.is_heading]
     assert sorted(spans) == [(0, 0, 2, 1), (0, 1, 1, 2), (1, 1, 1, 1), (1, 2, 1, 1)]
     assert [line.text for line in found][:4] == ["90", "91", "92", "93"]
 
@@ -575,13 +575,10 @@ def test_cells_of_real_registers_are_in_their_place(name: str) -> None:
         lines, (table,) = find_tables(image, page.lines)
     marked = mark_headings(table, lines)
 
-    def contents(lines: Sequence[Line], table: Table) -> dict[tuple[int, ...], set[str]]:
-        body = max(cell.row + 1 for cell in table.cells if cell.is_heading)
-        places = {
-            cell.id: (cell.row - body, cell.column, cell.row_span, cell.column_span, cell.is_heading)
-            for cell in table.cells
-        }
-        kept: dict[tuple[int, ...], set[str]] = {}
+    def contents(lines: Sequence[Line], table: Table) -> dict[CellPlace, set[str]]:
+        body = max(cell.place.row + 1 for cell in table.cells if cell.place.is_heading)
+        places = {cell.id: replace(cell.place, row=cell.place.row - body) for cell in table.cells}
+        kept: dict[CellPlace, set[str]] = {}
         for line in lines:
             if line.region and line.region.id in places:
                 kept.setdefault(places[line.region.id], set()).add(line.id)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.document import Line, Outline, Page, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Page, Region, Table, TableCell
 from dsocr.formats.page import NEWEST, page_document
 from dsocr.formats.xml import serialize
 from dsocr.inference.confidence import Prediction
@@ -63,7 +63,7 @@ def make_register(
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
             id_, outline = f"c{row}_{column}", quad(xs[column], ys[row], xs[column + 1], ys[row + 1])
-            cells.append(TableCell(id_, outline, row, column))
+            cells.append(TableCell(id_, outline, CellPlace(row, column)))
             is_long = row in (long or {})
             if not is_long or column == 0:
                 text = (long or {}).get(row, text)

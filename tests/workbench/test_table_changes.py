@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,12 +20,13 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import Table
 from dsocr.errors import DsocrError
 from dsocr.formats.page import NEWEST, TRANSKRIBUS, parse_page
+from dsocr.registers.edits import nodes_of
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export
 from dsocr.workbench.shape_changes import assign, move_beside
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
 from dsocr.workbench.stored_lines import State
-from dsocr.workbench.stored_tables import GridTable, as_tables, place_of, tables_of
+from dsocr.workbench.stored_tables import tables_of, version_of
 from dsocr.workbench.table_changes import carry_out_in_table, put_tables, search_tables
 from tests.raising import raises_code
 from tests.workbench.fakes import TITLES, make_register
@@ -48,19 +49,19 @@ def register(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[C
         yield register
 
 
-def table_of(store: CorrectionStore) -> GridTable:
+def table_of(store: CorrectionStore) -> Table:
     (table,) = tables_of(store.regions(1))
     return table
 
 
 def edit(store: CorrectionStore, what: str, **details: object) -> None:
     tables = tables_of(store.regions(1))
-    seen = [tables[0].id, tables[0].version] if tables else None
+    seen = [tables[0].id, version_of(tables[0].id, store.regions(1))] if tables else None
     carry_out_in_table(store, store.pages()[0], {"what": what, "table": seen, **details}, who="anna")
 
 
 def ruling(store: CorrectionStore, axis: str, place: int, by: tuple[int, int] = (0, 0)) -> list[tuple[int, int]]:
-    nodes = table_of(store).nodes
+    nodes = nodes_of(table_of(store))
     points = nodes[place] if axis == "row" else nodes[:, place]
     return [(round(x) + by[0], round(y) + by[1]) for x, y in points]
 
@@ -71,11 +72,10 @@ def move(store: CorrectionStore, axis: str, place: int, by: tuple[int, int]) -> 
 
 def texts(store: CorrectionStore) -> dict[tuple[int, int, int, int], str]:
     """The text of each cell by row, column, rows and columns."""
-    cells = {cell.number: place_of(cell) for cell in table_of(store).cells}
-    found = {(place.row, place.column, place.rows, place.columns): "" for place in cells.values()}
+    cells = {int(cell.id): astuple(cell.place)[:4] for cell in table_of(store).cells}
+    found = dict.fromkeys(cells.values(), "")
     for line in store.lines(1):
-        if place := cells.get(line.region or 0):
-            key = (place.row, place.column, place.rows, place.columns)
+        if key := cells.get(line.region or 0):
             found[key] = f"{found[key]} {line.text}".strip()
     return found
 
@@ -95,13 +95,7 @@ def exported(store: CorrectionStore, archive: Archive, out: Path, to: str = "pag
 
 def placed(tables: Sequence[Table]) -> list[Any]:
     """What two exports of a table have in common: ids may be others."""
-    return [
-        [
-            (cell.row, cell.column, cell.row_span, cell.column_span, cell.is_heading, cell.outline)
-            for cell in table.cells
-        ]
-        for table in tables
-    ]
+    return [[(cell.place, cell.outline) for cell in table.cells] for table in tables]
 
 
 def rows_of_csv(path: Path) -> list[dict[str, str]]:
@@ -113,7 +107,7 @@ def test_a_file_that_has_a_table_shows_it_and_keeps_its_bytes(
 ) -> None:
     store, archive = register
     assert grid(store) == ROWS
-    assert [[round(float(x)) for x in row] for row in table_of(store).nodes[..., 0]] == [[40, 240, 440, 640]] * 4
+    assert [[round(float(x)) for x in row] for row in nodes_of(table_of(store))[..., 0]] == [[40, 240, 440, 640]] * 4
     store.review(store.lines(1)[0], ROWS[0][0], State.ACCEPTED, who="anna")
     exported(store, archive, tmp_path / "out")
     for name in ("page/scan.xml", "scan.png"):
@@ -138,11 +132,10 @@ def test_lines_follow_a_ruling_that_moves_over_them(register: tuple[CorrectionSt
 
 def test_only_cells_beside_a_ruling_change_with_it(register: tuple[CorrectionStore, Archive]) -> None:
     store, _ = register
-    before = {cell.number: cell for cell in table_of(store).cells}
+    before = set(table_of(store).cells)
     edit(store, "moveRuling", axis="column", place=3, points=[(650, 40), (655, 140), (660, 240), (665, 340)])
-    after = {cell.number: cell for cell in table_of(store).cells}
-    assert {place_of(cell).column for number, cell in after.items() if cell != before[number]} == {2}
-    assert [round(float(x)) for x in table_of(store).nodes[:, 3, 0]] == [650, 655, 660, 665]
+    assert {cell.place.column for cell in set(table_of(store).cells) - before} == {2}
+    assert [round(float(x)) for x in nodes_of(table_of(store))[:, 3, 0]] == [650, 655, 660, 665]
     assert ruling(store, "column", 2) == [(440, y) for y in (40, 140, 240, 340)]
 
 
@@ -189,7 +182,7 @@ def test_cells_are_joined_and_split(register: tuple[CorrectionStore, Archive]) -
 def test_a_line_that_somebody_put_into_a_cell_stays_there(register: tuple[CorrectionStore, Archive]) -> None:
     store, _ = register
     line, cell = store.lines(1)[4], table_of(store).cells[8]
-    assign(store, [line], cell.number, who="anna")
+    assign(store, [line], int(cell.id), who="anna")
     move(store, "column", 2, (10, 0))
     edit(store, "addRuling", axis="row", at=(100, 110))
     assert texts(store)[3, 2, 1, 1] == "Иванъ 25"
@@ -205,7 +198,7 @@ def test_a_changed_table_is_read_back_as_it_was_left(
     edit(store, "addRuling", axis="row", at=(100, 300))
     edit(store, "joinCells", cells=[0, 0, 1, 2])
     tables = exported(store, archive, tmp_path / "out", to)
-    assert placed(tables) == placed(as_tables(store.regions(1)))
+    assert placed(tables) == placed(tables_of(store.regions(1)))
     (table,) = tables
     assert table.outline == table_of(store).outline
     with opened(tmp_path / "out", tmp_path / "again") as (again, _):
@@ -289,9 +282,9 @@ def test_what_makes_no_table_is_refused_and_changes_nothing(
 
 def test_a_change_of_what_somebody_else_changed_is_refused(register: tuple[CorrectionStore, Archive]) -> None:
     store, _ = register
-    seen = table_of(store)
+    seen, version = table_of(store), version_of("table", store.regions(1))
     move(store, "column", 1, (5, 0))
-    message = {"what": "removeRuling", "table": [seen.id, seen.version], "axis": "column", "place": 1}
+    message = {"what": "removeRuling", "table": [seen.id, version], "axis": "column", "place": 1}
     with pytest.raises(StaleError):
         carry_out_in_table(store, store.pages()[0], message, who="boris")
     edit(store, "removeTable")
@@ -322,7 +315,7 @@ def test_tables_are_found_drawn_and_undone(tmp_path: Path) -> None:
         assert grid(store) == TITLES
         assert all(region.cell for region in store.regions(1)), "the region that had all lines is gone"
         tables = exported(store, archive, tmp_path / "out")
-        assert placed(tables) == placed(as_tables(store.regions(1)))
+        assert placed(tables) == placed(tables_of(store.regions(1)))
         move(store, "column", 1, (9, 0))
         assert put_tables(store, 1, found._replace(lines=tuple(store.lines(1))), who="anna")
         for _ in range(3):
@@ -334,7 +327,7 @@ def test_tables_are_found_drawn_and_undone(tmp_path: Path) -> None:
         for y in (120, 200, 280, 360):
             edit(store, "addRuling", axis="row", at=(100, y))
         assert grid(store) == TITLES
-        assert placed(exported(store, archive, tmp_path / "out")) == placed(as_tables(store.regions(1)))
+        assert placed(exported(store, archive, tmp_path / "out")) == placed(tables_of(store.regions(1)))
     with opened(source, tmp_path / "work") as (store, _):
         assert grid(store) == TITLES, "as it was left"
 
@@ -351,11 +344,11 @@ def test_tables_are_found_when_pages_are_opened_first(has_file: bool, tmp_path: 
     ):
         import_pages(store, archive, SourceReport(strict=True), tables=True)
         assert grid(store) == (TITLES if has_file else [[""] * 3] * len(TITLES))
-        cells = {cell.number for cell in table_of(store).cells}
+        cells = {int(cell.id) for cell in table_of(store).cells}
         assert [line.region in cells for line in store.lines(1)] == [True] * 15
         assert all(region.cell for region in store.regions(1))
         assert store.history() == []
-        assert placed(exported(store, archive, tmp_path / "out")) == placed(as_tables(store.regions(1)))
+        assert placed(exported(store, archive, tmp_path / "out")) == placed(tables_of(store.regions(1)))
 
 
 def test_a_page_without_a_table_says_so(empty_store: CorrectionStore, archive: Archive) -> None:
@@ -428,14 +421,9 @@ def perform(store: CorrectionStore, what: str, axis: str, first: int, second: in
         pass
 
 
-def require_tiles(table: GridTable) -> None:
+def require_tiles(table: Table) -> None:
     """Assert that each place of a table is in one cell."""
-    places = [
-        (row, column)
-        for place in map(place_of, table.cells)
-        for row in range(place.row, place.row + place.rows)
-        for column in range(place.column, place.column + place.columns)
-    ]
+    places = [(row, column) for cell in table.cells for row in cell.place.rows for column in cell.place.columns]
     rows, columns = table.size
     assert sorted(places) == [(row, column) for row in range(rows) for column in range(columns)]
 
@@ -458,7 +446,7 @@ def test_any_edits_leave_a_table_that_is_exported_as_it_is_and_undone(
             require_tiles(table_of(store))
             assert [line.place for line in store.lines(1)] == sorted({line.place for line in store.lines(1)})
         tables = exported(store, archive, Path(folder) / "out")
-        assert placed(tables) == placed(as_tables(store.regions(1)))
+        assert placed(tables) == placed(tables_of(store.regions(1)))
         with opened(Path(folder) / "out", Path(folder) / "again") as (again, _):
             assert texts(again) == texts(store)
         while store.undo("anna"):

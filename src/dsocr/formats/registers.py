@@ -64,14 +64,14 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
     rows, _ = table.size
     by_row: dict[int, list[TableCell]] = {}
     for cell in table.cells:
-        by_row.setdefault(cell.row, []).append(cell)
+        by_row.setdefault(cell.place.row, []).append(cell)
     numbers = _number_columns(table, texts)
     if not numbers:
         return table
     headings = 0
     for row in range(min(_HEADING_ROWS, rows - 1)):
         known = [cell for cell in by_row.get(row, ()) if texts[cell.id] not in _DITTO]
-        above = [cell for cell in known if numbers & set(range(cell.column, cell.column + cell.column_span))]
+        above = [cell for cell in known if numbers & set(cell.place.columns)]
         counted = [texts[cell.id].strip(" .") for cell in known]
         if (
             headings
@@ -80,7 +80,7 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
         ):
             headings = row + 1
             break
-        is_title = not headings and len(known) == 1 and known[0].column_span > 2
+        is_title = not headings and len(known) == 1 and known[0].place.column_span > 2
         if is_title:
             continue
         if any(re.search(r"\d", texts[cell.id]) for cell in above):
@@ -92,16 +92,16 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
             and any(re.search(r"\d{4}", texts[cell.id]) for cell in known)
         ):
             break
-        if not any(cell.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
+        if not any(cell.place.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
             if not headings and not known:
                 continue
             break
-        below = max(cell.row + cell.row_span for cell in by_row.get(row, ()) if texts[cell.id])
+        below = max(cell.place.row_end for cell in by_row.get(row, ()) if texts[cell.id])
         # A heading is not taken into the row of a year and month, even if no ruling was found between them.
         while below > row + 1 and any(re.search(r"\d", texts[cell.id]) for cell in by_row.get(below - 1, ())):
             below -= 1
         headings = max(row + 1, below)
-    cells = (replace(cell, is_heading=cell.row < headings) for cell in table.cells)
+    cells = (replace(cell, place=replace(cell.place, is_heading=cell.place.row < headings)) for cell in table.cells)
     return replace(table, cells=tuple(cells))
 
 
@@ -117,10 +117,10 @@ def _number_columns(table: Table, texts: Mapping[str, str]) -> set[int]:
     """Return the columns whose cells are numbers, as a rule."""
     filled, numbers = Counter[int](), Counter[int]()
     for cell in table.cells:
-        if texts[cell.id] not in _DITTO and cell.column_span == 1 and cell.row:
-            filled[cell.column] += 1
+        if texts[cell.id] not in _DITTO and cell.place.column_span == 1 and cell.place.row:
+            filled[cell.place.column] += 1
             digits = sum(map(str.isdigit, texts[cell.id]))
-            numbers[cell.column] += 2 * digits >= len(texts[cell.id].replace(" ", ""))
+            numbers[cell.place.column] += 2 * digits >= len(texts[cell.id].replace(" ", ""))
     return {column for column, count in filled.items() if count >= 2 and numbers[column] >= _NUMERIC * count}
 
 
@@ -159,10 +159,10 @@ def _column_names(table: Table, lines: Sequence[Line]) -> list[str]:
     """Return the name of each column by the heading's cells above it; empty without a heading."""
     texts = _texts(table, lines)
     parts: list[list[str]] = [[] for _ in range(table.size[1])]
-    for cell in sorted(table.cells, key=lambda cell: cell.row):
+    for cell in sorted(table.cells, key=lambda cell: cell.place.row):
         text = " ".join(texts[cell.id].split())
-        if cell.is_heading and text and not text.isdecimal():
-            for column in range(cell.column, cell.column + cell.column_span):
+        if cell.place.is_heading and text and not text.isdecimal():
+            for column in cell.place.columns:
                 parts[column].append(text)
     if not any(parts):
         return []
@@ -182,12 +182,12 @@ def _table_rows(page: Page, link: str, table: Table, number: int, names: Sequenc
             by_cell.setdefault(line.region.id, []).append(line)
     rows: dict[int, list[TableCell]] = {}
     for cell in table.cells:
-        if not cell.is_heading and cell.id in by_cell:
-            rows.setdefault(cell.row, []).append(cell)
-    first = max((cell.row + cell.row_span for cell in table.cells if cell.is_heading), default=0)
+        if not cell.place.is_heading and cell.id in by_cell:
+            rows.setdefault(cell.place.row, []).append(cell)
+    first = max((cell.place.row_end for cell in table.cells if cell.place.is_heading), default=0)
     for row, cells in sorted(rows.items()):
         lines = [line for cell in cells for line in by_cell[cell.id]]
-        texts = {names[cell.column]: "\n".join(line.text for line in by_cell[cell.id]) for cell in cells}
+        texts = {names[cell.place.column]: "\n".join(line.text for line in by_cell[cell.id]) for cell in cells}
         boxes = [line.outline.box for line in lines if line.outline]
         box = bounds_of_boxes(boxes) if boxes else None
         yield RegisterRow(page.name, link, box, number, row - first + 1, _confidence(lines), texts)

@@ -1,12 +1,12 @@
 """Tables of PAGE XML: cells as its schema of 2019 has them, roles of text regions, and as Transkribus writes them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Line, Outline, Page, Point, Table, TableCell, bounds_of_boxes, parse_points
+from dsocr.document import CellPlace, Line, Outline, Page, Point, Table, TableCell, bounds_of_boxes, parse_points
 from dsocr.formats import xml
 from dsocr.formats.xml import add_element
 
@@ -25,7 +25,7 @@ def parse_tables(page: etree._Element, parse_outline: Callable[[etree._Element],
     for element in page.iter("{*}TableRegion"):
         cells = [cell for _, cell in parse_cells(element, parse_outline)]
         if cells:
-            cells.sort(key=lambda cell: (cell.row, cell.column))
+            cells.sort(key=lambda cell: (cell.place.row, cell.place.column))
             region = xml.parse_region(element, "id", parse_outline)
             yield Table(region.id, region.outline, tuple(cells))
 
@@ -42,7 +42,7 @@ def parse_cells(
                 if role is None
                 else (role.get("header") in {"true", "1"})
             )
-            yield child, TableCell(region.id, region.outline, *place, is_heading)
+            yield child, TableCell(region.id, region.outline, CellPlace(*place, is_heading))
 
 
 def cells_together(page: Page) -> list[Line]:
@@ -112,7 +112,7 @@ class TableWriter:
             for cell in table.cells:
                 if cell.id not in self._written:
                     outline = cell.outline or table.outline or _around(table, self.page)
-                    id_ = xml.take_id(cell.id, f"{TABLE_ID}_{cell.row}_{cell.column}", self.taken)
+                    id_ = xml.take_id(cell.id, f"{TABLE_ID}_{cell.place.row}_{cell.place.column}", self.taken)
                     self._add(self._elements[table.id], cell, id_, len(self._elements[table.id]), outline)
         for element in self._elements.values():
             for child in element.iterchildren("{*}TableCell"):
@@ -123,15 +123,15 @@ class TableWriter:
         element = self.add_outlined(table, "TextRegion" if self.roles else "TableCell", id_, index, outline)
         names = ("rowIndex", "columnIndex") if self.roles else ("row", "col")
         spans = (*names, "rowSpan", "colSpan")
-        place = dict(zip(spans, (cell.row, cell.column, cell.row_span, cell.column_span), strict=True))
+        place = dict(zip(spans, astuple(cell.place)[:4], strict=True))
         if self.roles:
             role = add_element(add_element(element, "Roles", {}), "TableCellRole", place)
-            if cell.is_heading:
+            if cell.place.is_heading:
                 role.set("header", "true")
         else:
             for name, number in place.items():
                 element.set(name, str(number))
-            if cell.is_heading:
+            if cell.place.is_heading:
                 element.set("custom", f"{element.get('custom')} structure {{type:{HEADING};}}")
         return element
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import uniform_filter1d
 
-from dsocr.document import Line, Outline, Point, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Point, Region, Table, TableCell
 from dsocr.outlines import quarter_turns
 from dsocr.registers.cells import Span, cut_at_rulings, place_lines
 from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, Item, columns_of_pages, free_columns, ruled_columns
@@ -150,11 +150,7 @@ def _table(grid: Grid, spans: Sequence[Span], number: int, frame: Frame, size: t
         TableCell(
             f"t{number}r{row + 1}c{column + 1}",
             Outline.of_polygon(corners(row, column, deep, width)),
-            row,
-            column,
-            deep,
-            width,
-            row + deep <= grid.heading_rows,
+            CellPlace(row, column, deep, width, row + deep <= grid.heading_rows),
         )
         for row, column, deep, width in spans
     )
@@ -168,7 +164,7 @@ Parts = dict[int, list[tuple[tuple[int, ...], Line]]]
 
 def _collect(grid: Grid, spans: Sequence[Span], table: Table, number: int, parts: Parts) -> None:
     """Add the lines of a table's cells."""
-    regions = {(cell.row, cell.column): Region(cell.id, cell.outline) for cell in table.cells}
+    regions = {(cell.place.row, cell.place.column): Region(cell.id, cell.outline) for cell in table.cells}
     for row, column, _, _ in spans:
         for order, item in enumerate(
             sorted(grid.items.get((row, column), ()), key=lambda item: (item.middle, item.left))

@@ -69,12 +69,12 @@ def _narrow_columns(table: Table) -> Iterator[Floats]:
     """Yield the corners `(4, 2)` of narrow columns, from the upper left one downwards, on the page."""
     columns: dict[int, list[TableCell]] = {}
     for cell in table.cells:
-        if cell.outline and cell.column_span == 1:
-            columns.setdefault(cell.column, []).append(cell)
+        if cell.outline and cell.place.column_span == 1:
+            columns.setdefault(cell.place.column, []).append(cell)
     assert table.outline
     left, _, right, _ = table.outline.box
     for _, cells in sorted(columns.items()):
-        ends = (min(cells, key=lambda cell: cell.row), max(cells, key=lambda cell: cell.row + cell.row_span))
+        ends = (min(cells, key=lambda cell: cell.place.row), max(cells, key=lambda cell: cell.place.row_end))
         upper, lower = (cell.outline.border for cell in ends if cell.outline)
         corners = np.array([upper[0], lower[1], lower[2], upper[3]], dtype=np.float64)
         width, height = _size(corners)

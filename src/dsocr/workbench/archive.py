@@ -43,7 +43,7 @@ from dsocr.text import comparable
 from dsocr.workbench.file_regions import read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center
-from dsocr.workbench.stored_tables import as_tables, region_id
+from dsocr.workbench.stored_tables import region_id, tables_of
 from dsocr.workbench.table_changes import with_tables
 
 _SOURCE = "source"
@@ -111,7 +111,7 @@ class Archive:
             page=page.name,
             document=page.document,
             content=partial(self.image_bytes, page) if number else None,
-            tables=as_tables((regions or {}).values()),
+            tables=tuple(tables_of((regions or {}).values(), region_id)),
         )
 
     def cut(self, page: StoredPage, lines: list[StoredLine]) -> list[Image.Image | CropFailure]:

@@ -2,6 +2,7 @@
 
 from lxml import etree
 
+from dsocr.document import CellPlace
 from dsocr.formats.alto import parse_outline as parse_alto_outline
 from dsocr.formats.page import parse_outline as parse_page_outline
 from dsocr.formats.table_regions import TABLE_ID, parse_cells
@@ -14,7 +15,7 @@ from dsocr.formats.xml import (
     parse_xml_bytes,
     tag_labels,
 )
-from dsocr.workbench.stored_lines import CellPlace, StoredRegion
+from dsocr.workbench.stored_lines import StoredRegion
 from dsocr.workbench.stored_tables import is_editable
 
 CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
@@ -38,30 +39,25 @@ def read_regions(raw: bytes) -> list[tuple[StoredRegion, tuple[int, ...]]]:
         id_ = container.get("ID" if is_alto else "id") or ""
         parse = parse_alto_outline if is_alto else parse_page_outline
         outline = parse_region(container, "ID" if is_alto else "id", parse).outline
-        cell, name = cells.get(container), etree.QName(container).localname
-        if outline is None or id_ == UNGROUPED_BLOCK or (name == "TableCell" and cell is None):
+        table, cell = cells.get(container, ("", None))
+        is_lost = cell is None and etree.QName(container).localname == "TableCell"
+        if outline is None or id_ == UNGROUPED_BLOCK or is_lost:
             continue
         kind = alto_kind(container, labels) if is_alto else page_kind(container)
         lines = tuple(places[line] for line in container.iterchildren("{*}TextLine"))
-        regions.append((StoredRegion(0, 0, outline, kind, id_, element, cell=cell), lines))
+        regions.append((StoredRegion(0, 0, outline, kind, id_, element, table=table, cell=cell), lines))
     return regions
 
 
-def _read_cells(page: etree._Element) -> dict[etree._Element, CellPlace]:
-    """The places of the cells of tables that can be shown as a grid; each table has an id of its own."""
-    places: dict[etree._Element, CellPlace] = {}
+def _read_cells(page: etree._Element) -> dict[etree._Element, tuple[str, CellPlace]]:
+    """The table and place of cells in tables that can be shown as a grid; each table has an id of its own."""
+    places: dict[etree._Element, tuple[str, CellPlace]] = {}
     taken: set[str] = set()
     for number, table in enumerate(page.iter("{*}TableRegion")):
         id_ = table.get("id") or ""
         id_ = id_ if id_ and id_ not in taken else f"{TABLE_ID}_{number}"
         taken.add(id_)
-        cells = {
-            child: (
-                CellPlace(id_, cell.row, cell.column, cell.row_span, cell.column_span, cell.is_heading),
-                cell.outline,
-            )
-            for child, cell in parse_cells(table, parse_page_outline)
-        }
+        cells = dict(parse_cells(table, parse_page_outline))
         if cells and is_editable(list(cells.values())):
-            places |= {child: place for child, (place, _) in cells.items()}
+            places |= {child: (id_, cell.place) for child, cell in cells.items()}
     return places

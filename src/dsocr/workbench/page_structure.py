@@ -5,11 +5,11 @@ Every element that nobody changed keeps its bytes.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from lxml import etree
 
-from dsocr.document import Outline, bounds_of_boxes, format_points
+from dsocr.document import CellPlace, Outline, Table, bounds_of_boxes, format_points
 from dsocr.formats.page import REGION_TYPES, parse_page
 from dsocr.formats.table_regions import HEADING, TABLE_ID
 from dsocr.formats.xml import (
@@ -22,8 +22,8 @@ from dsocr.formats.xml import (
     parse_xml_bytes,
 )
 from dsocr.workbench.file_regions import CONTAINERS
-from dsocr.workbench.stored_lines import CellPlace, StoredLine, StoredPage, StoredRegion
-from dsocr.workbench.stored_tables import GridTable, place_of, tables_of
+from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
+from dsocr.workbench.stored_tables import tables_of
 
 _CELL_PARTS = ("Roles", "TableCellRole", "CornerPts")
 _LINE, _REGION, _TABLE = "dsocr-line", "dsocr-region", "dsocr-table"
@@ -104,15 +104,15 @@ class PageStructure:
                 for place, container in enumerate(containers)
                 if element.start < container.start < element.end
             )
-            id_ = next((region.cell.table for region in inside if region and region.cell), None)
+            id_ = next((region.table for region in inside if region and region.cell), None)
             if id_ is None:
                 continue
             if id_ not in now:
                 _add_attribute(file, element, _REGION, _REMOVED)
-            elif _cells_in_file(now[id_]) != _cells_in_file(former[id_]):
+            elif _cells_in_file(self.regions, id_) != _cells_in_file(self.file_regions, id_):
                 _add_attribute(file, element, _TABLE, escape_attribute(id_))
-                if now[id_].outline != former[id_].outline:
-                    _reshape(file, element, now[id_].outline.scaled(*self.scale))
+                if (outline := now[id_].outline) and outline != former[id_].outline:
+                    _reshape(file, element, outline.scaled(*self.scale))
                 file.set_attributes(element, dict(zip(("rows", "columns"), map(str, now[id_].size), strict=True)))
                 for grid in element.all("Grid"):  # where the rulings crossed before
                     file.remove(grid)
@@ -175,7 +175,7 @@ class PageStructure:
         for number, items in added.items():
             region = self.regions.get(number)
             if region and region.cell and file.root != "alto":
-                cells.setdefault(region.cell.table, []).append((region, items))
+                cells.setdefault(region.table, []).append((region, items))
             elif items or (region and not region.cell):
                 self._write_region(file, region, items)
         for number, table in enumerate(tables_of(self.regions.values()), start=1):
@@ -271,7 +271,7 @@ class PageStructure:
     def _write_cells(
         self,
         file: XmlEditor,
-        table: GridTable,
+        table: Table,
         number: int,
         cells: Sequence[tuple[StoredRegion, Sequence[StoredLine | int]]],
     ) -> None:
@@ -287,6 +287,7 @@ class PageStructure:
         if element:
             file.insert(element, element.children, "".join(texts))
             return
+        assert table.outline
         rows, columns = table.size
         size = "" if is_old else f' rows="{rows}" columns="{columns}"'
         prefix, points = page.prefix, format_points(table.outline.scaled(*self.scale).border)
@@ -402,10 +403,11 @@ def _in_line_order(
     """The elements of cells by the ranks of their regions; one without a rank follows the cell before it."""
     keys: list[tuple[int, int, int]] = []
     last = -1
-    by_place = sorted(cells, key=lambda cell: (place_of(cell[0]).row, place_of(cell[0]).column))
+    places = {region.number: (region.cell.row, region.cell.column) for region, _ in cells if region.cell}
+    by_place = sorted(cells, key=lambda cell: places[cell[0].number])
     for region, _ in by_place:
         last = ranks.get(region.number, last)
-        keys.append((last, place_of(region).row, place_of(region).column))
+        keys.append((last, *places[region.number]))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [by_place[place][1] for place in order]
 
@@ -414,8 +416,12 @@ def _element_of(region: StoredRegion) -> int:
     return -1 if region.element is None else region.element
 
 
-def _cells_in_file(table: GridTable) -> list[tuple[int, CellPlace | None, Outline]]:
-    return [(_element_of(cell), cell.cell, cell.outline) for cell in table.cells]
+def _cells_in_file(regions: Mapping[int, StoredRegion], table: str) -> set[tuple[int, CellPlace, Outline]]:
+    return {
+        (_element_of(region), region.cell, region.outline)
+        for region in regions.values()
+        if region.cell and region.table == table
+    }
 
 
 def _is_alto(raw: bytes) -> bool:
@@ -521,8 +527,7 @@ def _retype(file: XmlEditor, region: ElementSpan, kind: str, tags: Mapping[str, 
 def _cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
     """The attributes of a cell's place: of Transkribus' TableCell, or of the role that a cell has since 2017."""
     names = ("row", "col") if is_old else ("rowIndex", "columnIndex")
-    numbers = map(str, (cell.row, cell.column, cell.rows, cell.columns))
-    return dict(zip((*names, "rowSpan", "colSpan"), numbers, strict=True))
+    return dict(zip((*names, "rowSpan", "colSpan"), map(str, astuple(cell)), strict=False))
 
 
 def _move_cell(file: XmlEditor, element: ElementSpan, cell: CellPlace) -> None:
@@ -533,7 +538,8 @@ def _move_cell(file: XmlEditor, element: ElementSpan, cell: CellPlace) -> None:
 
 def _cell_text(file: XmlEditor, region: StoredRegion, points: str, lines: str, prefix: str, *, is_old: bool) -> str:
     """The element of a new cell; its outline begins at its upper left corner and goes on downwards."""
-    place = place_of(region)
+    place = region.cell
+    assert place
     numbers = "".join(f' {name}="{number}"' for name, number in _cell_numbers(place, is_old=is_old).items())
     id_ = _free_id(file, "region", region.number)
     start, coords = f'id="{id_}" {_REGION}="{region.number}"', f'<{prefix}Coords points="{points}"/>'

@@ -4,19 +4,22 @@ Their other halves are in the browser.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import astuple
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from nicegui import events, ui
 
+from dsocr.document import Table
 from dsocr.formats.page import REGION_TYPES
+from dsocr.registers.edits import nodes_of
 from dsocr.text import percentage
 from dsocr.workbench.dialogs import Translate
 from dsocr.workbench.interface_texts import VIEW_LABELS
 from dsocr.workbench.shape_changes import version_by_hand
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
-from dsocr.workbench.stored_tables import GridTable, place_of, tables_of
+from dsocr.workbench.stored_tables import tables_of, version_of
 
 _KINDS = tuple(
     kind
@@ -89,7 +92,7 @@ class PageView(ui.element, component="page_view.js", esm={"dsocr-workbench": "sc
                 "page": {"number": page.number, "width": page.width, "height": page.height},
                 "lines": [_shape(line) for line in lines],
                 "regions": [_region(region) for region in regions if region.cell is None],
-                "tables": [_table(table) for table in tables_of(regions)],
+                "tables": [_table(table, version_of(table.id, regions)) for table in tables_of(regions)],
                 "selected": selected,
             }
         )
@@ -111,10 +114,9 @@ def _region(region: StoredRegion) -> Mapping[str, Any]:
     return {"number": region.number, "version": region.version, "kind": region.kind, "polygon": border}
 
 
-def _table(table: GridTable) -> Mapping[str, Any]:
-    places = ((cell.number, place_of(cell)) for cell in table.cells)
-    cells = [(number, place.row, place.column, place.rows, place.columns) for number, place in places]
-    return {"id": table.id, "version": table.version, "nodes": table.nodes.round(1).tolist(), "cells": cells}
+def _table(table: Table, version: int | None) -> Mapping[str, Any]:
+    cells = [(int(cell.id), *astuple(cell.place)[:4]) for cell in table.cells]
+    return {"id": table.id, "version": version, "nodes": nodes_of(table).round(1).tolist(), "cells": cells}
 
 
 class PageOverview(ui.element, component="page_overview.js"):

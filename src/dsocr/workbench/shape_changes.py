@@ -10,7 +10,7 @@ from zlib import crc32
 
 from dsocr.document import Outline, Point
 from dsocr.errors import DataError
-from dsocr.outlines import outline_of_baseline
+from dsocr.outlines import contains, outline_of_baseline
 from dsocr.text import is_right_to_left
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import (
@@ -21,7 +21,6 @@ from dsocr.workbench.stored_lines import (
     area,
     center,
     checked_outline,
-    contains,
     cut_outline,
     cut_text,
     join_lines,
@@ -255,7 +254,7 @@ def move_region(store: CorrectionStore, region: StoredRegion, step: int, *, who:
     At either end of the page nothing changes. Raises StaleError.
     """
     lines = store.lines(region.page)
-    groups = {other.number: other.cell.table if other.cell else other.number for other in store.regions(region.page)}
+    groups = {other.number: other.table or other.number for other in store.regions(region.page)}
     mine = [line for line in lines if line.region == region.number]
     others = [line for line in lines if line.region != region.number]
     if not mine:

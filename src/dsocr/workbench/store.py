@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from dsocr.document import CellPlace
 from dsocr.errors import DataError, option
 from dsocr.inference.review import worth_checking
 from dsocr.io.files import rename
 from dsocr.io.work import explain_disk_errors
 from dsocr.workbench.stored_lines import (
-    CellPlace,
     State,
     StoredLine,
     StoredPage,
@@ -599,14 +599,16 @@ def _load_page(row: Sequence[Any]) -> StoredPage:
 
 
 def _dump_region(region: StoredRegion) -> tuple[Any, ...]:
-    outline, cell = dump_outline(region.outline), json.dumps(astuple(region.cell)) if region.cell else None
+    outline = dump_outline(region.outline)
+    cell = json.dumps([region.table, *astuple(region.cell)]) if region.cell else None
     return (region.number, region.page, outline, region.kind, region.name, region.element, region.version, cell)
 
 
 def _load_region(row: Sequence[Any]) -> StoredRegion:
     number, page, outline, kind, name, element, version, cell = row
-    place = CellPlace(*json.loads(cell)) if cell else None
-    return StoredRegion(number, page, load_outline(outline), kind, name, element, version, place)
+    table, *place = json.loads(cell) if cell else [""]
+    at = CellPlace(*place) if cell else None
+    return StoredRegion(number, page, load_outline(outline), kind, name, element, version, table, at)
 
 
 def _dump_regions(regions: Sequence[StoredRegion]) -> str:

@@ -7,19 +7,12 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from dsocr.document import Box, Outline, Point, bounds, bounds_of_boxes
+from dsocr.document import Box, CellPlace, Outline, Point, bounds, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.text import is_right_to_left
 
 _SNAP = 0.15
 """Share of a text's length within which a cut moves to the nearest space."""
-
-
-def contains(polygon: Sequence[Point], x: float, y: float) -> bool:
-    """Whether a point is inside a polygon, by the number of edges to its right."""
-    edges = zip(polygon, [*polygon[1:], *polygon[:1]], strict=True)
-    crossed = [(x1, y1, x2, y2) for (x1, y1), (x2, y2) in edges if (y1 > y) != (y2 > y)]
-    return sum(x < x1 + (y - y1) * (x2 - x1) / (y2 - y1) for x1, y1, x2, y2 in crossed) % 2 == 1
 
 
 def center(outline: Outline) -> tuple[float, float]:
@@ -207,22 +200,10 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
-class CellPlace:
-    """Where a cell is: the id of its table on the page, its first row and column from 0, and over how many it goes."""
-
-    table: str
-    row: int
-    column: int
-    rows: int = 1
-    columns: int = 1
-    is_heading: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRegion:
     """A region of a page. `kind` is its type (PAGE) or label (ALTO), empty if none; `element` is that of the file.
 
-    `name` is its id in the file. A region that is a cell of a table has its place there in `cell`.
+    `name` is its id in the file. A region that is a cell has the id of its table in `table` and its place in `cell`.
     """
 
     number: int
@@ -232,6 +213,7 @@ class StoredRegion:
     name: str = ""
     element: int | None = None
     version: int = 0
+    table: str = ""
     cell: CellPlace | None = None
 
 
