@@ -1,7 +1,7 @@
 """Pages, lines and samples: the types that every format reads into and writes from."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -164,6 +164,16 @@ class Region:
     outline: Outline | None = None
     kind: str = ""
 
+    @property
+    def main_type(self) -> str:
+        """The type without SegmOnto's additions: `MarginTextZone` of `MarginTextZone:note#1`."""
+        return main_type(self.kind)
+
+
+def main_type(kind: str) -> str:
+    """Return a region type without SegmOnto's additions, see `Region.main_type`."""
+    return re.split(r"[:#]", kind, maxsplit=1)[0].strip()
+
 
 @dataclass(frozen=True, slots=True)
 class CellPlace:
@@ -279,6 +289,11 @@ class Line:
     def character_confidences(self) -> list[float]:
         """The confidence of each character; empty where unknown."""
         return list((self.prediction or {}).get("characters", ()))
+
+    def is_in(self, types: Set[str]) -> bool:
+        """Whether the region's main type is one of these, in lower case, or unknown."""
+        kind = self.region.main_type if self.region else ""
+        return not kind or kind.casefold() in types
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ SIZE = (960, 64)
 LINES = ((40, 8, 440, 34), (520, 8, 930, 34), (40, 36, 700, 60))
 
 
-def strips(folder: Path, lines: tuple[Box, ...] = LINES, pages: int = 4, kinds: tuple[str, ...] = ()) -> Path:
-    """Low pages with lines of zigzags, and where they are: in one region, or each in its own of some type."""
+def strips(folder: Path, lines: tuple[Box, ...] = LINES, pages: int = 4) -> Path:
+    """Draw low pages with lines of zigzags, and describe them in PAGE files."""
     folder.mkdir(parents=True)
     for number in range(pages):
         image = Image.new("RGB", SIZE, (250, 250, 240 + number))
@@ -25,11 +25,6 @@ def strips(folder: Path, lines: tuple[Box, ...] = LINES, pages: int = 4, kinds: 
             drawn.append(f'<TextLine id="l{len(drawn)}"><Coords points="{corners}"/></TextLine>')
         whole = '<Coords points="0,0 960,0 960,64 0,64"/>'
         region = f'<TextRegion id="r">{whole}{"".join(drawn)}</TextRegion>'
-        if kinds:
-            typed = enumerate(zip(kinds, drawn, strict=True))
-            region = "".join(
-                f'<TextRegion id="r{number}" type="{kind}">{whole}{line}</TextRegion>' for number, (kind, line) in typed
-            )
         image.save(folder / f"p{number}.png")
         write(folder / f"p{number}.xml", page_xml(region, image=f"p{number}.png", size=SIZE))
     return folder

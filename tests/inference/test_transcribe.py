@@ -181,9 +181,9 @@ def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
 ) -> None:
     asked: list[bool] = []
 
-    def choose(name: str, *, tables: bool, types: bool) -> FindLines:
+    def choose(name: str, *, tables: bool) -> FindLines:
         asked.append(tables)
-        return choose_segmenter(name, tables=tables, types=types)
+        return choose_segmenter(name, tables=tables)
 
     monkeypatch.setattr("dsocr.inference.transcribe.choose_segmenter", choose)
     transcribe(run, [scans], tmp_path / "texts.jsonl", tables=tables)

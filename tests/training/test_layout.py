@@ -1,6 +1,5 @@
 """The detector of lines learns from pages: targets, loss, a whole training, resuming, scores, and what is refused."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,10 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.line_maps import draw_lines
 from dsocr.data.lines import find_outlines
 from dsocr.data.prepare import prepare
-from dsocr.data.region_types import TYPES_FILE, RegionTypes, keep_region_types
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Line, Outline, Page, Region
-from dsocr.evaluation.layout_scores import LineCounts, TypeScores, compare_types, count_lines, match_lines
-from dsocr.formats import parse_xml_page
+from dsocr.document import Outline
+from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
-from dsocr.inference.transcribe import transcribe
-from dsocr.io.work import write_manifest
 from dsocr.models.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_validations
 from dsocr.training.callbacks import Callback
@@ -31,7 +26,7 @@ from dsocr.workbench.store import open_store
 from pretrain_detector import write as write_detector
 from tests.data.making import write
 from tests.data.zigzag_pages import LINES, strips
-from tests.inference.reading_pages import Hashes, fake_run
+from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
 
 QUICK: dict[str, Any] = {
@@ -54,9 +49,9 @@ def layouts_of(source: Path, output: Path) -> Dataset:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with scans, the dataset made of them, and a finished run that learnt two types of regions."""
+    """A folder with scans, the dataset made of them, and a finished run."""
     folder = tmp_path_factory.mktemp("layout")
-    dataset = layouts_of(strips(folder / "scans", kinds=("heading", "heading", "paragraph")), folder / "data")
+    dataset = layouts_of(strips(folder / "scans"), folder / "data")
     dsocr.train(dataset=dataset, output=folder / "run", **QUICK)
     return folder
 
@@ -236,13 +231,10 @@ def test_a_detector_that_was_trained_again_into_its_folder_is_loaded_again(train
     run = shutil.copytree(trained / "run", tmp_path / "run")
     before = keep_detector(run / "model")
     assert keep_detector(run / "model") is before
-    assert keep_region_types(run / "model") is not None
     again = {**QUICK, "max_steps": 1, "learning_rate": 1e-2}
-    untyped = layouts_of(strips(tmp_path / "scans"), tmp_path / "data")
-    dsocr.train(dataset=untyped, output=run, overwrite=True, **again)
+    dsocr.train(dataset=trained / "data", output=run, overwrite=True, **again)
     after = keep_detector(run / "model")
     assert any(not torch.equal(old, new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
-    assert keep_region_types(run / "model") is None
 
 
 def test_the_shipped_weights_are_a_blend_in_half_precision(trained: Path, tmp_path: Path) -> None:
@@ -256,103 +248,6 @@ def test_the_shipped_weights_are_a_blend_in_half_precision(trained: Path, tmp_pa
     expected = (start[weight] + 3 * learnt[weight]) / 4
     torch.testing.assert_close(blend[weight], expected, rtol=1e-3, atol=1e-5)
     assert (folder / "model.safetensors").stat().st_size < 6_000_000
-
-
-# Types of regions
-
-
-def test_types_are_learnt_beside_the_lines(trained: Path, tmp_path: Path) -> None:
-    known = keep_region_types(trained / "run" / "model")
-    assert known is not None
-    assert known.counts == {"heading": 4, "paragraph": 2}
-    untyped = layouts_of(strips(tmp_path / "scans"), tmp_path / "data")
-    run = dsocr.train(dataset=untyped, output=tmp_path / "run", **{**QUICK, "max_steps": 1}).path
-    assert keep_region_types(run / "model") is None
-    assert dsocr.evaluate_layout(run).types is None
-
-
-def test_types_are_scored_over_the_lines_that_are_found(trained: Path) -> None:
-    scores = dsocr.evaluate_layout(trained / "run")
-    assert scores.types is not None
-    matched = scores.counts.matched
-    assert matched, "or there is nothing to score"
-    assert sum(score.drawn for score in scores.types.types.values()) == matched
-    written = json.loads((trained / "run" / "layout.json").read_text(encoding="utf-8"))
-    assert written["types"] == scores.types.to_dict()
-
-
-def test_types_are_scored_as_a_run_has_them_now(trained: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(trained / "run", tmp_path / "run")
-    assert dsocr.evaluate_layout(run, base=False).types is not None
-    (run / "model" / TYPES_FILE).unlink()  # as another training with the same output may
-    write_manifest(run / "model")
-    assert dsocr.evaluate_layout(run, base=False).types is None
-
-
-def test_scores_of_types_are_those_computed_by_hand() -> None:
-    pairs = [*10 * [("main", "main")], ("main", "note"), *3 * [("note", "note")], *2 * [("note", "main")]]
-    scores = TypeScores.of([*pairs, *4 * [("number", "main")]])
-    assert scores is not None
-    f1 = [score.f1 for score in scores.types.values()]
-    assert list(scores.types) == ["main", "note", "number"]
-    assert f1 == pytest.approx([2 * 10 / (11 + 16), 2 * 3 / (5 + 4), 0])
-    assert scores.macro_f1 == pytest.approx((f1[0] + f1[1]) / 2), "four lines are too few"
-    assert scores.accuracy == 13 / 20
-    assert scores.commonest == pytest.approx(2 * 11 / (11 + 20) / 2)
-    few = TypeScores.of([("note", "note"), ("main", "note")])
-    assert few is not None
-    assert few.macro_f1 == pytest.approx((2 / 3 + 0) / 2), "all count where none has five"
-    assert TypeScores.of([]) is None
-
-
-def test_the_type_told_is_compared_with_that_of_the_line_it_is_found_as() -> None:
-    drawn = [
-        Line("12", "p#1", box(700, 20, 760, 60), Region("a", kind="page-number")),
-        Line("", "p#2", box(50, 100, 700, 150), Region("b", kind="paragraph")),
-        Line("", "p#3", box(50, 200, 700, 250), Region("b", kind="paragraph")),
-        Line("", "p#4", box(50, 300, 700, 350)),
-    ]
-    known = RegionTypes.learn(3 * [Page(Path("p"), "p", "p", tuple(drawn), (800, 400))])
-    assert known is not None
-    detected = [box(50, 300, 700, 350), box(50, 202, 700, 250), box(702, 20, 760, 60), box(50, 360, 700, 390)]
-    detected.append(box(50, 132, 700, 190))  # a fifth of what it and a drawn line cover together
-    told = compare_types(drawn, detected, (800, 400), known)
-    assert sorted(told) == [("page-number", "page-number"), ("paragraph", "paragraph")]
-
-
-def test_texts_of_the_page_help_to_tell_types_where_they_are_scored() -> None:
-    def line(top: int, text: str) -> Line:
-        kind = "page-number" if text.isdigit() else "paragraph"
-        return Line(text, "p", box(100, top, 200, top + 40), Region(kind, kind=kind))
-
-    texts = [("17", "Amen", "Finis"), ("Ende", "4", "Amen"), ("Finis", "Ende", "112")]
-    pages = [Page(Path("p"), "p", "p", tuple(map(line, (100, 300, 500), row)), (400, 600)) for row in texts]
-    known = RegionTypes.learn(pages)
-    assert known is not None
-    drawn = list(map(line, (100, 300, 500), ("Omega", "31", "Alpha")))
-    pairs = compare_types(drawn, [line.outline for line in drawn if line.outline], (400, 600), known)
-    assert sorted(pairs) == [("page-number", "page-number"), *2 * [("paragraph", "paragraph")]]
-
-
-def test_regions_that_are_found_get_types_before_their_lines_are_read(trained: Path) -> None:
-    content, run = (trained / "scans" / "p0.png").read_bytes(), str(trained / "run")
-    plain, typed = (choose_segmenter(run, types=types)(content, "p") for types in (False, True))
-    assert {line.region.kind for line in plain if line.region} == {""}
-    kinds = {line.region.kind for line in typed if line.region}
-    assert kinds <= {"heading", "paragraph"}
-    assert {line.outline for line in typed} == {line.outline for line in plain}
-    assert [line.where for line in typed] == [f"p#{number}" for number in range(1, len(typed) + 1)]
-
-
-def test_transcribed_pages_have_regions_with_types(trained: Path, tmp_path: Path) -> None:
-    reader, run = fake_run(tmp_path / "reader"), str(trained / "run")
-    scan = trained / "scans" / "p0.png"
-    transcribe(reader, [scan], tmp_path / "texts", formats=["page"], segmenter=run, reader=Hashes(), shows="page")
-    (path,) = (tmp_path / "texts").rglob("*.xml")
-    read = parse_xml_page(path)
-    assert {line.region.kind for line in read.lines if line.region} <= {"heading", "paragraph"}
-    assert all(line.region and line.region.kind and line.text for line in read.lines)
-    assert len(read.lines) == len(choose_segmenter(run)(scan.read_bytes(), "p"))
 
 
 # What is refused

@@ -235,7 +235,7 @@ def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
 ) -> None:
     asked: list[tuple[str, bool]] = []
     monkeypatch.setattr(
-        "dsocr.workbench.layout_learning.choose_segmenter", lambda name, *, tables, types: asked.append((name, tables))
+        "dsocr.workbench.layout_learning.choose_segmenter", lambda name, *, tables: asked.append((name, tables))
     )
     segmenter = PageSegmenter(opened[0], "ppocr", tables=True)
     segmenter.use(Path("run"))

@@ -371,19 +371,6 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -
             f", F1 of the shipped detector {percentage(scores.base_baselines.f1, 1)}" if scores.base_baselines else ""
         )
         printer.message("baselines as cBAD scores them: recall {}, precision {}, F1 {}".format(*shares) + base)
-    if types := scores.types:
-        printer.table(
-            ["type of region", "lines", "taken for it", "rightly", "F1"],
-            [
-                ([kind, f"{score.drawn}", f"{score.predicted}", f"{score.right}", percentage(score.f1, 1)], "")
-                for kind, score in types.types.items()
-            ],
-        )
-        shares = (percentage(share, 1) for share in (types.macro_f1, types.commonest, types.accuracy))
-        common = ", ".join(types.common)
-        printer.message(
-            "mean F1 of {}: {}; were all of the commonest, {}; right of all lines {}".format(common, *shares)
-        )
     if (file := RunFolder(given["run"]).layout).is_file():
         printer.message(f"scores:  {file}")
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")
@@ -463,9 +450,7 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
         decided = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
         printer.message(f"lines by the script decided for their page ({option('script')} sets it): {decided}")
     if report.outside:
-        printer.message(
-            f"{report.outside} lines are in regions of other types: left out of scans, kept as they are in files"
-        )
+        printer.message(f"{report.outside} lines are in regions of other types and keep their text")
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
     if given["review"] is not None:

@@ -79,7 +79,7 @@ def transcribe(
         images: What images show; judged by shape if not given.
         segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
         tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
-        regions: Type of region to read, such as MainZone, and no others whose type is known; repeatable.
+        regions: Read only regions that ALTO or PAGE files give this type, such as MainZone, or none; repeatable.
         engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.
         engine_model: Name of the model on the server; the run's name if not given.
         actors: Number of Ray actors; one per GPU or machine if not given.

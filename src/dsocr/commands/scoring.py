@@ -146,7 +146,6 @@ def evaluate_layout(
         raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
     from dsocr.data.dataset import Dataset
     from dsocr.data.layouts import require_layouts
-    from dsocr.data.region_types import load_region_types
     from dsocr.evaluation.evaluate import require_samples
     from dsocr.evaluation.layout_scores import LayoutScores, score_layouts
     from dsocr.models.text_detector import load_detector, load_shipped_detector
@@ -158,7 +157,7 @@ def evaluate_layout(
     samples = require_samples(opened, Split(split), limit)
     with progress_bar(progress, "finding lines", "pages") as done:
         compared = load_shipped_detector() if base and config is not None else None
-        pages = score_layouts(samples, load_detector(folder), compared, done, types=load_region_types(folder))
+        pages = score_layouts(samples, load_detector(folder), compared, done)
     scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
     if config is not None:
         _warn_of_pages_learnt(config, samples)

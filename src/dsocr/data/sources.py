@@ -17,9 +17,8 @@ from uuid import uuid4
 import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
-from dsocr.data.region_types import is_among, main_type, type_names
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds
+from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.formats import detect_format
 from dsocr.formats.format import Format
@@ -325,20 +324,20 @@ class RegionChoice:
     """
 
     def __init__(self, types: Sequence[str]) -> None:
-        self._types = type_names(types)
+        self._types = {main_type(kind).casefold() for kind in types}
         self._known: Counter[str] = Counter()
 
     def apply(self, page: Page, report: SourceReport) -> Page:
         """Return the page with the chosen lines."""
         if not self._types:
             return page
-        self._known.update(main_type(line.region.kind) for line in page.lines if line.region and line.region.kind)
+        self._known.update(line.region.main_type for line in page.lines if line.region and line.region.kind)
         for line in page.lines:
-            if not is_among(line, self._types):
+            if not line.is_in(self._types):
                 message = f"its region is of the type {line.region.kind if line.region else ''}"
                 report.skip(Skipped(SkipReason.OTHER_REGION, line.where, message))
         lines, skipped = (
-            tuple(line for line in lines if is_among(line, self._types)) for lines in (page.lines, page.skipped)
+            tuple(line for line in lines if line.is_in(self._types)) for lines in (page.lines, page.skipped)
         )
         return replace(page, lines=lines, skipped=skipped)
 

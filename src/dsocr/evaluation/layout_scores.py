@@ -1,8 +1,7 @@
 """How many lines of a page are found: each drawn line is matched with the found line that overlaps it most."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,13 @@ from PIL import Image, ImageDraw
 
 from dsocr.data.layouts import read_layout
 from dsocr.data.lines import find_outlines
-from dsocr.data.region_types import RegionTypes, main_type
-from dsocr.document import Box, Line, Outline, Sample, bounds
+from dsocr.document import Box, Outline, Sample, bounds
 from dsocr.evaluation.baseline_scores import BaselineRates, average_rates, score_baselines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
 
 ENOUGH = 0.5
 """Intersection over union of two lines from which one is found as the other."""
-COMMON = 5
-"""Lines of a type from which its score counts in a mean of types."""
 _SHRUNK = 3
 """Overlaps are counted in pixels of the page at a third of its width and height."""
 
@@ -71,11 +67,6 @@ def count_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> LineCo
 
 def match_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> list[float]:
     """Return the overlaps (intersection over union) of the lines that belong together, best first, each line once."""
-    return [overlap for overlap, _, _ in pair_lines(drawn, detected)]
-
-
-def pair_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> list[tuple[float, int, int]]:
-    """Return the overlap of each two lines that belong together, with their indices; see `match_lines`."""
     expected, others = ([_Shape.of(outline) for outline in outlines] for outlines in (drawn, detected))
     boxes = np.array([other.box for other in others]).reshape(-1, 4)
     overlaps = []
@@ -87,12 +78,12 @@ def pair_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> list[tu
                 overlaps.append((overlap, place, number))
     places: set[int] = set()
     numbers: set[int] = set()
-    kept: list[tuple[float, int, int]] = []
+    kept: list[float] = []
     for overlap, place, number in sorted(overlaps, reverse=True):
         if place not in places and number not in numbers:
             places.add(place)
             numbers.add(number)
-            kept.append((overlap, place, number))
+            kept.append(overlap)
     return kept
 
 
@@ -125,66 +116,6 @@ class _Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeScore:
-    """Lines of a type that are found, lines that are taken for it, and how many of them rightly."""
-
-    drawn: int
-    predicted: int
-    right: int
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
-        return 2 * self.right / max(self.drawn + self.predicted, 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return counts and the score."""
-        return {"drawn": self.drawn, "predicted": self.predicted, "right": self.right, "f1": self.f1}
-
-
-@dataclass(frozen=True, slots=True)
-class TypeScores:
-    """How well the types of regions are told, over the lines that are found and whose region has a type."""
-
-    types: Mapping[str, TypeScore]
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[str, str]]) -> "TypeScores | None":
-        """Count pairs of the type that is drawn and the one that is predicted; None without any."""
-        drawn, predicted = (Counter(pair[side] for pair in pairs) for side in (0, 1))
-        right = Counter(kind for kind, other in pairs if kind == other)
-        scores = {kind: TypeScore(count, predicted[kind], right[kind]) for kind, count in drawn.most_common()}
-        return cls(scores) if scores else None
-
-    @property
-    def common(self) -> Mapping[str, TypeScore]:
-        """The types with lines enough to say something of them; all where none has."""
-        common = {kind: score for kind, score in self.types.items() if score.drawn >= COMMON}
-        return common or self.types
-
-    @property
-    def macro_f1(self) -> float:
-        """The mean F1 of these types."""
-        return sum(score.f1 for score in self.common.values()) / len(self.common)
-
-    @property
-    def commonest(self) -> float:
-        """The same where every line is taken for the commonest type."""
-        counts = [score.drawn for score in self.types.values()]
-        return 2 * counts[0] / (counts[0] + sum(counts)) / len(self.common)
-
-    @property
-    def accuracy(self) -> float:
-        """The share of lines whose type is right."""
-        return sum(score.right for score in self.types.values()) / sum(score.drawn for score in self.types.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all scores in JSON's types."""
-        types = {kind: score.to_dict() for kind, score in self.types.items()}
-        return {"macro_f1": self.macro_f1, "commonest": self.commonest, "accuracy": self.accuracy, "types": types}
-
-
-@dataclass(frozen=True, slots=True)
 class PageLines:
     """The lines of a page that a detector finds, and those that the detector it is compared with finds, if any."""
 
@@ -195,8 +126,6 @@ class PageLines:
     baselines: BaselineRates | None = None
     """As cBAD scores them; None where lines are drawn without baselines."""
     base_baselines: BaselineRates | None = None
-    types: Sequence[tuple[str, str]] = ()
-    """The types that are drawn and told of the regions of lines that are found, if the detector learnt types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +158,6 @@ class LayoutScores:
         return average_rates(page.base_baselines for page in self.pages)
 
     @property
-    def types(self) -> TypeScores | None:
-        """How well the types of regions are told; None if the detector learnt none, or no page has some."""
-        return TypeScores.of([pair for page in self.pages for pair in page.types])
-
-    @property
     def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
         """The lines of each document, and what the shipped detector finds, in the order of the dataset."""
         return {name: (_sum(pages), _sum_base(pages)) for name, pages in self._by_document().items()}
@@ -246,7 +170,6 @@ class LayoutScores:
             "split": self.split,
             "overlap": ENOUGH,
             **_describe(self.pages),
-            "types": self.types and self.types.to_dict(),
             "documents": {name: _describe(pages) for name, pages in self._by_document().items()},
             "pages": {page.id: _describe([page]) for page in self.pages},
         }
@@ -285,19 +208,13 @@ def score_layouts(
     detector: Any,
     base: Any = None,
     progress: ProgressCallback | None = None,
-    *,
-    types: RegionTypes | None = None,
 ) -> list[PageLines]:
-    """Find the lines of samples with a network, and with another one. Raises DataError for a page without a layout.
-
-    `types` tell those of the regions of lines that are found, whose texts are taken from the page.
-    """
+    """Find the lines of samples with a network, and with another one. Raises DataError for a page without a layout."""
     from dsocr.models.text_detector import detect_text
 
     pages = []
     for number, sample in enumerate(samples):
-        lines = [line for line in read_layout(sample).lines if line.outline]
-        drawn = [line.outline for line in lines if line.outline]
+        drawn = [line.outline for line in read_layout(sample).lines if line.outline]
         image = open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
         detected, others = (
             network and find_outlines(detect_text(image, network), image.size) for network in (detector, base)
@@ -309,25 +226,8 @@ def score_layouts(
             None if others is None else count_lines(drawn, others),
             score_baselines(drawn, detected),
             None if others is None else score_baselines(drawn, others),
-            compare_types(lines, detected, image.size, types) if types else (),
         )
         pages.append(page)
         if progress is not None:
             progress(number + 1, len(samples))
     return pages
-
-
-def compare_types(
-    drawn: Sequence[Line], detected: Sequence[Outline], size: tuple[int, int], types: RegionTypes
-) -> list[tuple[str, str]]:
-    """Return the type that is drawn and the one that is told of each line that is found and whose region has one."""
-    outlines = [line.outline for line in drawn if line.outline]
-    lines = [Line("", "", outline) for outline in detected]
-    places = {}
-    for overlap, place, number in pair_lines(outlines, detected):
-        if overlap >= ENOUGH:
-            places[number] = place
-            lines[number] = replace(lines[number], text=drawn[place].text)
-    predicted = types.predict(lines, size)
-    regions = ((number, drawn[place].region) for number, place in places.items())
-    return [(main_type(region.kind), predicted[number]) for number, region in regions if region and region.kind]

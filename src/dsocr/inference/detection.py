@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from dsocr.data.lines import SegmentedLine, arrange_lines, find_lines
-from dsocr.data.region_types import keep_region_types, name_regions
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
@@ -31,15 +30,12 @@ _MANY = 5
 """Lines in the middle of the page, and twice as many as were found there on the whole page, that show it."""
 
 
-def detect_lines(
-    content: bytes, where: str, detector: Path | None = None, *, tables: bool = False, types: bool = False
-) -> Sequence[Line]:
-    """Return the lines that a detector finds on the image in a file's content: the shipped one, or that of a folder.
+def detect_lines(content: bytes, where: str, detector: Path | None = None, *, tables: bool = False) -> Sequence[Line]:
+    """Detect the lines of the image in a file's content, with the shipped detector or that of a folder.
 
-    With `tables` their narrow columns are looked at again, enlarged; with `types` their regions have types, if the
-    detector has learnt some. Lines of a page that lies on its side have
-    baselines that say so: upwards, until `read_locally` has seen which way they are read. Raises DataError if there are
-    none, or if lines are too small to be told apart.
+    `tables` enlarges their narrow columns and detects again. Lines of a page that lies on its side get baselines that
+    say so: upwards, until `read_locally` has seen which way they are read. Raises DataError if there are no lines, or
+    if they are too small.
     """
     from dsocr.models.text_detector import detect_text, keep_detector
 
@@ -61,10 +57,7 @@ def detect_lines(
         lines = [_turn_back(line, page.height) for line in turned] or lines
     elif tables:
         lines = _with_narrow_columns(page, lines, network)
-    placed = [Line("", where, line.outline, line.region) for line in lines]
-    if types and detector and not on_side and (known := keep_region_types(detector)):
-        placed = name_regions(placed, page.size, known)
-    return [replace(line, where=f"{where}#{number + 1}", index=number) for number, line in enumerate(placed)]
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
 
 
 def _with_narrow_columns(

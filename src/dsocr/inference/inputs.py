@@ -15,7 +15,6 @@ from typing import Literal
 from PIL import Image
 
 from dsocr.data.lines import reading_outlines
-from dsocr.data.region_types import is_among
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
@@ -339,8 +338,8 @@ class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
-    With `tables` it finds them on pages whose source has none. `types` is the folder of a detector that may have learnt
-    types of regions; with `regions`, main types in lower case, lines in others are not read.
+    With `tables` it finds them on pages whose source has none. With `regions`, main types in lower case, lines in
+    regions of other types are not read.
     """
 
     unit: Unit
@@ -348,7 +347,6 @@ class PagePreparer:
     replace_texts: bool = False
     most: int | None = None
     tables: bool = False
-    types: Path | None = None
     regions: frozenset[str] = frozenset()
 
     def prepare(self, page: InputPage) -> PreparedPage:
@@ -385,8 +383,8 @@ class PagePreparer:
         return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed), tables)
 
     def wants(self, line: Line) -> bool:
-        """Whether a line is in a region that is to be read."""
-        return not self.regions or is_among(line, self.regions)
+        """Whether to read the region of a line."""
+        return not self.regions or line.is_in(self.regions)
 
     def try_prepare(self, page: InputPage) -> tuple[InputPage, PreparedPage | str]:
         """Return the page with its crops, or with a message why there are none; for worker processes."""
@@ -439,18 +437,17 @@ def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
     return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
 
 
-def choose_segmenter(name: str, *, tables: bool = False, types: bool = False) -> FindLines:
+def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
     """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
 
-    With `tables` a detector looks again at their narrow columns, enlarged; with `types` it tells those of regions by
-    the places of their lines, if it has learnt types.
+    With `tables` a detector looks again at their narrow columns, enlarged.
     Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
     """
     if name == DETECTOR:
         return partial(detect_lines, tables=True) if tables else detect_lines
     if Path(name).is_dir():
         folder = RunFolder.to_find_lines_with(Path(name)).absolute()
-        return partial(detect_lines, detector=folder, tables=tables, types=types)
+        return partial(detect_lines, detector=folder, tables=tables)
     if Path(name).name.removesuffix(".exe") != "kraken":
         message = (
             f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
@@ -461,11 +458,6 @@ def choose_segmenter(name: str, *, tables: bool = False, types: bool = False) ->
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
         raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
     return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
-
-
-def types_of_segmenter(name: str) -> Path | None:
-    """Return the folder of a segmenter that may have learnt types of regions: a run's weights."""
-    return RunFolder.to_find_lines_with(Path(name)).absolute() if Path(name).is_dir() else None
 
 
 def identify_segmenter(name: str) -> str:

@@ -6,13 +6,11 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from PIL import Image
 from pydantic import TypeAdapter
 
-from dsocr.data.region_types import keep_region_types, name_regions
 from dsocr.document import Line, Outline, Page, Region, Table
 from dsocr.errors import DataError
 from dsocr.images import crop_box
@@ -284,22 +282,9 @@ def _row(
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
     upside_down = preparer.unit == "line" and page.source.shows == "page" and _is_upside_down(page, read, reader)
-    if preparer.types is not None and preparer.unit == "line" and not upside_down:
-        lines = _with_types(page, lines, preparer.types)
     lines += more
-    inside = [line for line in lines if preparer.wants(line)]
-    outside = len(lines) - len(inside)
-    # A file that is filled in keeps all its lines.
-    return {"page": page_row(page, lines if page.source.image else inside, unmatched, outside, upside_down=upside_down)}
-
-
-def _with_types(page: PreparedPage, lines: list[Line], types: Path) -> list[Line]:
-    """Return the lines of a page, if they were found on it, in regions of the types that a detector has learnt."""
-    outlines = [line.outline for line in lines if line.outline]
-    known = keep_region_types(types)
-    if known is None or page.source.image or len(outlines) < len(lines) or lies_on_side(outlines):
-        return lines
-    return name_regions(lines, page.size, known, cells={cell.id for table in page.tables for cell in table.cells})
+    outside = sum(not preparer.wants(line) for line in lines)
+    return {"page": page_row(page, lines, unmatched, outside, upside_down=upside_down)}
 
 
 def page_row(

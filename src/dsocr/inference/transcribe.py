@@ -11,8 +11,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr import __version__
-from dsocr.data.region_types import keep_region_types, type_names
-from dsocr.document import Page, ProcessingStep, Unit
+from dsocr.document import Page, ProcessingStep, Unit, main_type
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
@@ -31,7 +30,6 @@ from dsocr.inference.inputs import (
     choose_segmenter,
     find_pages,
     identify_segmenter,
-    types_of_segmenter,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
@@ -272,14 +270,14 @@ def transcribe(
 
     `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
     default judged by their shape. `segmenter` finds the lines of pages without any. `tables` finds rows and columns, by
-    default where a format is made of them. `regions` are types of regions, as files or the detector name them: lines in
-    others are left out, or keep the text that a file gives them. Existing texts in ALTO and PAGE
-    files are kept unless `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each
-    page decides, and of images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the
-    pages. What cannot be read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read
-    are not read again. `review` is a file for all lines, the least certain first. `engine` is a server or a cluster
-    that reads, `reader` replaces the run's own network. `second` are other readers as `SecondReader.open` takes them;
-    where they differ is kept. `fetch` says how manifests are fetched.
+    default where a format is made of them. `regions` are region types as ALTO and PAGE files state them: lines in
+    regions of other types keep the text that the file gives them. Existing texts in these files are kept unless
+    `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each page decides, and of
+    images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
+    read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
+    `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
+    replaces the run's own network. `second` are other readers as `SecondReader.open` takes them; where they differ is
+    kept. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
     _require_usable(out, script=script, engine=engine, second=second, review=review, overwrite=overwrite)
@@ -288,9 +286,9 @@ def transcribe(
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
-    find_lines = choose_segmenter(segmenter, tables=with_tables, types=shown == "region")
-    types = types_of_segmenter(segmenter)
-    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, types, type_names(regions))
+    find_lines = choose_segmenter(segmenter, tables=with_tables)
+    chosen = frozenset(main_type(kind).casefold() for kind in regions)
+    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, chosen)
     seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,
@@ -392,23 +390,16 @@ def _finds_tables(tables: bool | None, unit: Unit, formats: Set[str]) -> bool:
 
 
 def _require_types(preparer: PagePreparer, pages: Sequence[InputPage]) -> None:
-    """Raise ConfigError if lines are to be chosen by the types of regions and pages have none, or not these."""
+    """Raise ConfigError if region types are chosen and pages state none."""
     if not preparer.regions:
         return
     if preparer.unit == "page":
         hint = f"give {option('unit', 'line')}"
         raise ConfigError("Regions are chosen line by line", code="regions-need-lines", hint=hint)
     scan = next((page for page in pages if not page.image and page.shows == "page"), None)
-    if scan is None:
-        return
-    known = preparer.types and keep_region_types(preparer.types)
-    if not known:
-        hint = f"give {option('segmenter', 'RUN')} of a detector that was trained on pages whose regions have types"
-        raise ConfigError("types of its regions are not known", code="regions-unknown", where=scan.id, hint=hint)
-    names = {kind.casefold() for kind in known.counts}
-    if missing := sorted(preparer.regions - names):
-        hint = f"the detector has learnt {', '.join(known.counts)}"
-        raise ConfigError(f"No region is of the type {missing[0]}", code="region-type-unknown", hint=hint)
+    if scan is not None:
+        hint = f"give ALTO or PAGE files that state them, or leave out {option('regions')}"
+        raise ConfigError("its region types are unknown", code="regions-unknown", where=scan.id, hint=hint)
 
 
 def _choose_pages(

@@ -5,10 +5,9 @@ Published detectors lack the branch for the threshold, which only training uses:
 which `find_lines` cuts, so there is nothing to learn for it.
 """
 
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +26,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.layouts import read_layout
 from dsocr.data.line_maps import draw_lines
 from dsocr.data.lines import TEXT, find_outlines
-from dsocr.data.region_types import TYPES_FILE, RegionTypes
-from dsocr.document import Outline, Page, Sample, Split
+from dsocr.document import Outline, Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted
 from dsocr.evaluation.layout_scores import LineCounts, count_lines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
@@ -118,10 +116,6 @@ class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __len__(self) -> int:
         return len(self._samples)
-
-    def layouts(self) -> Iterator[Page]:
-        """Yield the lines and regions of each page, as they are drawn."""
-        return map(read_layout, self._samples)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         page = self.page(index)
@@ -319,7 +313,7 @@ def train_layout(
             is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
-            _finish(job, network, validator, RegionTypes.learn(pages.training.layouts()))
+            _finish(job, network, validator)
         return TrainResult(
             run=run,
             steps=trainer.state.step,
@@ -460,17 +454,10 @@ def _only(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return batch
 
 
-def _finish(job: TrainingJob, network: Detector, validator: LayoutValidator | None, types: RegionTypes | None) -> None:
-    """Write the best weights, whose presence marks the run as finished; without a validation the last.
-
-    Beside them is what the types of regions look like, if the pages have some.
-    """
+def _finish(job: TrainingJob, network: Detector, validator: LayoutValidator | None) -> None:
+    """Write the best weights, whose presence marks the run as finished; without a validation the last."""
     run, files = job.run, trained_files(network)
     if validator is not None and validator.state.best_step is not None:
         best = require_best(run, validator.state.best_step)
         files = [(name, (best / name).read_bytes()) for name, _ in files]
-    if types is not None:
-        files.append((TYPES_FILE, types.to_bytes()))
-        counts = ", ".join(f"{kind} ({count})" for kind, count in types.counts.items())
-        job.announce(f"types of regions learnt from training lines: {counts}", logging.INFO)
     write_folder(run.path / "model", files)

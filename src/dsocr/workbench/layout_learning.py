@@ -38,7 +38,7 @@ class PageSegmenter:
         self._store = store
         self._tables = tables
         self.first = name
-        self._find: FindLines = choose_segmenter(name, tables=tables, types=True)
+        self._find: FindLines = choose_segmenter(name, tables=tables)
         self.name = name
         self.lost: DsocrError | None = None
         self.learnt = store.setting(_SETTING)
@@ -68,7 +68,7 @@ class PageSegmenter:
 
     def use(self, run: Path) -> None:
         """Find the lines of pages from now on with what a run has learnt."""
-        self._find, self.name = choose_segmenter(str(run), tables=self._tables, types=True), str(run)
+        self._find, self.name = choose_segmenter(str(run), tables=self._tables), str(run)
         self._store.set_setting(_SETTING, str(run))
 
 

@@ -1,0 +1,19 @@
+"""Lines know the types of their regions."""
+
+import pytest
+
+from dsocr.document import Line, Region
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        pytest.param("MainZone", True, id="the same"),
+        pytest.param("MainZone:column#1", True, id="a subtype of SegmOnto and a number"),
+        pytest.param("MainZone#2", True, id="a number"),
+        pytest.param("MarginTextZone", False, id="another type"),
+        pytest.param("", True, id="unknown"),
+    ],
+)
+def test_types_are_compared_without_additions(kind: str, expected: bool) -> None:
+    assert Line("", "p#1", region=Region("r", kind=kind)).is_in({"mainzone"}) is expected
