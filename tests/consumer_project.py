@@ -8,8 +8,9 @@ import dsocr
 def read_archive(scans: str, work: Path) -> float:
     """Use every function as a reader of the docs would."""
     dataset: dsocr.Dataset = dsocr.prepare(scans, work / "data", writer=r"(\w+?)_\d+", split_by="writer")
-    if dataset.check():
-        dataset.check().to_html(work / "findings.html")
+    findings: dsocr.Findings = dsocr.check(work / "data").findings
+    if findings:
+        findings.to_html(work / "findings.html")
     recipe: dsocr.RunConfigKeys = {"base": "nano", "max_steps": 100, "adapter": {"r": 16}, "output": work / "run"}
     run: dsocr.Run = dsocr.train(dataset=dataset, **recipe)
     card: dsocr.Scorecard = run.evaluate(split="test")

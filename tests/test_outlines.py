@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Sample, Split
@@ -88,7 +89,7 @@ def test_lines_are_cropped_by_their_baselines(
         assert open_image(sample.image).height < 1.5 * PITCH
     notes = [note for note in dataset.card.notes if "baseline" in note]
     assert [note.partition(" ")[0] for note in notes] == ([str(repaired)] if repaired else [])
-    assert "outline-off-baseline" not in {finding.code for finding in dataset.check(workers=1)}
+    assert "outline-off-baseline" not in {finding.code for finding in check_dataset(dataset, workers=1)}
 
 
 def test_reading_crops_lines_like_training(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_outlines_off_their_baselines_are_found(tmp_path: Path) -> None:
         row = list(ROWS)[place]
         rows[place] = rows[place].replace(written(polygon(row)), written(polygon(row, 0.5)))
     metadata.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    findings = {finding.code: finding for finding in Dataset.open(tmp_path / "out").check(workers=1)}
+    findings = {finding.code: finding for finding in check_dataset(Dataset.open(tmp_path / "out"), workers=1)}
     finding = findings["outline-off-baseline"]
     assert (finding.severity, [example.where[-1] for example in finding.examples]) == ("warning", ["2", "5"])
 

@@ -37,7 +37,7 @@ _MODULES = {
     ),
     "dsocr.commands.servers": ("open_workbench", "serve"),
     "dsocr.config": ("RunConfig", "load_config"),
-    "dsocr.data.check.findings": ("Findings",),
+    "dsocr.data.check": ("Findings",),
     "dsocr.data.convert": ("ConvertReport",),
     "dsocr.data.dataset": ("Dataset",),
     "dsocr.data.synthesize": ("SynthesisReport",),

@@ -84,7 +84,7 @@ from dsocr.config import (
 from dsocr.config import (
     load_config as load_config,
 )
-from dsocr.data.check.findings import Findings as Findings
+from dsocr.data.check import Findings as Findings
 from dsocr.data.convert import ConvertReport as ConvertReport
 from dsocr.data.dataset import Dataset as Dataset
 from dsocr.data.synthesize import SynthesisReport as SynthesisReport

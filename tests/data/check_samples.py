@@ -1,11 +1,12 @@
 """Samples and a processor for the checks, made without files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dsocr.data.check.findings import CheckedSample, Finding, Findings, ImageStats
+from dsocr.data.check import Findings
+from dsocr.data.check.findings import CheckedSample, Finding, ImageStats, Problem
 from dsocr.document import Sample, Split
 
 
@@ -46,11 +47,16 @@ def processor(
 
 
 def run_check(
-    check: Callable[[Sequence[CheckedSample], Findings], None], samples: Sequence[CheckedSample]
+    check: Callable[[Sequence[CheckedSample]], Iterable[Problem]], samples: Sequence[CheckedSample]
 ) -> dict[str, Finding]:
     """The findings of one check, by code."""
+    return by_code(check(samples))
+
+
+def by_code(problems: Iterable[Problem]) -> dict[str, Finding]:
+    """The findings of problems, by code."""
     findings = Findings()
-    check(samples, findings)
+    findings.extend(problems)
     return {finding.code: finding for finding in findings}
 
 

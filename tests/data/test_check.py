@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from dsocr.data import check as check_package
-from dsocr.data.check import Finding, Findings, check_dataset
-from dsocr.data.check.findings import REMEDIES
+from dsocr.data.check import Findings, check_dataset
+from dsocr.data.check.findings import REMEDIES, Finding
 from dsocr.data.check.image_checks import read_samples
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
@@ -166,7 +166,7 @@ def many_findings(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Find
     copies = [{"text": f"пять\u00a0кг {number}"} for number in range(60)]
     edit(folder, TRAIN, lambda rows: rows.extend([{**rows[0], **copy} for copy in copies]))
     edit(folder, TEST, lambda rows: rows[0].update(text=""))
-    return Dataset.open(folder).check(workers=1)
+    return check_dataset(Dataset.open(folder), workers=1)
 
 
 def test_json_and_csv_list_every_place(many_findings: Findings, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_no_half_a_file(
 def test_every_code_has_a_remedy_and_a_row_in_the_guide() -> None:
     modules = Path(check_package.__file__).parent.glob("*.py")
     source = "\n".join([module.read_text(encoding="utf-8") for module in modules])
-    codes = set(re.findall(r'findings\.add\("([a-z-]+)"', source))
+    codes = set(re.findall(r'Problem\("([a-z-]+)"', source))
     assert len(codes) > 15
     assert codes <= REMEDIES.keys()
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "check.md").read_text(encoding="utf-8")

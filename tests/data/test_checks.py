@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from dsocr.data.check import split_checks
-from dsocr.data.check.findings import CheckedSample, Finding, Findings
+from dsocr.data.check.findings import CheckedSample, Finding
 from dsocr.data.check.image_checks import (
     check_brightness,
     check_densities,
@@ -29,7 +29,7 @@ from dsocr.data.check.text_checks import check_habits, check_letters, check_repe
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
-from tests.data.check_samples import details, run_check, sample, stats
+from tests.data.check_samples import by_code, details, run_check, sample, stats
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 
@@ -48,10 +48,8 @@ def checked(
 
 
 def found(*samples: CheckedSample) -> dict[str, Finding]:
-    findings = Findings()
-    for check_images in (check_brightness, check_sizes, check_near_duplicates):
-        check_images(samples, findings)
-    return {finding.code: finding for finding in findings}
+    checks = (check_brightness, check_sizes, check_near_duplicates)
+    return by_code(problem for check_images in checks for problem in check_images(samples))
 
 
 def with_grain(image: Image.Image, deviation: float) -> Image.Image:
@@ -256,9 +254,7 @@ def test_correct_pages_and_pages_of_a_few_lines_pass() -> None:
 
 def split_findings(*samples: CheckedSample, split_by: str = "page") -> dict[str, Finding]:
     dataset = cast(Dataset, SimpleNamespace(card=SimpleNamespace(split_by=split_by)))
-    findings = Findings()
-    check_balance(dataset, samples, findings)
-    return {finding.code: finding for finding in findings}
+    return by_code(check_balance(dataset, samples))
 
 
 def several(count: int, text: str, split: Split, **options: Any) -> list[CheckedSample]:

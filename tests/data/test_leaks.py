@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.check.split_checks import TrainOverlap, leak_tables, report_leaks, summarise, to_markdown
+from dsocr.data.check.leaks import TrainOverlap, leak_tables, report_leaks, summarise, to_markdown
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split

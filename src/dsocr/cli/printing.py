@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsocr.commands.datasets import CheckReport
     from dsocr.commands.scoring import Run, WrittenReport
     from dsocr.config import RunConfig
-    from dsocr.data.check.split_checks import LeakReport
+    from dsocr.data.check.leaks import LeakReport
     from dsocr.data.convert import ConvertReport
     from dsocr.data.dataset import Dataset
     from dsocr.data.source_report import CountCard
@@ -132,7 +132,7 @@ def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
 
 
 def _print_splits(printer: Printer, report: "LeakReport") -> None:
-    from dsocr.data.check.split_checks import leak_tables, summarise
+    from dsocr.data.check.leaks import leak_tables, summarise
 
     if printer.quiet:
         return
@@ -148,7 +148,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
 
 def checked_as_json(report: "CheckReport", given: "Given") -> object:
     """Return the findings and the splits."""
-    from dsocr.data.check.split_checks import summarise
+    from dsocr.data.check.leaks import summarise
 
     splits = {**report.splits.as_dict(), "quote": summarise(report.splits)}
     return {"findings": [finding.to_dict() for finding in report.findings], "splits": splits}

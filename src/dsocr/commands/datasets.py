@@ -19,7 +19,7 @@ from dsocr.options import Count, Range, StrPath, checked
 
 if TYPE_CHECKING:
     from dsocr.data.check import Finding, Findings
-    from dsocr.data.check.split_checks import LeakReport
+    from dsocr.data.check.leaks import LeakReport
     from dsocr.data.fix import FixReport
 
 _YAML = (".yaml", ".yml")
@@ -109,7 +109,7 @@ def check(
         opened = opened if fixes.dataset is None else Dataset.open(Path(output), fold=opened.fold)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
-    from dsocr.data.check.split_checks import report_leaks, to_markdown
+    from dsocr.data.check.leaks import report_leaks, to_markdown
     from dsocr.models.family import load_processor
     from dsocr.training.preview import text_limit
 

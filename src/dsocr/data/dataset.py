@@ -23,7 +23,6 @@ from dsocr.io.work import require_free_output
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:
-    from dsocr.data.check import Findings
     from dsocr.formats.parquet import ShardWriter
 
 METADATA_FILE = "metadata.jsonl"
@@ -191,12 +190,6 @@ class Dataset:
         With `only`, those with an id in it, which is much faster for a few samples of a large dataset.
         """
         return [sample for _, sample in self.numbered(Split(split), only)]
-
-    def check(self, *, workers: int | None = None) -> "Findings":
-        """Find mistakes in images, texts, pairs and splits; `check_dataset` adds those of a base."""
-        from dsocr.data.check import check_dataset
-
-        return check_dataset(self, workers=workers)
 
     def numbered(
         self, split: Split, only: Container[str] | None = None, *, may_be_short: bool = False

@@ -9,19 +9,16 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from dsocr.document import Split
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.text import comparable
-
-UNITS = ("writer", "document", "page", "text")
-"""Units to split by, largest first; where one is unknown for a sample, the next smaller one replaces it."""
 
 GIVEN = "given"
 """Split by what the source says instead of by a unit."""
@@ -50,22 +47,10 @@ class SplitCandidate:
     picture: str | None = None
     is_checked: bool = True
 
-    def value(self, unit: str) -> str | None:
-        """The writer, document, page or text."""
-        match unit:
-            case "writer":
-                return self.writer
-            case "document":
-                return self.document
-            case "page":
-                return page_key(self.document, self.page)
-            case _:
-                return comparable(self.text)
-
     def keys(self, unit: str) -> Iterator[str]:
         """The key for a unit, then for each smaller unit, as far as known; the text is always known."""
         for smaller in UNITS[UNITS.index(unit) :]:
-            value = self.value(smaller)
+            value = KEYS[smaller](self)
             if value or smaller == "text":
                 yield f"{smaller} {value}"
 
@@ -73,6 +58,16 @@ class SplitCandidate:
 def page_key(document: str | None, page: str | None) -> str | None:
     """A page's name within the dataset; two documents may each have a page 1."""
     return page if not document or not page else f"{document}/{page}"
+
+
+KEYS: dict[str, Callable[[Sample | SplitCandidate], str | None]] = {
+    "writer": lambda sample: sample.writer,
+    "document": lambda sample: sample.document,
+    "page": lambda sample: page_key(sample.document, sample.page),
+    "text": lambda sample: comparable(sample.text),
+}
+UNITS = tuple(KEYS)
+"""Units to split by, largest first; where one is unknown for a sample, the next smaller one replaces it."""
 
 
 def parse_fractions(text: str) -> dict[Split, float]:
@@ -103,7 +98,7 @@ def parse_units(split_by: str) -> tuple[str, ...]:
 
 def known_units(candidates: Iterable[SplitCandidate]) -> list[str]:
     """The units that are known for at least one sample, largest first; the text always is."""
-    known = {unit for candidate in candidates for unit in UNITS if candidate.value(unit)}
+    known = {unit for candidate in candidates for unit in UNITS if KEYS[unit](candidate)}
     return [unit for unit in UNITS if unit in known or unit == "text"]
 
 
@@ -156,7 +151,7 @@ def count_crossing(candidates: Sequence[SplitCandidate], splits: Sequence[Split 
     """Number of writers, documents, pages and texts that occur in more than one split."""
     used = [(candidate, split) for candidate, split in zip(candidates, splits, strict=True) if split is not None]
     return {
-        f"{unit}s": len(find_crossing((candidate.value(unit), split) for candidate, split in used)) for unit in UNITS
+        f"{unit}s": len(find_crossing((KEYS[unit](candidate), split) for candidate, split in used)) for unit in UNITS
     }
 
 

@@ -1,18 +1,10 @@
-"""What a check of a dataset sees of each sample, and what it finds: every kind of problem with all its places."""
+"""Records of a check: a sample with its measurements, a problem with its place, and what to do about it."""
 
-import csv
-import io
-import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
-from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, describe_place
-from dsocr.formats.tables import escape_formula
-from dsocr.io.work import explain_disk_errors, write_file
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -67,7 +59,7 @@ REMEDIES = {
 """Code of a finding -> what to do about it."""
 
 _SHOWN = 4
-"""Places of a finding that are printed."""
+"""Printed places of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +82,7 @@ class ImageStats:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to read: less contrast than this is the grain of empty paper."""
+        """Whether the contrast is no more than the grain of empty paper."""
         return self.lightest - self.darkest < 32
 
     @property
@@ -117,7 +109,7 @@ class CheckedSample:
 
     @property
     def place(self) -> str:
-        """Where the archive has it; where the dataset has it, if that is unknown."""
+        """The sample's place in the archive if known, else in the dataset."""
         return self.sample.place if self.sample.source else self.where
 
     @property
@@ -126,12 +118,32 @@ class CheckedSample:
         return self.sample.text
 
 
+class Problem(NamedTuple):
+    """A problem of a sample, or of a file if `place` is a path; `other` is the sample it was compared with."""
+
+    code: str
+    severity: Severity
+    message: str
+    place: CheckedSample | str
+    detail: str = ""
+    other: CheckedSample | None = None
+
+    @property
+    def example(self) -> "Example":
+        """The place without the sample, which stays in memory otherwise."""
+        if isinstance(self.place, str):
+            return Example(self.place, self.detail, split=self.place.partition("/")[0])
+        sample, other = self.place.sample, self.other.sample.id if self.other else ""
+        known = (describe_place(sample.source, sample.page), sample.source) if sample.source else ("", "")
+        return Example(self.place.where, self.detail, sample.id, other, sample.split, *known)
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One place of a finding: file and line, details, and the ids of the sample and the one it was compared with.
 
-    The ids are empty if the place is not a sample, or if nothing was compared. `place` is where the archive has it, and
-    `source` the same for programs, as `0008.xml:43`; empty if unknown.
+    The ids are empty without a sample or a comparison. `place` and `source` are the place in the archive, for people
+    and as `0008.xml:43`; empty if unknown.
     """
 
     where: str
@@ -147,7 +159,7 @@ class Example:
 
     @property
     def both_places(self) -> str:
-        """Where the archive has it, then where the dataset has it."""
+        """The place in the archive, then in the dataset."""
         return f"{self.place} ({self.where})" if self.place else self.where
 
 
@@ -167,7 +179,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """The first place, where the archive has it and then where the dataset has it."""
+        """The first place, in the archive and in the dataset."""
         return self.examples[0].both_places
 
     @property
@@ -190,7 +202,7 @@ class Finding:
         return f"{self.severity}: {self.place}: {self.message}{times} [{self.code}]"
 
     def details(self) -> list[str]:
-        """The first places, if they say more than the finding itself, and the remedy, a line each."""
+        """The first places, unless the finding itself names the only one, and the remedy."""
         examples = [str(example) for example in self.examples[:_SHOWN] if example.detail or self.count > 1]
         return [*examples, f"fix: {self.remedy}"]
 
@@ -198,95 +210,3 @@ class Finding:
         """The finding as JSON types."""
         names = ("code", "severity", "message", "remedy", "where", "count", "by_split")
         return {name: getattr(self, name) for name in names} | {"examples": [asdict(each) for each in self.examples]}
-
-
-@dataclass
-class Findings:
-    """All findings of a check, errors first. `samples` holds every sample of the dataset as the checks saw it."""
-
-    dataset: Dataset | None = None
-    samples: list[CheckedSample] = field(default_factory=list)
-    _found: dict[tuple[str, Severity, str], list[Example]] = field(default_factory=dict, repr=False)
-
-    def add(
-        self,
-        code: str,
-        severity: Severity,
-        message: str,
-        place: CheckedSample | str,
-        detail: str = "",
-        other: CheckedSample | None = None,
-    ) -> None:
-        """Add a problem of a sample, or of a file if `place` is a path.
-
-        `detail` is specific to the place, `other` the sample it was compared with.
-        """
-        if isinstance(place, str):
-            example = Example(place, detail, split=place.partition("/")[0])
-        else:
-            other_id = other.sample.id if other else ""
-            sample = place.sample
-            known = (describe_place(sample.source, sample.page), sample.source or "") if sample.source else ("", "")
-            example = Example(place.where, detail, sample.id, other_id, sample.split, *known)
-        self._found.setdefault((code, severity, message), []).append(example)
-
-    def __iter__(self) -> Iterator[Finding]:
-        findings = [Finding(*kind, tuple(examples)) for kind, examples in self._found.items()]
-        return iter(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
-        return [finding for finding in self if finding.severity == severity]
-
-    def summary(self) -> str:
-        """The number of errors, warnings and notes."""
-        if not self:
-            return "no findings"
-        totals = {severity: sum(finding.count for finding in self.of(severity)) for severity in SEVERITIES}
-        return ", ".join(f"{total:,} {kind}" if total == 1 else f"{total:,} {kind}s" for kind, total in totals.items())
-
-    def __str__(self) -> str:
-        lines = [line for finding in self for line in (str(finding), *(f"    {text}" for text in finding.details()))]
-        return "\n".join([*lines, self.summary()])
-
-    def to_json(self, path: str | Path | None = None) -> str:
-        """All findings with all their places as JSON; also written to `path` if given."""
-        content = json.dumps([finding.to_dict() for finding in self], ensure_ascii=False, indent=2)
-        return _write(path, content + "\n") if path else content
-
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """A CSV table with a row for every place; also written to `path` if given."""
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
-        columns = ["code", "severity", "place", "where", "source", "sample", "other", "detail", "message", "remedy"]
-        writer.writerow(columns)
-        for finding in self:
-            for example in finding.examples:
-                where = [example.place, example.where, example.source, example.sample, example.other, example.detail]
-                cells = (*where, finding.message, finding.remedy)
-                writer.writerow([finding.code, finding.severity, *(escape_formula(cell or "") for cell in cells)])
-        return _write(path, table.getvalue())
-
-    def to_html(self, path: str | Path | None = None, *, source: str | Path | None = None) -> str:
-        """A page with the findings and their images, in one file; also written to `path` if given.
-
-        `source` is what the dataset was prepared from, to show the page around a line as well.
-        """
-        from dsocr.data.check.findings_page import render_page
-
-        return _write(path, render_page(self, None if source is None else Path(source)))
-
-    def _repr_html_(self) -> str:
-        from dsocr.html import render
-
-        return render(__package__, "findings_table.html.jinja", findings=list(self), summary=self.summary())
-
-
-def _write(path: str | Path | None, content: str) -> str:
-    if path is not None:
-        with explain_disk_errors(Path(path).parent, where=Path(path)):
-            write_file(Path(path), content)
-    return content

@@ -1,10 +1,11 @@
-"""Render the findings of `dsocr check` as one page, with the images they are about."""
+"""Render the findings of `dsocr check` as one page, with their images."""
 
 import hashlib
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +13,9 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image, ImageDraw
 
-from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding, Findings
+from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding
 from dsocr.data.check.text_checks import find_invisible, printable
+from dsocr.data.dataset import Dataset
 from dsocr.data.sources import open_source
 from dsocr.document import Page, Sample, Split
 from dsocr.errors import DataError
@@ -26,23 +28,27 @@ if TYPE_CHECKING:
 
 _MOST_BINS = 36
 _SHOWN = 0.995
-"""The share of values that is drawn to scale; everything beyond goes into the last bar."""
+"""Share of values drawn to scale; the last bar holds all larger ones."""
 _WRITERS = 100
 _NAMED = 6
-"""Writers whose names have room below their bars."""
+"""With more writers, names do not fit below their bars."""
 _LETTERS = 30
 _THUMBNAIL = (800, 160)
 MAX_BYTES = 12 * 2**20
-"""Of embedded images; later examples are listed without theirs."""
+"""Bytes of embedded images; later examples are listed without theirs."""
 _FIRST = 10
 """Examples of a finding that are visible at once."""
 _MAX_EXAMPLES = 1000
 """Examples of a finding on the page; JSON and CSV list all."""
 _LINE_HEIGHTS = 3
-"""Heights of a line of the page around it that are shown above and below it."""
+"""Line heights of the page shown above and below a line."""
 _PAGE_WIDTH = 900
-"""Pixels of the page's width as it is shown."""
+"""Width in pixels of the page as shown."""
 _FRAME = (214, 39, 40)
+
+
+_Illustrated = tuple[Example, list[tuple[Markup, str]]]
+"""An example with its images and the text below each."""
 
 
 class Chart(NamedTuple):
@@ -111,11 +117,11 @@ def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_lo
 
 
 class Surroundings:
-    """Draws lines on their pages; `places` says which line, by its place in the source, is where."""
+    """Draws lines on their pages; `pages` has each line's page and number there, by its place in the source."""
 
-    def __init__(self, pages: dict[str, tuple[Page, int]]) -> None:
+    def __init__(self, pages: Mapping[str, tuple[Page, int]]) -> None:
         self._pages = pages
-        self._opened: tuple[Path | None, Image.Image | None] = (None, None)
+        self._open = lru_cache(1)(open_image)  # lines of a page mostly follow one another
 
     def of(self, source: str | None) -> Image.Image | None:
         """Return the part of the page around a line, which is framed; None if the source has no such line."""
@@ -123,7 +129,7 @@ class Surroundings:
         if page is None:
             return None
         try:
-            image = self._open(page.image)
+            image = self._open(page.image, max_pixels=MAX_PAGE_PIXELS)
             outline = scale_outline(page.lines[number].outline, page, image.size)
         except DataError:  # named in the findings themselves
             return None
@@ -131,21 +137,13 @@ class Surroundings:
             return None
         _, top, _, bottom = outline.box
         margin = _LINE_HEIGHTS * (bottom - top)
-        part = image.crop((0, max(top - margin, 0), image.width, min(bottom + margin, image.height))).convert("RGB")
+        above = max(top - margin, 0)
+        part = image.crop((0, above, image.width, min(bottom + margin, image.height))).convert("RGB")
         scale = min(_PAGE_WIDTH / part.width, 1.0)
         part = part.resize((round(part.width * scale), max(round(part.height * scale), 1)))
-        border = outline.border
-        frame = [(x * scale, (y - max(top - margin, 0)) * scale) for x, y in (*border, border[0])]
+        frame = [(x * scale, (y - above) * scale) for x, y in (*outline.border, outline.border[0])]
         ImageDraw.Draw(part).line(frame, fill=_FRAME, width=3)
         return part
-
-    def _open(self, path: Path) -> Image.Image:
-        """The page, which is kept for its other lines."""
-        known, image = self._opened
-        if image is None or known != path:
-            image = open_image(path, max_pixels=MAX_PAGE_PIXELS)
-            self._opened = path, image
-        return image
 
 
 @contextmanager
@@ -161,8 +159,8 @@ def find_surroundings(source: Path, source_format: str | None, places: Collectio
     ):
         for page in detect_format(opened.path, source_format, {}).read(opened.path, {}):
             if isinstance(page, Page):
-                outlined = ((line.where, number) for number, line in enumerate(page.lines) if line.outline)
-                pages |= {where: (page, number) for where, number in outlined if where in places}
+                lines = enumerate(page.lines)
+                pages |= {line.where: (page, at) for at, line in lines if line.outline and line.where in places}
         if places and not pages:
             message = "the source has none of the lines of the findings"
             hint = "name the folder or archive that the dataset was prepared from"
@@ -170,78 +168,63 @@ def find_surroundings(source: Path, source_format: str | None, places: Collectio
         yield Surroundings(pages)
 
 
-def render_page(findings: Findings, source: Path | None = None) -> str:
+def render_page(
+    findings: Iterable[Finding],
+    samples: Iterable[CheckedSample],
+    dataset: Dataset | None = None,
+    source: Path | None = None,
+) -> str:
     """Render findings with their examples and images, and the distributions of the samples, as one HTML page.
 
-    `source` is what the dataset was prepared from: the first examples then also show the page around their line.
+    With `source`, which the dataset was prepared from, the first examples also show the page around their line.
     """
-    if source is None:
-        return _render(findings, None)
-    first = {
-        id_ for finding in findings for example in finding.examples[:_FIRST] for id_ in (example.sample, example.other)
-    }
-    places = {item.sample.source for item in findings.samples if item.sample.id in first and item.sample.source}
-    source_format = findings.dataset.card.source_format if findings.dataset else None
-    with find_surroundings(source, source_format, places) as surroundings:
-        return _render(findings, surroundings)
-
-
-def _render(findings: Findings, surroundings: Surroundings | None) -> str:
-    samples = {item.sample.id: item.sample for item in findings.samples}
+    findings, samples = list(findings), list(samples)
+    by_id = {item.sample.id: item.sample for item in samples}
+    splits: dict[str, list[Sample]] = defaultdict(list)
+    for item in samples:
+        splits[item.sample.split].append(item.sample)
     thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
-    listed = list(findings)
-    # The first examples of every finding before the rest of any, because room for images is limited.
-    first = [_examples(finding.examples[:_FIRST], samples, thumbnails, surroundings) for finding in listed]
-    rest = [_examples(finding.examples[_FIRST:_MAX_EXAMPLES], samples, thumbnails) for finding in listed]
+
+    def illustrated(examples: Iterable[Example], around: Surroundings | None = None) -> list[_Illustrated]:
+        shown = []
+        for example in examples:
+            pair = [by_id[id_] for id_ in (example.sample, example.other) if id_ in by_id]
+            images = [(thumbnails.of(sample.image), sample.text) for sample in pair]
+            for sample in pair:
+                if around and (part := around.of(sample.source)):
+                    images.append((thumbnails.draw(part, alt="the page around the line"), ""))
+            shown.append((example, images))
+        return shown
+
+    shown = [example for finding in findings for example in finding.examples[:_FIRST]]
+    ids = {id_ for example in shown for id_ in (example.sample, example.other) if id_ in by_id}
+    places = {place for id_ in ids if (place := by_id[id_].source)}
+    source_format = dataset.card.source_format if dataset else None
+    with find_surroundings(source, source_format, places) if source else nullcontext() as around:
+        # The first examples of every finding before the rest of any, because room for images is limited.
+        first = [illustrated(finding.examples[:_FIRST], around) for finding in findings]
+        rest = [illustrated(finding.examples[_FIRST:_MAX_EXAMPLES]) for finding in findings]
     return render(
         __package__,
         "findings.html.jinja",
         style="findings.css",
         script="findings.js",
-        name=findings.dataset.folder.resolve().name if findings.dataset else "a dataset",
-        counts={severity: sum(finding.count for finding in findings.of(severity)) for severity in SEVERITIES},
-        splits=list(_splits(findings.samples)),
+        name=dataset.folder.resolve().name if dataset else "a dataset",
+        severities=SEVERITIES,
+        splits=splits,
         all_splits=list(Split),
-        findings=listed,
-        examples=list(zip(listed, first, rest, strict=True)),
+        findings=findings,
+        examples=list(zip(findings, first, rest, strict=True)),
         anchor=_anchor,
         marked=_marked,
-        charts=distributions(findings.samples),
+        charts=distributions(samples),
         svg=lambda chart: plot_svg(chart.paint, chart.title, size=(4.4, 1.9)),
     )
-
-
-def _splits(samples: Iterable[CheckedSample]) -> Iterator[tuple[str, list[int]]]:
-    """Count samples, known writers, known pages and characters of each split."""
-    parts: dict[str, list[Sample]] = {}
-    for item in samples:
-        parts.setdefault(item.sample.split, []).append(item.sample)
-    for split, members in parts.items():
-        writers, pages = ({getattr(sample, name) for sample in members} - {None} for name in ("writer", "page"))
-        yield split, [len(members), len(writers), len(pages), sum(len(sample.text) for sample in members)]
 
 
 def _anchor(finding: Finding) -> str:
     """Fragment identifier of a finding; several findings of one code differ by their message."""
     return f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}"
-
-
-def _examples(
-    examples: Iterable[Example],
-    samples: dict[str, Sample],
-    thumbnails: Thumbnails,
-    surroundings: Surroundings | None = None,
-) -> list[tuple[Example, list[tuple[Markup, str]]]]:
-    """Each example with the images and texts of its sample and of the one it was compared with."""
-    shown = []
-    for example in examples:
-        pair = [samples[id_] for id_ in (example.sample, example.other) if id_ in samples]
-        images = [(Markup(thumbnails.of(sample.image)), sample.text) for sample in pair]  # noqa: S704 made by image_tag
-        for sample in pair:
-            if surroundings and (part := surroundings.of(sample.source)):
-                images.append((thumbnails.draw(part, alt="the page around the line"), ""))
-        shown.append((example, images))
-    return shown
 
 
 def _marked(text: str) -> Sequence[tuple[bool, str]]:

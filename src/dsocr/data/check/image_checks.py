@@ -8,7 +8,7 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -16,7 +16,7 @@ from itertools import islice, pairwise
 import numpy as np
 from PIL import Image
 
-from dsocr.data.check.findings import CheckedSample, Findings, ImageStats
+from dsocr.data.check.findings import CheckedSample, ImageStats, Problem
 from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import largest_sample
 from dsocr.document import Outline, Sample, Split
@@ -26,7 +26,7 @@ from dsocr.io.processes import worker_processes
 from dsocr.outlines import is_off_baseline
 from dsocr.text import is_blank, percentage
 
-MAX_DISTORTION = 1.5
+_MAX_DISTORTION = 1.5
 """Letters shown this many times too tall or too wide no longer look like those a model has learned."""
 _BATCH = 64
 """Images per task of a worker process."""
@@ -34,8 +34,6 @@ _SPECKS = 0.001
 """Share of pixels at either end of the histogram that is ignored as specks."""
 _MAX_SIDE = 2048
 """Longer images are reduced before they are measured; letters survive that."""
-_HASH_SIZE = (9, 8)
-_THUMBNAIL_SIZE = (64, 16)
 _INK_SHARE = 0.4
 """Ink differs from the paper by at least this share of the strongest stroke's contrast."""
 _MIN_INK_CONTRAST = 24
@@ -54,38 +52,38 @@ _TWO_LINES = 1.85
 _HALF_A_LINE = 0.45
 _HALF_A_LINE_CHARACTERS = 10
 """A shorter text may have neither ascenders nor descenders, and be low because of that."""
-_LINES_PER_PAGE = 5
-"""Lines of a page needed to know its usual height."""
+_MIN_LINES_OF_PAGE = 5
+"""Lines needed to know a page's usual height and density."""
+_MIN_LINES = 20
+"""Lines needed to know a usual density; writers with fewer are compared with the whole dataset."""
 
 
 def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[CheckedSample]:
     """Yield every sample in order with its image measured; see `check_dataset` for `workers`."""
     samples = (item for split in Split for item in dataset.numbered(split, may_be_short=True))
-    largest = largest_sample(dataset.card.unit)
     batches = iter(lambda: list(islice(samples, _BATCH)), [])
+    largest = largest_sample(dataset.card.unit)
     with worker_processes(workers) as pool:
-        started = (partial(pool.result, pool.submit(_inspect_batch, batch, largest)) for batch in batches)
+        started = (partial(pool.result, pool.submit(_inspect, batch, largest)) for batch in batches)
         for inspected in pool.in_order(started):
             yield from inspected
 
 
-def _inspect_batch(batch: Sequence[tuple[str, Sample]], max_pixels: int) -> list[CheckedSample]:
-    return [_inspect(where, sample, max_pixels) for where, sample in batch]
-
-
-def _inspect(where: str, sample: Sample, max_pixels: int) -> CheckedSample:
-    """Read and decode the image of a sample once."""
-    polygon, baseline = (tuple(map(tuple, sample.geometry.get(name) or ())) for name in ("polygon", "baseline"))
-    is_off = len(polygon) >= 3 and is_off_baseline(Outline.of_polygon(polygon, baseline))
-    sample = replace(sample, geometry={})
-    digest = None
-    try:
-        data = read_bytes(sample.image)
-        digest = hashlib.sha256(data).hexdigest()
-        image = decode_image(data, name=sample.image, max_pixels=max_pixels).image
-    except DataError as error:
-        return CheckedSample(where, sample, digest, error=error.message, is_off_baseline=is_off)
-    return CheckedSample(where, sample, digest, image.size, measure_image(image), is_off_baseline=is_off)
+def _inspect(batch: Sequence[tuple[str, Sample]], max_pixels: int) -> list[CheckedSample]:
+    """Read and decode the image of each sample once."""
+    items = []
+    for where, sample in batch:
+        polygon, baseline = (tuple(map(tuple, sample.geometry.get(name) or ())) for name in ("polygon", "baseline"))
+        is_off = len(polygon) >= 3 and is_off_baseline(Outline.of_polygon(polygon, baseline))
+        item = CheckedSample(where, replace(sample, geometry={}), is_off_baseline=is_off)
+        try:
+            data = read_bytes(sample.image)
+            item = replace(item, digest=hashlib.sha256(data).hexdigest())
+            image = decode_image(data, name=sample.image, max_pixels=max_pixels).image
+            items.append(replace(item, size=image.size, stats=measure_image(image)))
+        except DataError as error:
+            items.append(replace(item, error=error.message))
+    return items
 
 
 def measure_image(image: Image.Image) -> ImageStats:
@@ -95,30 +93,34 @@ def measure_image(image: Image.Image) -> ImageStats:
     counts = np.asarray(grey.histogram(), dtype=np.float64)
     cumulative = np.cumsum(counts) / counts.sum()
     darkest, median, lightest = (int(level) for level in np.searchsorted(cumulative, (_SPECKS, 0.5, 1 - _SPECKS)))
-    cells = np.asarray(grey.resize(_HASH_SIZE, Image.Resampling.BOX), dtype=np.int16)
+    cells = np.asarray(grey.resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    # The first and the last column with ink; all columns if there is none.
+    levels = np.asarray(grey)
+    threshold = max(_MIN_INK_CONTRAST, _INK_SHARE * max(lightest - median, median - darkest))
+    is_inverted = lightest - median > median - darkest
+    inked = levels.max(axis=0) > median + threshold if is_inverted else levels.min(axis=0) < median - threshold
+    columns = np.flatnonzero(inked) if inked.any() else np.array([0, grey.width - 1])
     return ImageStats(
         darkest,
         median,
         lightest,
         black=float(cumulative[2]),
         white=float(1 - cumulative[252]),
-        ink_width=min(image.width, factor * _ink_width(grey, darkest, median, lightest)),
+        ink_width=min(image.width, factor * int(columns[-1] - columns[0] + 1)),
         dhash=int.from_bytes(np.packbits(cells[:, 1:] > cells[:, :-1]).tobytes(), "big"),
-        thumbnail=grey.resize(_THUMBNAIL_SIZE, Image.Resampling.BOX).tobytes(),
+        thumbnail=grey.resize((64, 16), Image.Resampling.BOX).tobytes(),
     )
 
 
-def _ink_width(grey: Image.Image, darkest: int, median: int, lightest: int) -> int:
-    """Distance from the first to the last column with ink; the full width if there is none."""
-    levels = np.asarray(grey)
-    is_inverted = lightest - median > median - darkest
-    threshold = max(_MIN_INK_CONTRAST, _INK_SHARE * max(lightest - median, median - darkest))
-    inked = levels.max(axis=0) > median + threshold if is_inverted else levels.min(axis=0) < median - threshold
-    columns = np.flatnonzero(inked)
-    return int(columns[-1] - columns[0] + 1) if len(columns) else grey.width
+def check_readable(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
+    """Find images that cannot be read."""
+    for item in samples:
+        if item.error:
+            detail = f"{item.sample.id}: {item.error}"
+            yield Problem("unreadable-image", "error", "Image cannot be read", item, detail)
 
 
-def check_brightness(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_brightness(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find blank images, and those whose ink is lost to over- or underexposure."""
     for item in samples:
         stats = item.stats
@@ -126,50 +128,49 @@ def check_brightness(samples: Sequence[CheckedSample], findings: Findings) -> No
             continue
         contrast = stats.lightest - stats.darkest
         if stats.is_blank:
-            findings.add("blank-image", "warning", "Image is blank or nearly so", item, f"contrast {contrast} of 255")
+            yield Problem("blank-image", "warning", "Image is blank or nearly so", item, f"contrast {contrast} of 255")
         elif contrast < _FAINT and max(stats.white, stats.black) > _CLIPPED:
-            share, name = (stats.white, "white") if stats.white > stats.black else (stats.black, "black")
+            share, name = max((stats.black, "black"), (stats.white, "white"))
             detail = f"{percentage(share, 0)} is pure {name}, and the rest has a contrast of {contrast} of 255"
-            findings.add("saturated-image", "warning", "Image is over- or underexposed", item, detail)
+            yield Problem("saturated-image", "warning", "Image is over- or underexposed", item, detail)
 
 
-def check_inverted(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_inverted(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find light writing on dark among dark writing on light, or the other way round."""
     measured = [(item, item.stats.is_inverted) for item in samples if item.stats and not item.stats.is_blank]
     mostly_inverted = 2 * sum(inverted for _, inverted in measured) > len(measured)
     kind = "dark on light, others light on dark" if mostly_inverted else "light on dark, others dark on light"
     for item, inverted in measured:
         if inverted != mostly_inverted:
-            findings.add("inverted-image", "warning", f"Writing is {kind}", item)
+            yield Problem("inverted-image", "warning", f"Writing is {kind}", item)
 
 
-def check_outlines(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_outlines(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find lines whose outline on the page is not around their baseline, so that the image shows something else."""
     message = "Outline of the line is off its baseline, so the image may show another part of the page"
     for item in samples:
         if item.is_off_baseline:
-            findings.add("outline-off-baseline", "warning", message, item)
+            yield Problem("outline-off-baseline", "warning", message, item)
 
 
-def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_line_heights(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find images of unusual height for their page: two lines in one, or part of a line."""
-    pages: dict[tuple[str | None, ...], list[tuple[CheckedSample, int, int]]] = defaultdict(list)
+    pages: dict[Hashable, list[tuple[CheckedSample, int, int]]] = defaultdict(list)
     for item in samples:
-        if item.size and item.sample.page and item.text.strip() and "\n" not in item.text:
-            pages[item.sample.writer, item.sample.document, item.sample.page].append((item, *item.size))
+        sample = item.sample
+        if item.size and sample.page and item.text.strip() and "\n" not in item.text:
+            pages[sample.writer, sample.document, sample.page].append((item, *item.size))
     message = "Image has an unusual height for its page: it may hold several lines, or part of one"
     for page in pages.values():
-        if len(page) < _LINES_PER_PAGE:
-            continue
         usual = statistics.median(height for _, _, height in page)
-        for item, width, height in page:
+        for item, width, height in page if len(page) >= _MIN_LINES_OF_PAGE else ():
             ratio = height / usual
             if ratio > _TWO_LINES or (ratio < _HALF_A_LINE and len(item.text) >= _HALF_A_LINE_CHARACTERS):
                 detail = f"{width} x {height} pixels, {ratio:.2g} times the page's median height"
-                findings.add("unusual-aspect", "warning", message, item, detail)
+                yield Problem("unusual-aspect", "warning", message, item, detail)
 
 
-def check_sizes(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_sizes(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find images too small to read, and lines that are sideways."""
     sized = [(item, *item.size) for item in samples if item.size]
     are_lines = bool(sized) and statistics.median(width / height for _, width, height in sized) >= _LINE_ASPECT
@@ -177,37 +178,31 @@ def check_sizes(samples: Sequence[CheckedSample], findings: Findings) -> None:
         detail, characters = f"{width} x {height} pixels", len(item.text.strip())
         if min(width, height) < _MIN_PIXELS and characters > 1:
             message = f"Image has fewer than {_MIN_PIXELS} pixels in height or width"
-            findings.add("low-resolution", "warning", message, item, detail)
+            yield Problem("low-resolution", "warning", message, item, detail)
         if are_lines and height > _SIDEWAYS * width and characters >= _SIDEWAYS_CHARACTERS:
             message = "Line image is higher than wide and may be sideways"
-            findings.add("turned-image", "warning", message, item, detail)
+            yield Problem("turned-image", "warning", message, item, detail)
 
 
-def check_distortion(
-    samples: Sequence[CheckedSample], findings: Findings, distortion: Callable[[int, int], float]
-) -> None:
+def check_distortion(samples: Sequence[CheckedSample], distortion: Callable[[int, int], float]) -> Iterator[Problem]:
     """Find images whose letters the chosen resolution would squeeze or stretch."""
     factors = [(item, *item.size, distortion(*item.size)) for item in samples if item.size]
-    distorted = [factor for factor in factors if not 1 / MAX_DISTORTION <= factor[3] <= MAX_DISTORTION]
-    if not distorted:
-        return
-    typical = statistics.median(factor for *_, factor in distorted)
+    distorted = [factor for factor in factors if not 1 / _MAX_DISTORTION <= factor[3] <= _MAX_DISTORTION]
+    typical = statistics.median([factor for *_, factor in distorted] or [1.0])
     amount = f"{typical:.1f} times too tall" if typical > 1 else f"{1 / typical:.1f} times too wide"
     message = f"This resolution distorts letters, typically {amount}"
     for item, width, height, factor in distorted:
         detail = f"{width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
-        findings.add("distorted-image", "warning", message, item, detail)
+        yield Problem("distorted-image", "warning", message, item, detail)
 
 
-_MIN_SAMPLES = 20
-"""Samples needed to know a writer's density; writers with fewer are compared with the whole dataset."""
 _MIN_FACTOR = 3.0
 """Texts denser or sparser than usual by less than this are normal."""
 _MAX_DEVIATIONS = 6.0
 """Standard deviations from the median at which a pair is an outlier."""
 _MIN_CHARACTERS_OFF = 5
 """A word that is a few letters longer or shorter than expected proves nothing."""
-_MIN_SAMPLES_OF_SPLIT = 50
+_MIN_LINES_OF_SPLIT = 50
 _MIN_CORRELATION = 0.2
 
 
@@ -217,7 +212,7 @@ def _median_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return median, 1.4826 * statistics.median(abs(value - median) for value in values)
 
 
-def check_densities(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_densities(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find texts far too long or too short for their image, and splits where lengths and widths do not correlate."""
     lines = [item for item in samples if item.size and not is_blank(item.text) and "\n" not in item.text]
     by_writer: dict[str | None, list[CheckedSample]] = defaultdict(list)
@@ -225,16 +220,16 @@ def check_densities(samples: Sequence[CheckedSample], findings: Findings) -> Non
     for item in lines:
         by_writer[item.sample.writer].append(item)
         by_split[item.sample.split].append(item)
-    known = {writer for writer, members in by_writer.items() if writer is not None and len(members) >= _MIN_SAMPLES}
+    known = [writer for writer, members in by_writer.items() if writer is not None and len(members) >= _MIN_LINES]
     for writer in known:
-        _check_outliers(by_writer[writer], by_writer[writer], findings)
-    if len(lines) >= _MIN_SAMPLES:
-        _check_outliers([item for item in lines if item.sample.writer not in known], lines, findings)
+        yield from _check_outliers(by_writer[writer], by_writer[writer])
+    if len(lines) >= _MIN_LINES:
+        yield from _check_outliers([item for item in lines if item.sample.writer not in known], lines)
     for members in by_split.values():
-        _check_correlation(members, findings)
+        yield from _check_correlation(members)
 
 
-def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find the lines whose density is far from the usual density of `reference`."""
     median, deviation = _median_and_deviation([_log_length(item) - _log_aspect(item) for item in reference])
     limit = max(math.log(_MIN_FACTOR), _MAX_DEVIATIONS * deviation)
@@ -242,15 +237,16 @@ def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedS
         length, expected = len(item.text), math.exp(median + _log_aspect(item))
         off = math.log(length / expected)
         if abs(off) > limit and abs(length - expected) > _MIN_CHARACTERS_OFF:
-            code, what = ("text-too-long", "long") if off > 0 else ("text-too-short", "short")
+            amount = "long" if off > 0 else "short"
+            message = f"Transcription is far too {amount} for its image"
             detail = f"{length} characters, about {expected:.0f} would fit"
-            findings.add(code, "warning", f"Transcription is far too {what} for its image", item, detail)
+            yield Problem(f"text-too-{amount}", "warning", message, item, detail)
 
 
-def _check_correlation(lines: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_correlation(lines: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Check that longer texts have wider images in a split, if lengths and widths vary enough to tell."""
     lengths, widths = [_log_length(item) for item in lines], [_log_aspect(item) for item in lines]
-    if len(lines) < _MIN_SAMPLES_OF_SPLIT or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
+    if len(lines) < _MIN_LINES_OF_SPLIT or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
         return
     correlation = statistics.correlation(lengths, widths)
     shifted = max(statistics.correlation(lengths[1:], widths[:-1]), statistics.correlation(lengths[:-1], widths[1:]))
@@ -259,7 +255,7 @@ def _check_correlation(lines: Sequence[CheckedSample], findings: Findings) -> No
     if correlation < _MIN_CORRELATION or shifted - correlation > margin:
         message = "Longer texts do not have wider images: pairs may be shifted or shuffled"
         detail = f"correlation {correlation:.2f}, and {shifted:.2f} with the text of the previous or next line"
-        findings.add("pairs-disagree", "warning", message, lines[0], detail)
+        yield Problem("pairs-disagree", "warning", message, lines[0], detail)
 
 
 def _log_length(item: CheckedSample) -> float:
@@ -271,16 +267,10 @@ def _log_aspect(item: CheckedSample) -> float:
     return math.log(width / height)
 
 
-_MIN_LINES_OF_PAGE = 5
-"""Lines needed to know a page's own density."""
-_MIN_LINES_OF_PAGES = 20
-"""Lines needed to know the deviation of densities."""
 _MIN_DEVIATION = 0.05
 _MIN_LENGTH = 2
-_WRONG = 2.5
-"""Deviations by which both lines of a swapped pair are off, in opposite directions."""
-_RIGHT = 2.5
-"""Deviations within which both are after swapping them back."""
+_SWAPPED = 2.5
+"""Deviations that both lines of a swapped pair exceed, in opposite directions, and stay within once swapped back."""
 _SHORT_TEXT = 25
 """Characters; the width of shorter texts varies more."""
 _MIN_SHIFTED = 4
@@ -306,24 +296,25 @@ class _PageLine:
         return other.length - self.width
 
 
-def check_neighbours(samples: Sequence[CheckedSample], findings: Findings) -> None:
-    """Find swapped texts and shifted runs of texts on pages; needs enough lines to know what is usual."""
+def check_neighbours(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
+    """Find swapped texts and shifted runs of texts on pages; needs enough lines to know the usual density."""
     pages = list(_pages(samples))
     offs = [line.off(line) for lines in pages for line in lines]
-    if len(offs) < _MIN_LINES_OF_PAGES:
+    if len(offs) < _MIN_LINES:
         return
     deviation = max(_MIN_DEVIATION, _median_and_deviation(offs)[1])
     for lines in pages:
-        shifted = _check_shifts(lines, deviation, findings)
-        _check_swaps([line for line in lines if line.place not in shifted], deviation, findings)
+        shifted: set[int] = set()
+        yield from _check_shifts(lines, deviation, shifted)
+        yield from _check_swaps([line for line in lines if line.place not in shifted], deviation)
 
 
 def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
-    """The lines of each page that can be measured, in order; of each writer in each split if pages are unknown.
+    """The measured lines of each page in order; of each writer in each split if pages are unknown.
 
     Pages of too few lines to know their density are left out.
     """
-    pages: dict[tuple[str | None, ...], list[_PageLine]] = defaultdict(list)
+    pages: dict[Hashable, list[_PageLine]] = defaultdict(list)
     for place, item in enumerate(samples):
         sample = item.sample
         if len(item.text.strip()) < _MIN_LENGTH or "\n" in item.text or not (item.stats and item.size):
@@ -338,40 +329,32 @@ def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
             yield [replace(line, length=line.length - density) for line in lines]
 
 
-def _check_swaps(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> None:
+def _check_swaps(lines: Sequence[_PageLine], deviation: float) -> Iterator[Problem]:
     message = "Texts of two neighbouring lines are probably swapped"
     reported = -1
     for first, second in pairwise(lines):
-        if second.place == first.place + 1 and first.place != reported and _are_swapped(first, second, deviation):
+        lengths = len(first.item.text), len(second.item.text)
+        # A short text varies more, as a sum of few letters does.
+        limit = _SWAPPED * deviation * max(1.0, math.sqrt(_SHORT_TEXT / min(lengths)))
+        now, swapped = (first.off(first), second.off(second)), (first.off(second), second.off(first))
+        fits = min(now) < -limit and max(now) > limit and max(map(abs, swapped)) < limit
+        if fits and second.place == first.place + 1 and first.place != reported:
             reported = second.place
-            lengths = f"{len(first.item.text)} and {len(second.item.text)} characters"
-            detail = f"and the next line: {lengths} would fit the other way round"
-            findings.add("neighbours-swapped", "warning", message, first.item, detail, second.item)
+            detail = f"and the next line: {lengths[0]} and {lengths[1]} characters would fit the other way round"
+            yield Problem("neighbours-swapped", "warning", message, first.item, detail, second.item)
 
 
-def _are_swapped(first: _PageLine, second: _PageLine, deviation: float) -> bool:
-    # A short text varies more, as a sum of few letters does.
-    deviation *= max(1.0, math.sqrt(_SHORT_TEXT / min(len(first.item.text), len(second.item.text))))
-    now = first.off(first), second.off(second)
-    swapped = first.off(second), second.off(first)
-    limit = _WRONG * deviation
-    return min(now) < -limit and max(now) > limit and max(map(abs, swapped)) < _RIGHT * deviation
-
-
-def _check_shifts(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> set[int]:
-    """Find runs of lines that fit the text of the next or previous line; return the places of these lines."""
-    reported: set[int] = set()
+def _check_shifts(lines: Sequence[_PageLine], deviation: float, reported: set[int]) -> Iterator[Problem]:
+    """Find runs of lines that fit the text of the next or previous line; the places of these lines are `reported`."""
     neighbours = list(pairwise(lines))
     for which, pairs in (("after", neighbours), ("before", [(second, first) for first, second in neighbours])):
         start, end = _shifted_run(pairs, deviation)
         run = [line for line, _ in pairs[start:end] if line.place not in reported]
-        if len(run) < _MIN_SHIFTED:
-            continue
-        detail = f"and {len(run) - 1} more lines: each image fits the text of the line {which}"
-        message = "Texts of a run of lines are probably shifted by one"
-        findings.add("lines-shifted", "warning", message, run[0].item, detail)
-        reported |= {line.place for pair in pairs[start:end] for line in pair}
-    return reported
+        if len(run) >= _MIN_SHIFTED:
+            detail = f"and {len(run) - 1} more lines: each image fits the text of the line {which}"
+            message = "Texts of a run of lines are probably shifted by one"
+            yield Problem("lines-shifted", "warning", message, run[0].item, detail)
+            reported |= {line.place for pair in pairs[start:end] for line in pair}
 
 
 def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float) -> tuple[int, int]:

@@ -1,27 +1,18 @@
-"""Leaks between splits: checks across samples and splits, and the numbers to publish beside a score.
-
-The checks find duplicates, what a test asks for that training lacks, and changed files. The report of what the splits
-share counts only what is in the metadata; the checks compare images too.
-"""
+"""Check samples against each other: duplicates, leaks between splits, test splits that say little, changed files."""
 
 import math
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from statistics import quantiles
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from dsocr.data.check.findings import CheckedSample, Findings, ImageStats, Severity
+from dsocr.data.check.findings import CheckedSample, ImageStats, Problem, Severity
 from dsocr.data.check.text_checks import find_invisible, printable
-from dsocr.data.dataset import METADATA_FILE, Card, Dataset, split_hash
-from dsocr.data.splits import SCRIPTS, find_crossing, page_key, script_of
-from dsocr.document import Sample, Split
-from dsocr.errors import DataError
-from dsocr.text import comparable, letters_of, percentage
+from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
+from dsocr.data.splits import KEYS, find_crossing
+from dsocr.document import Split
+from dsocr.text import comparable, letters_of
 
 _MIN_TEST_SAMPLES = 50
 _MIN_TEST_WRITERS = 3
@@ -35,7 +26,7 @@ _MIN_CORRELATION = 0.8
 """Between thumbnails; at most 0.69 for two different lines of the shipped sample (145,530 pairs)."""
 _MAX_BITS_ANY_TEXT = 3
 _MIN_CORRELATION_ANY_TEXT = 0.97
-"""What a second scan or another JPEG of an image reaches, even if nothing is known about their texts."""
+"""Similarity above which two images count as the same scan, even if their texts differ."""
 MAX_SAME_TEXT = 1000
 """An image is compared with at most this many earlier ones of the same text, the latest."""
 MAX_PER_BAND = 32
@@ -44,17 +35,11 @@ _BANDS = 4
 _BAND_BITS = 16
 
 
-def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find writers, documents, pages and texts in several splits: an error if the card promises otherwise."""
-    keys: dict[str, Callable[[Sample], str | None]] = {
-        "writer": lambda sample: sample.writer,
-        "document": lambda sample: sample.document,
-        "page": lambda sample: page_key(sample.document, sample.page),
-        "text": lambda sample: comparable(sample.text),
-    }
     split_by = dataset.card.split_by
     promised = split_by.split("+")
-    for kind, key in keys.items():
+    for kind, key in KEYS.items():
         severity: Severity = "note"
         message = f"A {kind} is in several splits"
         if kind in promised:
@@ -64,15 +49,15 @@ def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample], findings:
             severity = "warning"
         first = {key(item.sample): item for item in reversed(samples)}
         for value, splits in find_crossing((key(item.sample), item.sample.split) for item in samples).items():
-            findings.add(f"{kind}-crosses", severity, message, first[value], f"{value!r} in {' and '.join(splits)}")
-    if "writer" in promised:
-        message = "Writer is unknown, so splitting by writer cannot keep the sample apart"
-        for item in samples:
-            if item.sample.writer is None:
-                findings.add("no-writer", "warning", message, item)
+            detail = f"{value!r} in {' and '.join(splits)}"
+            yield Problem(f"{kind}-crosses", severity, message, first[value], detail)
+    message = "Writer is unknown, so splitting by writer cannot keep the sample apart"
+    for item in samples if "writer" in promised else ():
+        if item.sample.writer is None:
+            yield Problem("no-writer", "warning", message, item)
 
 
-def check_duplicates(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find image files that are identical byte by byte."""
     seen: dict[str, CheckedSample] = {}
     for item in samples:
@@ -80,14 +65,14 @@ def check_duplicates(samples: Sequence[CheckedSample], findings: Findings) -> No
             continue
         detail = f"same as {first.place}"
         if first.sample.split == item.sample.split:
-            findings.add("duplicate-image", "warning", "Image is in a split twice", item, detail, first)
+            yield Problem("duplicate-image", "warning", "Image is in a split twice", item, detail, first)
         else:
-            findings.add("image-crosses", "error", "Image is in several splits", item, detail, first)
+            yield Problem("image-crosses", "error", "Image is in several splits", item, detail, first)
         if comparable(first.text) != comparable(item.text):
-            _add_conflict(item, first, findings)
+            yield _conflict(item, first)
 
 
-def check_near_duplicates(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_near_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find images that are similar and have the same letters as text: one line scanned, cut or saved twice.
 
     The text is compared because a dHash alone confuses some different lines of one writer. Images that are identical
@@ -96,24 +81,26 @@ def check_near_duplicates(samples: Sequence[CheckedSample], findings: Findings) 
     not_blank = [item for item in samples if item.stats and not item.stats.is_blank]
     by_letters: dict[str, list[CheckedSample]] = defaultdict(list)
     for item in not_blank:
-        if letters := letters_of(item.text):
-            by_letters[letters].append(item)
+        by_letters[letters_of(item.text)].append(item)
+    by_letters.pop("", None)
     for group in by_letters.values():
         for item, others in similar_with_same_text(group):
-            if crossed := [other for other in others if other.sample.split != item.sample.split]:
-                message, detail = "Nearly the same image is in several splits", f"like {crossed[0].place}"
-                findings.add("near-image-crosses", "error", message, item, detail, crossed[0])
+            other = next((other for other in others if other.sample.split != item.sample.split), others[0])
+            detail = f"like {other.place}"
+            if other.sample.split == item.sample.split:
+                message = "Nearly the same image is in a split twice"
+                yield Problem("near-duplicate-image", "warning", message, item, detail, other)
             else:
-                message, detail = "Nearly the same image is in a split twice", f"like {others[0].place}"
-                findings.add("near-duplicate-image", "warning", message, item, detail, others[0])
+                message = "Nearly the same image is in several splits"
+                yield Problem("near-image-crosses", "error", message, item, detail, other)
     for item, others in similar_with_any_text(not_blank):
-        if other := next((other for other in others if letters_of(other.text) != letters_of(item.text)), None):
-            _add_conflict(item, other, findings)
+        for other in [other for other in others if letters_of(other.text) != letters_of(item.text)][:1]:
+            yield _conflict(item, other)
 
 
-def _add_conflict(item: CheckedSample, other: CheckedSample, findings: Findings) -> None:
+def _conflict(item: CheckedSample, other: CheckedSample) -> Problem:
     detail = f"{item.text[:60]!r}, but {other.text[:60]!r} in {other.place}"
-    findings.add("texts-disagree", "warning", "Image has two different transcriptions", item, detail, other)
+    return Problem("texts-disagree", "warning", "Image has two different transcriptions", item, detail, other)
 
 
 Similar = Iterator[tuple[CheckedSample, list[CheckedSample]]]
@@ -169,7 +156,7 @@ def _standardized(thumbnail: bytes) -> npt.NDArray[np.float32]:
     return values / norm if norm else values
 
 
-def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Check that the files are those that the card was written for."""
     for split in Split:
         where = f"{split}/{METADATA_FILE}"
@@ -180,21 +167,22 @@ def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample], findings: F
         card = dataset.card.splits.get(split)
         if card is None:
             if stored:
-                findings.add("hash-differs", "warning", "Split is missing from the card", where)
+                yield Problem("hash-differs", "warning", "Split is missing from the card", where)
         elif lost := dataset.lost(split, len(stored)):
             message = f"{lost} of {card.samples} samples are missing since the card was written"
-            findings.add("metadata-short", "error", message, where)
+            yield Problem("metadata-short", "error", message, where)
         elif len(digests) < len(stored) or split_hash(dataset.metadata(split).read_bytes(), digests) != card.sha256:
-            findings.add("hash-differs", "warning", "Files have changed since the card was written", where)
+            yield Problem("hash-differs", "warning", "Files have changed since the card was written", where)
 
 
-def check_balance(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_balance(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find characters that training lacks, and test splits too small to tell models apart."""
     by_split: dict[Split, list[CheckedSample]] = {split: [] for split in Split}
     for item in samples:
         by_split[item.sample.split].append(item)
-    test = by_split[Split.TEST]
-    _check_coverage(by_split[Split.TRAIN], [*by_split[Split.VALIDATION], *test], findings)
+    train, validation, test = by_split.values()
+    if train:
+        yield from _check_coverage(train, [*validation, *test])
     where = f"{Split.TEST}/{METADATA_FILE}"
     if 0 < len(test) < _MIN_TEST_SAMPLES:
         characters = max(1, sum(len(item.text) for item in test))
@@ -204,17 +192,15 @@ def check_balance(dataset: Dataset, samples: Sequence[CheckedSample], findings: 
             f"Test split has {len(test)} samples with {characters} characters: chance alone changes a CER of 10 % "
             f"by at least {points:.1f} points"
         )
-        findings.add("few-samples", "note", message, where)
+        yield Problem("few-samples", "note", message, where)
     writers = len({item.sample.writer for item in test} - {None})
     if dataset.card.split_by == "writer" and 0 < writers < _MIN_TEST_WRITERS:
         number = "one writer" if writers == 1 else f"{writers} writers"
-        findings.add("few-writers", "note", f"Test split is by {number}: its score says little about others", where)
+        yield Problem("few-writers", "note", f"Test split is by {number}: its score says little about others", where)
 
 
-def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find characters of validation and test that training never or hardly ever contains."""
-    if not train or not evaluated:
-        return
     trained = Counter(character for item in train for character in item.text)
     counts = Counter(character for item in evaluated for character in item.text)
     first = {character: item for item in reversed(evaluated) for character in item.text}
@@ -222,311 +208,14 @@ def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedS
     for character, count in counts.items():
         # A character that is in the whole dataset only once is reported as `seen-once`.
         if not trained[character] and count > 1 and not character.isspace() and not find_invisible(character):
-            findings.add("unseen-in-train", "warning", message, first[character], f"{printable(character)}, {count}x")
+            yield Problem("unseen-in-train", "warning", message, first[character], f"{printable(character)}, {count}x")
+    shares = {
+        character: trained[character] / count for character, count in counts.items() if count >= _FREQUENT_IN_TEST
+    }
     rare = [
-        character
-        for character, count in counts.items()
-        if 0 < trained[character] < _RARE_IN_TRAIN and count >= _FREQUENT_IN_TEST
+        character for character in sorted(shares, key=shares.__getitem__) if 0 < trained[character] < _RARE_IN_TRAIN
     ]
     message = "Training hardly ever contains a character of validation or test"
-    for character in sorted(rare, key=lambda character: trained[character] / counts[character])[:_MAX_RARE]:
+    for character in rare[:_MAX_RARE]:
         detail = f"{printable(character)}, {counts[character]}x there, {trained[character]}x in training"
-        findings.add("rare-characters", "note", message, first[character], detail)
-
-
-MAX_EXAMPLES = 3
-NGRAM = 3
-"""Words in a sequence: two in a row are often chance, four are rare in short lines."""
-_WORD = re.compile(r"\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class SplitStatistics:
-    """Counts of one split. `lengths` are the minimum, quartiles and maximum of characters per text."""
-
-    samples: int
-    share: float
-    asked: float | None
-    writers: int
-    documents: int
-    pages: int
-    texts: int
-    characters: int
-    lengths: tuple[int, int, int, int, int]
-    scripts: dict[str, int]
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedValues:
-    """Number of values that occur in more than one split, and the first of them."""
-
-    count: int
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainOverlap:
-    """How much of a split also occurs in train.
-
-    `same_texts` samples have a text from train, `near_texts` one with the same letters and digits, `known_writers` a
-    writer from train. `unknown_words` of all `words`, `unknown_forms` of the different `forms`, and `known_ngrams` of
-    `ngrams` sequences of three words are not, or are, in train; case is ignored.
-    """
-
-    samples: int
-    same_texts: int
-    near_texts: int
-    known_writers: int
-    words: int
-    unknown_words: int
-    forms: int
-    unknown_forms: int
-    ngrams: int
-    known_ngrams: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeakReport:
-    """The splits of a dataset, what they share, and how much of validation and test occurs in train."""
-
-    dataset: str
-    split_by: str
-    seed: int | None
-    stratified: bool
-    folds: int | None
-    fold: int | None
-    splits: dict[Split, SplitStatistics]
-    crossing: dict[str, SharedValues]
-    overlap: dict[Split, TrainOverlap]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as JSON."""
-        return asdict(self)
-
-    def knows(self, kind: str) -> bool:
-        """True if "writers", "documents" or "pages" are known in any split."""
-        return any(getattr(statistics, kind) for statistics in self.splits.values())
-
-
-_VALUES: dict[str, Callable[[Sample], str | None]] = {
-    "writers": lambda sample: sample.writer,
-    "documents": lambda sample: sample.document,
-    "pages": lambda sample: page_key(sample.document, sample.page),
-    "texts": lambda sample: comparable(sample.text),
-    "texts except for case and punctuation": lambda sample: _letters(sample.text),
-}
-
-
-def report_leaks(dataset: Dataset) -> LeakReport:
-    """Compare the splits of a dataset, those of its fold if it was opened with one."""
-    stored = {split: [sample for _, sample in dataset.numbered(split, may_be_short=True)] for split in Split}
-    splits = {split: samples for split, samples in stored.items() if samples}
-    if not splits:
-        raise DataError("the dataset has no samples", code="no-samples", where=dataset.folder)
-    card, total = dataset.card, sum(map(len, splits.values()))
-    train = splits.get(Split.TRAIN, [])
-    return LeakReport(
-        dataset=dataset.folder.resolve().name,
-        split_by=card.split_by,
-        seed=card.seed,
-        stratified=card.stratified,
-        folds=card.folds,
-        fold=dataset.fold,
-        splits={split: _statistics(split, samples, total, card, dataset.fold) for split, samples in splits.items()},
-        crossing={kind: _shared(value_of, splits) for kind, value_of in _VALUES.items()},
-        overlap={split: _overlap(samples, train) for split, samples in splits.items() if split is not Split.TRAIN},
-    )
-
-
-def _statistics(split: Split, samples: Sequence[Sample], total: int, card: Card, fold: int | None) -> SplitStatistics:
-    lengths = [len(comparable(sample.text)) for sample in samples]
-    quarters = quantiles(lengths, n=4, method="inclusive") if len(lengths) > 1 else lengths * 3
-    scripts = Counter(script_of(sample.text) for sample in samples)
-    has_hash = fold is None and split in card.splits  # The splits of a fold have no metadata file of their own.
-    counts = {name: len({_VALUES[name](sample) for sample in samples} - {None}) for name in list(_VALUES)[:4]}
-    return SplitStatistics(
-        samples=len(samples),
-        share=len(samples) / total,
-        asked=card.fractions.get(split) if card.fractions else None,
-        **counts,
-        characters=sum(lengths),
-        lengths=(min(lengths), *map(round, quarters), max(lengths)),  # type: ignore[arg-type]
-        scripts={script: scripts[script] for script in SCRIPTS if scripts[script]},
-        sha256=card.splits[split].sha256 if has_hash else None,
-    )
-
-
-def _shared(value_of: Callable[[Sample], str | None], splits: dict[Split, list[Sample]]) -> SharedValues:
-    crossing = find_crossing((value_of(sample), split) for split, samples in splits.items() for sample in samples)
-    return SharedValues(len(crossing), tuple(sorted(crossing)[:MAX_EXAMPLES]))
-
-
-def _letters(text: str) -> str:
-    """The letters and digits, or the text itself if it has neither."""
-    return letters_of(text) or comparable(text)
-
-
-def _overlap(samples: Sequence[Sample], train: Sequence[Sample]) -> TrainOverlap:
-    texts = {comparable(sample.text) for sample in train}
-    letters = {_letters(sample.text) for sample in train}
-    writers = {sample.writer for sample in train} - {None}
-    train_words = [_words(sample.text) for sample in train]
-    known_words = {word for words in train_words for word in words}
-    known_ngrams = {ngram for words in train_words for ngram in _ngrams(words)}
-    split_words = [_words(sample.text) for sample in samples]
-    running = [word for words in split_words for word in words]
-    ngrams = [ngram for words in split_words for ngram in _ngrams(words)]
-    return TrainOverlap(
-        samples=len(samples),
-        same_texts=sum(comparable(sample.text) in texts for sample in samples),
-        near_texts=sum(_letters(sample.text) in letters for sample in samples),
-        known_writers=sum(sample.writer in writers for sample in samples),
-        words=len(running),
-        unknown_words=sum(word not in known_words for word in running),
-        forms=len(set(running)),
-        unknown_forms=len(set(running) - known_words),
-        ngrams=len(ngrams),
-        known_ngrams=sum(ngram in known_ngrams for ngram in ngrams),
-    )
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(comparable(text).casefold())
-
-
-def _ngrams(words: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(words[place : place + NGRAM]) for place in range(len(words) - NGRAM + 1)]
-
-
-_PURPOSES = {Split.TRAIN: "train", Split.VALIDATION: "validate", Split.TEST: "test"}
-
-
-def summarise(report: LeakReport) -> str:
-    """A paragraph to quote: how the dataset was split, what splits share, and what of the test occurs in train."""
-    total = sum(statistics.samples for statistics in report.splits.values())
-    sizes = ", ".join(_size(split, statistics) for split, statistics in report.splits.items())
-    sentences = [f"The {total:,} samples of {report.dataset} {_method(report)}: {sizes}.", _shared_sentence(report)]
-    tested = [split for split in (Split.TEST, Split.VALIDATION) if split in report.overlap]
-    if tested and Split.TRAIN in report.splits:
-        sentences.append(_overlap_sentence(tested[0], report))
-    return " ".join(sentences)
-
-
-def _method(report: LeakReport) -> str:
-    if report.split_by == "given":
-        return "have the splits of their source"
-    drawn = ", stratified by length and script" if report.stratified else ""
-    folds = f" into {report.folds} folds, with fold {report.fold or 1} as test" if report.folds else ""
-    return f"were split by {report.split_by.replace('+', ' and ')}{folds} (seed {report.seed}{drawn})"
-
-
-def _size(split: Split, statistics: SplitStatistics) -> str:
-    asked = "" if statistics.asked is None else f", {percentage(statistics.asked, 1)} asked"
-    kind = "writer" if statistics.writers else "page"
-    count = statistics.writers or statistics.pages
-    units = f", {count:,} {kind}{'' if count == 1 else 's'}" if count else ""
-    return f"{statistics.samples:,} ({percentage(statistics.share, 1)}{asked}{units}) {_PURPOSES[split]}"
-
-
-def _shared_sentence(report: LeakReport) -> str:
-    kinds = [kind for kind in ("writers", "documents", "pages") if report.knows(kind)] + ["texts"]
-    counts = [report.crossing[kind].count for kind in kinds]
-    parts = [
-        f"{f'{count:,}' if count else 'no'} {kind if count != 1 else kind[:-1]}"
-        for kind, count in zip(kinds, counts, strict=True)
-    ]
-    listed = " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    verb = "is" if counts == [1] else "are"
-    missing = [kind for kind in ("writers", "pages") if kind not in kinds]
-    unknown = f"; {' and '.join(missing)} are unknown, so any may be in several" if missing else ""
-    return f"{listed[0].upper()}{listed[1:]} {verb} in more than one split{unknown}."
-
-
-def _overlap_sentence(split: Split, report: LeakReport) -> str:
-    overlap = report.overlap[split]
-    writers = (
-        f", {share(overlap.known_writers, overlap.samples)} a writer from train" if report.knows("writers") else ""
-    )
-    return (
-        f"Of the {overlap.samples:,} {split} samples {share(overlap.same_texts, overlap.samples)} have a text that is "
-        f"in train too, {share(overlap.near_texts, overlap.samples)} except for case and punctuation{writers}; "
-        f"of their words {share(overlap.unknown_words, overlap.words)} are not in train, of their different words "
-        f"{share(overlap.unknown_forms, overlap.forms)}; of their sequences of three words "
-        f"{share(overlap.known_ngrams, overlap.ngrams)} are in train."
-    )
-
-
-def share(part: int, whole: int) -> str:
-    """`12 (9.1%)`, or "none" of zero."""
-    return f"{part:,} ({percentage(part / whole, 1)})" if whole else "none"
-
-
-Rows = list[list[str]]
-
-
-def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
-    """Title, header and rows of each table: splits, texts, what splits share, what occurs in train."""
-    splits = list(report.splits.items())
-    unknown = {kind for kind in ("writers", "documents", "pages") if not report.knows(kind)}
-    kinds = ("writers", "documents", "pages", "texts", "characters")
-    counts: Rows = [
-        [str(split), f"{of.samples:,}", percentage(of.share, 1), "" if of.asked is None else percentage(of.asked, 1)]
-        + ["unknown" if kind in unknown else f"{getattr(of, kind):,}" for kind in kinds]
-        for split, of in splits
-    ]
-    count_header = ["split", "samples", "share", "asked", *kinds]
-    scripts = list(dict.fromkeys(name for _, of in splits for name in of.scripts))
-    texts: Rows = [
-        [
-            str(split),
-            *map(str, of.lengths),
-            *(percentage(of.scripts.get(script, 0) / of.samples, 1) for script in scripts),
-        ]
-        for split, of in splits
-    ]
-    lengths = ["shortest", "quarter", "median", "three quarters", "longest"]
-    shared: Rows = [
-        [kind, "unknown" if kind in unknown else f"{values.count:,}", ", ".join(map(_shorten, values.examples))]
-        for kind, values in report.crossing.items()
-    ]
-    tables = [
-        ("splits", count_header, counts),
-        ("lengths in characters, and scripts", ["split", *lengths, *scripts], texts),
-        ("in more than one split", ["kind", "count", "examples"], shared),
-    ]
-    if report.overlap and Split.TRAIN in report.splits:
-        tables.append(("also in train", ["", *map(str, report.overlap)], _overlap_rows(report)))
-    return tables
-
-
-def _overlap_rows(report: LeakReport) -> Rows:
-    overlaps, knows_writers = report.overlap.values(), report.knows("writers")
-    rows = {
-        "samples with a text from train": [share(of.same_texts, of.samples) for of in overlaps],
-        "the same except for case and punctuation": [share(of.near_texts, of.samples) for of in overlaps],
-        "samples by a writer from train": [
-            share(of.known_writers, of.samples) if knows_writers else "unknown" for of in overlaps
-        ],
-        "words not in train": [share(of.unknown_words, of.words) for of in overlaps],
-        "different words not in train": [share(of.unknown_forms, of.forms) for of in overlaps],
-        "sequences of three words that are in train": [share(of.known_ngrams, of.ngrams) for of in overlaps],
-    }
-    return [[title, *cells] for title, cells in rows.items()]
-
-
-def _shorten(text: str, limit: int = 40) -> str:
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
-
-
-def to_markdown(report: LeakReport) -> str:
-    """The summary and the tables as Markdown, with the hashes of what was counted."""
-    parts = [f"# The splits of {report.dataset}", summarise(report)]
-    for title, header, rows in leak_tables(report):
-        cells = [header, ["---"] * len(header), *rows]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells)
-        parts.append(f"## {title[0].upper()}{title[1:]}\n\n{table}")
-    hashes = [f"- {split}: `{statistics.sha256}`" for split, statistics in report.splits.items() if statistics.sha256]
-    if hashes:
-        parts.append("## SHA-256 of metadata and images\n\n" + "\n".join(hashes))
-    return "\n\n".join(parts) + "\n"
+        yield Problem("rare-characters", "note", message, first[character], detail)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from dsocr.data.check.findings import CheckedSample, Findings
+from dsocr.data.check.findings import CheckedSample, Problem
 from dsocr.text import ESCAPED, comparable, is_blank
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
@@ -18,44 +18,41 @@ _MIN_EXTRA_TOKENS = 10
 """Tokens above the usual number before a single text is reported."""
 
 
-def check_empty(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_empty(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find transcriptions without anything to read."""
     for item in samples:
         if is_blank(item.text):
-            findings.add("empty-text", "error", "Transcription is empty", item)
+            yield Problem("empty-text", "error", "Transcription is empty", item)
 
 
 def check_tokens(
-    samples: Sequence[CheckedSample], findings: Findings, count_tokens: Callable[[str], int], limit: int | None
-) -> None:
+    samples: Sequence[CheckedSample], text_ids: Callable[[str], Sequence[int]], limit: int | None
+) -> Iterator[Problem]:
     """Find transcriptions longer than `limit` tokens, and those that need far more tokens than characters."""
-    counts = [count_tokens(item.text) for item in samples]
-    if limit is not None:
-        message = f"Transcription is longer than max_text_tokens ({limit})"
-        for item, tokens in zip(samples, counts, strict=True):
-            if tokens > limit:
-                findings.add("long-text", "error", message, item, f"{tokens} tokens")
-    if not samples:
-        return
-    densities = [tokens / max(1, len(item.text)) for item, tokens in zip(samples, counts, strict=True)]
-    usual = statistics.median(densities)
+    counts = [(item, len(text_ids(item.text))) for item in samples]
+    for item, tokens in counts:
+        if limit is not None and tokens > limit:
+            message = f"Transcription is longer than max_text_tokens ({limit})"
+            yield Problem("long-text", "error", message, item, f"{tokens} tokens")
+    densities = [tokens / max(1, len(item.text)) for item, tokens in counts]
+    usual = statistics.median(densities or [0])
     if usual > _MAX_TOKENS_PER_CHARACTER:
         # The tokenizer spells the whole script in bytes, so one place stands for all.
         densest = samples[densities.index(max(densities))]
         message = f"The base's tokenizer needs {usual:.1f} tokens per character, so texts are long and slow to read"
-        findings.add("many-tokens", "note", message, densest)
+        yield Problem("many-tokens", "note", message, densest)
         return
     message = "Transcription needs unusually many tokens: the tokenizer hardly knows its script"
-    for item, tokens, density in zip(samples, counts, densities, strict=True):
+    for (item, tokens), density in zip(counts, densities, strict=True):
         is_dense = density > max(_MAX_TOKENS_PER_CHARACTER, _MAX_TIMES_USUAL * usual)
         if is_dense and tokens - usual * len(item.text) >= _MIN_EXTRA_TOKENS:
             detail = f"{tokens} tokens for {len(item.text)} characters; usual are {usual:.1f} per character"
-            findings.add("many-tokens", "note", message, item, detail)
+            yield Problem("many-tokens", "note", message, item, detail)
 
 
 def check_unknown_characters(
-    samples: Sequence[CheckedSample], findings: Findings, unknown_characters: Callable[[str], str]
-) -> None:
+    samples: Sequence[CheckedSample], unknown_characters: Callable[[str], str]
+) -> Iterator[Problem]:
     """Find characters that the base's tokenizer cannot write."""
     # One call with all characters instead of one per text, because tokenizers are slow.
     counts = Counter(character for item in samples for character in item.text)
@@ -64,7 +61,7 @@ def check_unknown_characters(
     message = f"Base does not know {len(listed)} characters: {', '.join(listed[:20])}"
     for item in samples:
         if characters := [character for character in dict.fromkeys(item.text) if character in unknown]:
-            findings.add("unknown-characters", "warning", message, item, "".join(characters))
+            yield Problem("unknown-characters", "warning", message, item, "".join(characters))
 
 
 def printable(character: str) -> str:
@@ -84,7 +81,6 @@ TO_LATIN = {cyrillic: latin for latin, cyrillic in TO_CYRILLIC.items()}
 _ONE_LETTER_WORDS = frozenset("aco")
 """Latin letters that look like a Russian word of one letter; others may be meant as Latin (x, y, I, V)."""
 _OLD_LETTERS = frozenset("ѢѣѲѳѴѵ")
-_OLD_ENDING = re.compile(r"(?:ъ|Ъ)\b")
 NO_BREAK_SPACES = frozenset("\u00a0\u202f\u2007")
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f")
 """Joiners and marks of direction, without which some scripts cannot be written."""
@@ -94,28 +90,31 @@ _TWO_WORDS = frozenset(
 """Frequent pairs of words that differ in ё and е only; the rest of them is rare enough for a note."""
 
 
-def check_letters(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_letters(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find letters of the wrong script, invisible and decomposed characters, broken encodings, and old spelling."""
     for item in samples:
         text, composed = item.text, unicodedata.normalize("NFC", item.text)
         if mixed := list(find_look_alikes(text)):
             message = "A word mixes Latin and Cyrillic letters that look alike"
-            findings.add("look-alikes", "warning", message, item, ", ".join(mixed))
+            yield Problem("look-alikes", "warning", message, item, ", ".join(mixed))
         if invisible := find_invisible(text):
             detail = ", ".join(f"U+{ord(character):04X} {_name(character)}" for character in invisible)
-            findings.add("invisible-characters", "warning", "Transcription has invisible characters", item, detail)
+            yield Problem("invisible-characters", "warning", "Transcription has invisible characters", item, detail)
         if text != composed:
             message = "Transcription has decomposed characters, a letter and its mark"
             detail = ", ".join(character for character in dict.fromkeys(composed) if character not in text)
-            findings.add("decomposed-characters", "warning", message, item, detail)
+            yield Problem("decomposed-characters", "warning", message, item, detail)
         if broken := list(find_mojibake(text)):
             message = "Transcription was read in a wrong encoding, or escaped twice"
-            findings.add("mojibake", "warning", message, item, ", ".join(broken))
-        if old := [word for word in WORD.findall(text) if _is_old_spelling(word)]:
-            message = "Transcription uses the spelling from before 1918"
-            findings.add("old-spelling", "note", message, item, ", ".join(dict.fromkeys(old)))
-    _check_seen_once(samples, findings)
-    _check_yo(samples, findings)
+            yield Problem("mojibake", "warning", message, item, ", ".join(broken))
+        # Letters abolished in 1918; і and ї live on in other languages, ъ within words too.
+        words = dict.fromkeys(WORD.findall(text))
+        if old := [word for word in words if _OLD_LETTERS & set(word) or (len(word) > 1 and word[-1] in "ъЪ")]:
+            yield Problem(
+                "old-spelling", "note", "Transcription uses the spelling from before 1918", item, ", ".join(old)
+            )
+    yield from _check_seen_once(samples)
+    yield from _check_yo(samples)
 
 
 def find_look_alikes(text: str) -> Iterator[str]:
@@ -203,22 +202,17 @@ def _as_utf8(run: str, encoding: str) -> str | None:
     return meant if known else None
 
 
-def _is_old_spelling(word: str) -> bool:
-    """Whether a word has a letter abolished in 1918; і and ї live on in other languages, ъ within words too."""
-    return bool(_OLD_LETTERS & set(word)) or (len(word) > 1 and _OLD_ENDING.search(word) is not None)
-
-
-def _check_seen_once(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_seen_once(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find characters that no model can learn from this dataset, or that are typos."""
     counts = Counter(character for item in samples for character in item.text)
     first = {character: item for item in reversed(samples) for character in item.text}
     for character, count in counts.items():
         if count == 1 and not character.isspace() and not find_invisible(character):
             detail = f"{printable(character)}, {_name(character)}"
-            findings.add("seen-once", "note", "Character is in the whole dataset only once", first[character], detail)
+            yield Problem("seen-once", "note", "Character is in the whole dataset only once", first[character], detail)
 
 
-def _check_yo(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_yo(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find words written both with ё and with е: a model that reads one is scored as wrong by the other."""
     counts: Counter[str] = Counter()
     first: dict[str, CheckedSample] = {}
@@ -232,7 +226,7 @@ def _check_yo(samples: Sequence[CheckedSample], findings: Findings) -> None:
         if len(words) > 1 and plain not in _TWO_WORDS:
             by_count = sorted(words, key=lambda word: (-counts[word], word))
             detail = " and ".join(f"{word!r} {counts[word]}x" for word in by_count)
-            findings.add("mixed-yo", "note", "A word is written both with ё and with е", first[by_count[-1]], detail)
+            yield Problem("mixed-yo", "note", "A word is written both with ё and with е", first[by_count[-1]], detail)
 
 
 _MARKS = {
@@ -259,7 +253,7 @@ _SIGNS: dict[str, dict[str, re.Pattern[str]]] = {
     "dots": {"…": re.compile("…"), "...": re.compile(r"(?<!\.)\.{3}(?![.\]])")},
     "hyphens at line ends": {"-": re.compile(r"\w-$", re.MULTILINE), "¬": re.compile(r"¬$", re.MULTILINE)},
 }
-"""What is written -> sign -> pattern; one writer uses one sign, so two of them come from two transcribers."""
+"""Purpose -> sign -> pattern; one writer uses one sign, so two of them come from two transcribers."""
 
 _ESTABLISHED = 5
 """Uses of a sign after which another one for the same thing is a deviation."""
@@ -268,18 +262,18 @@ _MIN_REPEATED = 10
 _MIN_SAMPLES = 20
 """Samples needed before the share of one text means something."""
 _PAGE = ("split", "writer", "document", "page")
-"""What lines of one page have in common."""
+"""Equal for lines of one page."""
 
 
-def check_habits(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_habits(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find transcribers' marks in texts, and different signs used for the same thing."""
     marked = [(item, marks) for item in samples if (marks := count_marks(item.text))]
     totals = sum((marks for _, marks in marked), Counter[str]())
     listed = ", ".join(f"{name} {count}x" for name, count in totals.most_common())
     message = f"Texts contain transcribers' marks, which a model learns to write: {listed}"
     for item, marks in marked:
-        findings.add("markup-in-text", "note", message, item, ", ".join(marks))
-    _check_mixed_signs(samples, findings)
+        yield Problem("markup-in-text", "note", message, item, ", ".join(marks))
+    yield from _check_mixed_signs(samples)
 
 
 def count_marks(text: str) -> Counter[str]:
@@ -287,28 +281,25 @@ def count_marks(text: str) -> Counter[str]:
     return +Counter({name: len(pattern.findall(text)) for name, pattern in _MARKS.items()})
 
 
-def _check_mixed_signs(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def _check_mixed_signs(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Report every use of a rarer sign if another one is established."""
     deviations: list[tuple[int, str]] = []
     listed = []
-    for what, signs in _SIGNS.items():
+    for purpose, signs in _SIGNS.items():
         places = {
             sign: [place for place, item in enumerate(samples) if pattern.search(item.text)]
             for sign, pattern in signs.items()
         }
-        usual, *others = sorted(places, key=lambda sign: -len(places[sign]))
-        if len(places[usual]) < _ESTABLISHED or not any(places[other] for other in others):
-            continue
-        listed.append(
-            f"{what} {', '.join(f'{sign} {len(places[sign])}x' for sign in (usual, *others) if places[sign])}"
-        )
-        deviations += [(place, sign) for sign in others for place in places[sign]]
+        usual, *others = sorted(filter(places.get, places), key=lambda sign: -len(places[sign])) or [""]
+        if others and len(places[usual]) >= _ESTABLISHED:
+            listed.append(f"{purpose} {', '.join(f'{sign} {len(places[sign])}x' for sign in (usual, *others))}")
+            deviations += [(place, sign) for sign in others for place in places[sign]]
     message = f"Several signs are used for the same thing: {'; '.join(listed)}"
     for place, sign in sorted(deviations, key=lambda deviation: deviation[0]):
-        findings.add("mixed-punctuation", "note", message, samples[place], sign)
+        yield Problem("mixed-punctuation", "note", message, samples[place], sign)
 
 
-def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
+def check_repeats(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find texts copied to the next line of a page, and splits that hold one text and little else."""
     for first, second in pairwise(samples):
         sample, other, text = first.sample, second.sample, comparable(first.text)
@@ -317,13 +308,12 @@ def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
         is_copied = len(text) >= _MIN_REPEATED and text == comparable(second.text) and first.digest != second.digest
         if is_same_page and is_copied:
             message = "Text repeats that of the previous line of the page"
-            findings.add("text-repeats", "warning", message, second, f"as {first.place}", first)
-    by_split: dict[str, list[CheckedSample]] = defaultdict(list)
+            yield Problem("text-repeats", "warning", message, second, f"as {first.place}", first)
+    by_split: dict[str, dict[str, list[CheckedSample]]] = defaultdict(lambda: defaultdict(list))
     for item in samples:
-        by_split[item.sample.split].append(item)
-    for split, members in by_split.items():
-        text, count = Counter(comparable(item.text) for item in members).most_common(1)[0]
-        if len(members) >= _MIN_SAMPLES and 2 * count > len(members):
-            first = next(item for item in members if comparable(item.text) == text)
-            message = "Most images of a split have the same text"
-            findings.add("all-same-text", "warning", message, first, f"{count} of {len(members)} in {split}")
+        by_split[item.sample.split][comparable(item.text)].append(item)
+    for split, texts in by_split.items():
+        count, commonest = sum(map(len, texts.values())), max(texts.values(), key=len)
+        if count >= _MIN_SAMPLES and 2 * len(commonest) > count:
+            message, detail = "Most images of a split have the same text", f"{len(commonest)} of {count} in {split}"
+            yield Problem("all-same-text", "warning", message, commonest[0], detail)
