@@ -1,4 +1,4 @@
-"""Scores where programs find lines and baselines, by the same code: our detectors, and others by the PAGE they write.
+"""Scores where programs find lines, by the same code: our detectors, and others by the PAGE they write.
 
     python benchmarks/layouts.py DRAWN SYSTEM [SYSTEM ...] [--json FILE]
 
@@ -7,9 +7,8 @@ detector, or a folder with a PAGE file of the same name for each page, as kraken
 
     kraken -i p1.png OTHER/p1.xml -i p2.png OTHER/p2.xml -x segment -bl -i MODEL
 
-Lines count where they and drawn ones overlap by half of what they cover together (IoU 0.5 of polygons), each once;
-baselines are scored as cBAD does. Intervals are of the difference to the first system, the pages drawn again 2,000
-times: too narrow where pages are of one hand.
+A line counts as found where it overlaps a drawn one (IoU of polygons at least 0.5), each once. Intervals are of the
+difference to the first system over 2,000 bootstrap samples of pages: too narrow where pages are by one hand.
 """
 
 import argparse
@@ -22,7 +21,6 @@ import numpy as np
 
 from dsocr.data.lines import find_outlines
 from dsocr.document import Outline
-from dsocr.evaluation.baseline_scores import score_baselines
 from dsocr.evaluation.layout_scores import LayoutScores, PageLines, count_lines
 from dsocr.formats.page import parse_page
 from dsocr.formats.xml import parse_xml_bytes
@@ -55,21 +53,13 @@ def choose_system(system: str) -> Callable[[Path, Path], list[Outline]]:
 
 
 def score(system: str, files: Sequence[Path]) -> LayoutScores:
-    """The lines and baselines of each page that a system finds."""
+    """Score the lines of each page that a system finds."""
     find = choose_system(system)
     pages = []
     for file in files:
         image, drawn = read_outlines(file)
-        found = find(file, file.parent / image)
-        counts, baselines = count_lines(drawn, found), score_baselines(drawn, found)
-        pages.append(PageLines(file.stem, file.stem, counts, baselines=baselines))
+        pages.append(PageLines(file.stem, file.stem, count_lines(drawn, find(file, file.parent / image))))
     return LayoutScores(system, str(files[0].parent), "test", pages)
-
-
-def rates(pages: Sequence[PageLines]) -> tuple[float, float]:
-    """F1 of lines and of baselines."""
-    scores = LayoutScores("", "", "", pages)
-    return scores.counts.f1, scores.baselines.f1 if scores.baselines else float("nan")
 
 
 def main() -> None:
@@ -89,12 +79,14 @@ def main() -> None:
         first = first or scores.pages
         row: dict[str, Any] = scores.to_dict() | {"seconds": time.process_time() - begun}
         rows.append(row)
-        again, base = (np.array([rates([of[i] for i in draw]) for draw in chosen]) for of in (scores.pages, first))
-        intervals = np.percentile(again - base, (2.5, 97.5), axis=0).T
+        again, base = (
+            np.array([LayoutScores("", "", "", [pages[i] for i in draw]).counts.f1 for draw in chosen])
+            for pages in (scores.pages, first)
+        )
+        low, high = np.percentile(again - base, (2.5, 97.5))
         print(f"{system}: {len(files)} pages, {row['drawn']} lines, {row['detected']} found, {row['seconds']:.0f} s")
-        for name, rated, interval in zip(("lines", "baselines"), (row, row["baselines"]), intervals, strict=True):
-            values = "  ".join(f"{key} {rated[key]:.3f}" for key in ("recall", "precision", "f1"))
-            print(f"  {name:9s}  {values}  difference {interval[0]:+.3f} to {interval[1]:+.3f}")
+        values = "  ".join(f"{key} {row[key]:.3f}" for key in ("recall", "precision", "f1"))
+        print(f"  {values}  difference {low:+.3f} to {high:+.3f}")
     append_json(options.json, "layouts", {"drawn": options.drawn, "pages": len(files)}, rows)
 
 

@@ -195,7 +195,6 @@ def test_a_reader_that_became_better_is_used(
 ) -> None:
     used: list[Path] = []
     training = FakeTraining(empty_store, archive, tmp_path / "work")
-    busy = [True]
     learner = Learner(
         empty_store,
         cast("BackgroundTraining", training),
@@ -203,16 +202,12 @@ def test_a_reader_that_became_better_is_used(
         load=lambda run: Typing(after),
         first=lambda: Typing(before),
         least=6,
-        is_busy=lambda: busy[0],
     )
     for line in empty_store.lines():
         empty_store.review(line, f"line {line.number}", State.ACCEPTED, who="anna")
     learner.step()
     assert training.started == 0, "it is off"
     learner.is_on = True
-    learner.step()
-    assert training.started == 0, "the finding of lines is being trained"
-    busy[0] = False
     learner.step()
     learner.step()
     assert (training.started, learner.lesson, used) == (1, None, [])

@@ -365,12 +365,6 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -
             for name, (counts, base) in rows
         ],
     )
-    if rates := scores.baselines:
-        shares = (percentage(share, 1) for share in (rates.recall, rates.precision, rates.f1))
-        base = (
-            f", F1 of the shipped detector {percentage(scores.base_baselines.f1, 1)}" if scores.base_baselines else ""
-        )
-        printer.message("baselines as cBAD scores them: recall {}, precision {}, F1 {}".format(*shares) + base)
     if (file := RunFolder(given["run"]).layout).is_file():
         printer.message(f"scores:  {file}")
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")

@@ -180,7 +180,7 @@ def open_workbench(
     reads = None if reads_with is None else RunFolder.to_read_with(reads_with)
     if reads is not None:
         require_readable_adapter(reads.adapter)
-    choose_segmenter(segmenter)  # said at once if there is none
+    detect = choose_segmenter(segmenter, tables=tables)  # said at once if there is none
     training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401
@@ -189,7 +189,6 @@ def open_workbench(
     from dsocr.data.source_report import SourceReport
     from dsocr.formats.layers import preferred_layer
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
-    from dsocr.workbench.layout_learning import LayoutLearner, PageSegmenter
     from dsocr.workbench.serving import ANY, HOST
     from dsocr.workbench.serving import serve as serve_session
     from dsocr.workbench.store import open_store
@@ -203,21 +202,9 @@ def open_workbench(
     with ExitStack() as stack:
         stack.enter_context(preferred_layer(layer))
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
-        page_segmenter = PageSegmenter(store, segmenter, tables=tables)
-        if page_segmenter.name != segmenter:
-            printer.message(
-                f"lines of new pages are found with {page_segmenter.name}, which learnt from corrected pages"
-            )
-        if page_segmenter.lost:
-            printer.complain(
-                f"lines of new pages are found with the shipped detector: {page_segmenter.learnt}, which learnt from "
-                f"corrected pages, cannot be used ({page_segmenter.lost.message})"
-            )
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
-            archive = stack.enter_context(
-                open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done, page_segmenter)
-            )
+            archive = stack.enter_context(open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done, detect))
         with progress_bar(None, "finding lines", "pages") as done:
             options = {"format": format, "writer": writer, "encoding": encoding}
             new = import_pages(store, archive, report, **options, tables=tables, progress=done)
@@ -245,14 +232,9 @@ def open_workbench(
                 session.read_again,
                 load=lambda path: load(RunFolder(path)),
                 first=None if reads is None else partial(load, reads),
-                is_busy=lambda: session.layout is not None and session.layout.training.is_running(),
             )
             session.learner.start()
             stack.callback(session.learner.stop)
-            if page_segmenter.can_learn:
-                session.layout = LayoutLearner(store, archive, folder, page_segmenter, session.training.is_running)
-                session.layout.start()
-                stack.callback(session.layout.stop)
         printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
         token = None
         if shared:

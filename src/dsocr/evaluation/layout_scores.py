@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw
 from dsocr.data.layouts import read_layout
 from dsocr.data.lines import find_outlines
 from dsocr.document import Box, Outline, Sample, bounds
-from dsocr.evaluation.baseline_scores import BaselineRates, average_rates, score_baselines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
 
@@ -123,9 +122,6 @@ class PageLines:
     document: str
     counts: LineCounts
     base: LineCounts | None = None
-    baselines: BaselineRates | None = None
-    """As cBAD scores them; None where lines are drawn without baselines."""
-    base_baselines: BaselineRates | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +142,6 @@ class LayoutScores:
     def base(self) -> LineCounts | None:
         """What the shipped detector finds on them; None if it was not asked."""
         return _sum_base(self.pages)
-
-    @property
-    def baselines(self) -> BaselineRates | None:
-        """The rates of baselines, averaged over the pages that have them; None if none has."""
-        return average_rates(page.baselines for page in self.pages)
-
-    @property
-    def base_baselines(self) -> BaselineRates | None:
-        """The rates of the shipped detector's baselines; None if it was not asked, or no page has them."""
-        return average_rates(page.base_baselines for page in self.pages)
 
     @property
     def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
@@ -191,16 +177,8 @@ def _sum_base(pages: Sequence[PageLines]) -> LineCounts | None:
 
 
 def _describe(pages: Sequence[PageLines]) -> dict[str, Any]:
-    """Counts and rates of pages together, and those of the shipped detector if it was asked."""
-    described = _rates(_sum(pages), [page.baselines for page in pages])
-    if base := _sum_base(pages):
-        described["base"] = _rates(base, [page.base_baselines for page in pages])
-    return described
-
-
-def _rates(counts: LineCounts, pages: Sequence[BaselineRates | None]) -> dict[str, Any]:
-    baselines = average_rates(pages)
-    return counts.to_dict() | {"baselines": baselines and baselines.to_dict()}
+    base = _sum_base(pages)
+    return _sum(pages).to_dict() | ({"base": base.to_dict()} if base else {})
 
 
 def score_layouts(
@@ -224,8 +202,6 @@ def score_layouts(
             sample.document or sample.page or sample.id,
             count_lines(drawn, detected),
             None if others is None else count_lines(drawn, others),
-            score_baselines(drawn, detected),
-            None if others is None else score_baselines(drawn, others),
         )
         pages.append(page)
         if progress is not None:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
 """Seconds that a run has to write its checkpoint when it is stopped."""
 _NICENESS = 10
-_NUMBERED = re.compile(r"(?:layout-)?(?:run|dataset)-(\d+)(?:\.yaml)?")
+_NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
 
 
 class BackgroundReader:
@@ -189,29 +188,17 @@ class TrainingStatus:
 
 
 class BackgroundTraining:
-    """Runs that train on the corrections, one at a time, in the work folder of a workbench.
+    """Runs that train on the accepted lines, one at a time, in the work folder of a workbench."""
 
-    `export` makes their datasets, by default of the accepted lines; names of runs begin with `prefix`.
-    """
-
-    def __init__(
-        self,
-        store: CorrectionStore,
-        archive: Archive,
-        work: Path,
-        config: RunConfig,
-        *,
-        export: Callable[[Path], Dataset] | None = None,
-        prefix: str = "",
-    ) -> None:
-        self._export = export or partial(export_dataset, store, archive)
-        self._prefix = prefix
+    def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
+        self._store = store
+        self._archive = archive
         self._work = work
         self._base_config = config
         self._config: RunConfig | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
-        self._log = work / f"{prefix}training.log"
+        self._log = work / "training.log"
 
     @property
     def run(self) -> Path | None:
@@ -228,8 +215,8 @@ class BackgroundTraining:
                 raise RunError("a run is already being trained", code="training-running", where=self.run)
             matches = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
             number = 1 + max((int(match[1]) for match in matches if match), default=0)
-            dataset, output = (self._work / f"{self._prefix}{name}-{number}" for name in ("dataset", "run"))
-            self._export(dataset)
+            dataset, output = (self._work / f"{name}-{number}" for name in ("dataset", "run"))
+            export_dataset(self._store, self._archive, dataset)
             config = self._base_config.model_copy(update={"dataset": dataset, "output": output, "fold": None})
             path = output.with_suffix(".yaml")
             write_file(path, config.to_yaml(complete=False))
@@ -284,38 +271,6 @@ class BackgroundTraining:
 
 
 _POLL_SECONDS = 2.0
-
-
-class StepThread:
-    """A thread that does a step every two seconds; what goes wrong in one is given to `on_error`, in words."""
-
-    def __init__(self, step: Callable[[], None], on_error: Callable[[str], None], name: str) -> None:
-        self._step = step
-        self._on_error = on_error
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start with the steps."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current step."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
-            try:
-                self._step()
-            except DsocrError as error:
-                self._on_error(str(error))
-            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
-                self._on_error(f"{type(error).__name__}: {error}")
-                _LOG.exception("learning ended with an error")
-
-
 _NEW_SHARE, _LEAST_NEW = 0.2, 10
 
 Load = Callable[[Path], ImageReader]
@@ -367,8 +322,7 @@ class Learner:
     A run starts when there are `least` accepted lines, and again when a fifth of the last number is new; it always
     starts from the reader that the workbench was opened with, so it has never seen its validation lines. `adopt` gets
     what loads a reader that is better on these; if a later one, which learnt more, is worse than the first reader,
-    that one reads again. `lesson` is the latest result, `error` why there is none. `is_busy` says whether the finding
-    of lines is being trained, which a run waits for.
+    that one reads again. `lesson` is the latest result, `error` why there is none.
     """
 
     def __init__(
@@ -380,7 +334,6 @@ class Learner:
         load: Load,
         first: Callable[[], ImageReader] | None = None,
         least: int = 50,
-        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._training = training
@@ -388,11 +341,11 @@ class Learner:
         self._load = load
         self._first = first
         self._least = least
-        self._is_busy = is_busy
         self._learnt_from = 0
         self._is_adopted = False
         self._pending: Path | None = None
-        self._thread = StepThread(self.step, self._fail, "dsocr-learning")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dsocr-learning", daemon=True)
         self.lesson: Lesson | None = None
         self.error: str | None = None
 
@@ -416,15 +369,24 @@ class Learner:
 
     def stop(self) -> None:
         """Stop watching; a run is not stopped by this."""
-        self._thread.stop()
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
 
     def wanted(self) -> int:
         """How many accepted lines the next training waits for."""
         learnt_from = self._learnt_from
         return learnt_from + max(_LEAST_NEW, int(_NEW_SHARE * learnt_from)) if learnt_from else self._least
 
-    def _fail(self, message: str) -> None:
-        self.error, self._pending = message, None
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            try:
+                self.step()
+            except DsocrError as error:
+                self.error, self._pending = str(error), None
+            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
+                self.error, self._pending = f"{type(error).__name__}: {error}", None
+                _LOG.exception("learning ended with an error")
 
     def step(self) -> None:
         """Start a run if there is enough to learn from, or judge one that has finished."""
@@ -445,7 +407,7 @@ class Learner:
                 elif self.lesson.is_worse and self._is_adopted and self._first is not None:
                     self._is_adopted = False
                     self._adopt(self._first)
-        elif self.is_on and accepted >= self.wanted() and not self._is_busy():
+        elif self.is_on and accepted >= self.wanted():
             self._learnt_from = accepted  # a run that cannot start is not tried again at once
             self._pending = self._training.start()
 

@@ -41,34 +41,9 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "train": ("Train on corrections", "Обучить на исправлениях"),
     "plan": (
-        "Trains the reader on {lines} accepted lines, then the finding of lines on {pages} pages (about {minutes} min)",
-        "Обучает чтению на принятых строках ({lines}), затем поиску строк на страницах ({pages}, около {minutes} мин)",
-    ),
-    "plan_waits": (
-        "Trains the reader on {lines} accepted lines; to train the finding of lines too, review all lines of "
-        "{missing} more pages",
-        "Обучает чтению на принятых строках ({lines}); чтобы обучить и поиску строк, проверьте все строки ещё на "
-        "страницах: {missing}",
-    ),
-    "plan_reader": (
         "Trains the reader on {lines} accepted lines",
         "Обучает чтению на принятых строках ({lines})",
     ),
-    "layout_waits": ("finding lines: training waits", "поиск строк: обучение ждёт"),
-    "layout_training": ("finding lines: training, step {steps}", "поиск строк: обучение, шаг {steps}"),
-    "layout_learnt": (
-        "finding lines: learnt from {learnt} pages, F1 {before} → {after} on {pages} others; used for new pages",
-        "поиск строк: обучен на {learnt} страницах, F1 {before} → {after} (проверка: {pages}); для новых страниц",
-    ),
-    "layout_no_better": (
-        "finding lines: learnt from {learnt} pages, not used: finds no more (F1 {before} → {after} on {pages} others)",
-        "поиск строк: обучение на {learnt} страницах не помогло (F1 {before} → {after}, проверка: {pages})",
-    ),
-    "layout_unsure": (
-        "finding lines: learnt from {learnt} pages, unused: may be chance (F1 {before} → {after} on {pages} others)",
-        "поиск строк: обучение на {learnt} страницах могло помочь случайно (F1 {before} → {after}, проверка: {pages})",
-    ),
-    "layout_failed": ("finding lines: training failed: {error}", "поиск строк: ошибка обучения: {error}"),
     "training": ("training: step {steps}", "обучение: шаг {steps}"),
     "trained": ("training finished: {run}", "обучение завершено: {run}"),
     "training_failed": ("training failed: {error}", "ошибка обучения: {error}"),

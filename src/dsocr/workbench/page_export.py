@@ -6,7 +6,7 @@ A file of the source keeps everything that nobody changed, byte for byte: ids, t
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -48,10 +48,6 @@ _SPLIT = f"{1 - _KEPT_SHARE}/{_KEPT_SHARE}/0"
 """Train and validation only: the next corrections will test the model."""
 _MIN_KEPT, _MAX_KEPT = 6, 1 / 3
 """Lines, and part of all lines, that a page must have to be kept for validation where there are few pages."""
-LAYOUT_PAGES = 6
-"""Pages all of whose lines are reviewed from which the finding of lines can learn; two of them are for validation."""
-_LAYOUTS_KEPT = 2, 0.2
-"""Pages for validation at least, and their share of all."""
 
 
 @dataclass(slots=True)
@@ -72,9 +68,8 @@ def export(
     to: str,
     accepted_only: bool,
     overwrite: bool = False,
-    only: Collection[int] | None = None,
 ) -> ExportReport:
-    """Write all pages to the folder `out`, or `only` those of these numbers.
+    """Write all pages to the folder `out`.
 
     A page that came as ALTO or PAGE and is exported as that keeps its file, in which changed texts are replaced; with
     `accepted_only` only those that were accepted, or removed from unreadable lines. In all other files lines without
@@ -92,7 +87,7 @@ def export(
     )
     with writing_folder(out) as folder:
         rest: list[tuple[StoredPage, list[StoredLine], Mapping[int, StoredRegion]]] = []
-        for page in (page for page in store.pages() if only is None or page.number in only):
+        for page in store.pages():
             lines = store.lines(page.number)
             regions = {region.number: region for region in store.regions(page.number)}
             filled = _fill_file(archive, page, lines, regions, target, step, notes, accepted_only=accepted_only)
@@ -141,29 +136,6 @@ def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overw
         pages = Path(folder) / (store.setting("source") or archive.root.name)
         export(store, archive, pages, to="tsv", accepted_only=True)
         return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
-
-
-def complete_pages(store: CorrectionStore) -> list[int]:
-    """Return the numbers of the pages all of whose lines are reviewed, so that none is missing on them."""
-    return [page for page, (reviewed, lines) in store.progress().items() if 0 < lines == reviewed]
-
-
-def export_layouts(store: CorrectionStore, archive: Archive, out: Path) -> Dataset:
-    """Make a dataset folder of the pages all of whose lines are reviewed. Raises DataError if they are too few."""
-    complete = complete_pages(store)
-    if len(complete) < LAYOUT_PAGES:
-        message = (
-            f"all lines are reviewed on {len(complete)} pages; finding lines is learnt from {LAYOUT_PAGES} or more"
-        )
-        hint = "correct the shapes of a page's lines, and accept all of them or mark them unreadable"
-        raise DataError(message, code="layout-pages-few", where=out, hint=hint)
-    least, share = _LAYOUTS_KEPT
-    kept = max(least / len(complete), share)
-    out.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".layouts-", dir=out.resolve().parent) as folder:
-        pages = Path(folder) / (store.setting("source") or archive.root.name)
-        export(store, archive, pages, to="page", accepted_only=False, only=complete)
-        return prepare(pages, out, unit="layout", split=f"{1 - kept}/{kept}/0", split_by="page", workers=1)
 
 
 def _unit_to_split(pages: Sequence[int]) -> str | None:

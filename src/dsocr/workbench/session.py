@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from dsocr.errors import DataError, RunError
+from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.evaluation.mistakes import WrongTexts
 from dsocr.images import CropFailure
@@ -20,7 +20,6 @@ from dsocr.inference.review import worth_checking
 from dsocr.text import comparable, percentage
 from dsocr.workbench.archive import Archive, ListedText, Pictures, find_lines
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining, Learner
-from dsocr.workbench.layout_learning import LayoutLearner, TrainingPlan
 from dsocr.workbench.page_export import ExportReport, export, export_dataset, export_log
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine
@@ -139,7 +138,6 @@ class Session:
         reader: BackgroundReader | None = None,
         training: BackgroundTraining | None = None,
         learner: Learner | None = None,
-        layout: LayoutLearner | None = None,
         calibration: Calibration | None = None,
         only: Mapping[int, ListedText] | None = None,
         audited: int = 0,
@@ -156,7 +154,6 @@ class Session:
         self.reader = reader
         self.training = training
         self.learner = learner
-        self.layout = layout
         self.presence = Presence()
         self.pages = {page.number: page for page in store.pages()}
         self.pictures = Pictures(archive, self.pages, work / "thumbnails")
@@ -180,20 +177,6 @@ class Session:
         self.stop_reading()
         self.reader = BackgroundReader(self.store, self.archive, load_reader, again=True)
         self.reader.start()
-
-    def train(self) -> None:
-        """Train on the corrections: the reader, then the finding of lines if all lines of enough pages are reviewed.
-
-        Raises DataError if no line is accepted, RunError if a run is being trained.
-        """
-        if self.training is None:
-            return
-        if self.layout is not None and self.layout.training.is_running():
-            where = self.layout.training.run
-            raise RunError("the finding of lines is being trained", code="training-running", where=where)
-        self.training.start()
-        if self.layout is not None and not TrainingPlan.of(self.store).missing:
-            self.layout.ask()
 
     def stop_reading(self) -> None:
         """Stop reading after the current page."""

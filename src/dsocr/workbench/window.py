@@ -21,7 +21,6 @@ from dsocr.workbench.dialogs import (
     open_search_dialog,
 )
 from dsocr.workbench.interface_texts import Language, interface_text
-from dsocr.workbench.layout_learning import LayoutLearner, TrainingPlan
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
@@ -295,8 +294,6 @@ class Window:
                     yield self._t("skipped", lines=len(reader.skipped), first=reader.skipped[0])
         if (learner := self._session.learner) is not None:
             yield from self._learning_status(learner)
-        if self._session.layout is not None:
-            yield from self._layout_status(self._session.layout)
         training = self._session.training
         if training is None or (status := training.status()) is None:
             return
@@ -317,28 +314,8 @@ class Window:
         if learner.is_on:
             yield self._t("learn_waits", wanted=learner.wanted())
 
-    def _layout_status(self, layout: LayoutLearner) -> Iterator[str]:
-        status, lesson = layout.training.status(), layout.lesson
-        if error := layout.error or (status and status.error):
-            yield self._t("layout_failed", error=error)
-        elif layout.is_learning:
-            yield (
-                self._t("layout_training", steps=status.steps)
-                if status and status.is_running
-                else self._t("layout_waits")
-            )
-        elif lesson is not None:
-            before, after = (percentage(counts.f1, 1) for counts in (lesson.before, lesson.after))
-            unused = "layout_unsure" if lesson.after.f1 > lesson.before.f1 else "layout_no_better"
-            name = "layout_learnt" if lesson.is_better else unused
-            yield self._t(name, before=before, after=after, learnt=lesson.learnt, pages=lesson.pages)
-
     def _plan(self) -> str:
-        """Say what "Train on corrections" would train on, and how long it takes."""
-        plan = TrainingPlan.of(self._store)
-        if self._session.layout is None:
-            return self._t("plan_reader", lines=plan.lines)
-        return self._t("plan_waits" if plan.missing else "plan", **asdict(plan))
+        return self._t("plan", lines=self._store.counts()[State.ACCEPTED])
 
     async def _show_image_error(self) -> None:
         line = self._line
@@ -592,12 +569,13 @@ class Window:
     # Training
 
     async def _train(self, button: ui.button) -> None:
-        if self._session.training is None:
+        training = self._session.training
+        if training is None:
             return
         try:
             with disabled(button):
                 plan = self._plan()
-                await run.io_bound(self._session.train)
+                await run.io_bound(training.start)
                 ui.notify(plan)
         except DsocrError as error:
             notify_error(error)
