@@ -7,7 +7,7 @@
 The tracks (Yacenko and Smirnov, GPL-3.0, 12 writers in 37 sessions of the same nine words) are for measuring only:
 nothing of them is in this repository or in any weights. A session becomes a line, drawn here with one plain pen on
 white paper; nothing of this drawing is shared with what bases are pretrained on. Every reading is listed in
-`docs/lab/experiments.md`, and there are at most five, so that no base is chosen by these words.
+`lab/verdicts.md`, and there are at most five, so that no base is chosen by these words.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def main() -> None:
     drawing = commands.add_parser("draw", help="draw the sessions as lines")
     drawing.add_argument("source", type=Path, help="folder of the repository")
     drawing.add_argument("out", type=Path)
-    reading = commands.add_parser("read", help="read the lines; list every reading in docs/lab/experiments.md")
+    reading = commands.add_parser("read", help="read the lines; list every reading in lab/verdicts.md")
     reading.add_argument("lines", type=Path)
     reading.add_argument("base", help="name of a shipped base, or folder of a checkpoint")
     options = parser.parse_args()

@@ -17,12 +17,12 @@ from dsocr.config import config_keys
 
 ROOT = Path(__file__).parents[1]
 READMES = [ROOT / "README.md", ROOT / "README.ru.md"]
-DIARIES = ROOT / "docs" / "lab"
+VERDICTS = ROOT / "lab" / "verdicts.md"
 PAGES = [
     *READMES,
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if DIARIES not in page.parents),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 GENERATED = {write_reference.FOLDER / name for name in write_reference.PAGES}
 COMMITTED = [page for page in PAGES if page not in GENERATED]
@@ -103,6 +103,13 @@ def test_named_files_are_there() -> None:
     pattern = r"`((?:src|tests|tools|benchmarks|configs|examples)/[\w./-]+)`"
     named = [(page.name, name) for page in COMMITTED for name in re.findall(pattern, text_of(page))]
     assert [place for place in named if not (ROOT / place[1]).exists() and "NAME" not in place[1]] == []
+
+
+def test_named_verdicts_are_there() -> None:
+    files = [*COMMITTED, *(file for kind in ("py", "md") for file in sorted((ROOT / "src").rglob(f"*.{kind}")))]
+    named = {heading for file in files for heading in re.findall(r'lab/verdicts\.md`?,\s+"([^"]+)"', text_of(file))}
+    assert len(named) >= 5
+    assert named <= set(re.findall(r"^## (.+)$", text_of(VERDICTS), re.MULTILINE))
 
 
 def test_design_names_a_file_for_each_of_twenty_tasks_and_more() -> None:

@@ -307,9 +307,6 @@ def main() -> None:
             picture.quantize(96, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(
                 DOCS / f"{name}.png", optimize=True
             )
-        sheets = options.out.glob("sheet-*-en.jpg") if options.views == list(VIEWS) else ()
-        for sheet in sheets:
-            shutil.copy(sheet, DOCS / sheet.name.replace("sheet-", "workbench_").replace("-en", ""))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ The result is a dataset folder with a test split only; it is not shipped. FONTS 
 lines of `sample_texts/more.txt` are in no split of the sample. Each is drawn for every writer, with `--drawings 2`
 twice, each time on another sheet with another pen. So texts repeat: four writers are four times the lines, but not four
 times the texts. Intervals that take lines as independent, as those of `dsocr evaluate` over lines do, may be too narrow
-(`docs/lab/experiments.md` has the numbers). The same fonts and texts give the same images.
+(`lab/verdicts.md` has the numbers). The same fonts and texts give the same images.
 """
 
 import argparse

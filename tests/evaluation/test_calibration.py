@@ -126,7 +126,7 @@ def test_a_scale_keeps_the_order(slope: float, offset: float, one: float, other:
 
 
 def test_few_words_move_a_scale_less_than_many() -> None:
-    """A free fit on a dozen words is worse than none; see docs/lab/experiments.md."""
+    """A free fit on a dozen words is worse than none; see lab/verdicts.md."""
 
     def fitted(count: int, **options: float) -> float:
         scale = fit_scale(Outcomes.from_pairs([(0.9, 0.0)] * count), **options)

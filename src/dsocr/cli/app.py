@@ -350,7 +350,7 @@ def limit_spinning() -> None:
 
     By default, libgomp's threads spin 300,000 times at the end of every matrix product: milliseconds in which they
     take a core from the threads they wait for, if anything else runs. The user's own setting wins.
-    `docs/lab/experiments.md` has the measurement.
+    `lab/verdicts.md` has the measurement.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")

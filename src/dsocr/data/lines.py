@@ -32,7 +32,7 @@ _MIN_SIZE = 3
 SIDEWAYS = 3.0
 """Height by width from which a piece is text along the side of the page."""
 
-# In thicknesses. Medians of 1,587 lines of eight collections (docs/lab/experiments.md, 2026-11-22).
+# In thicknesses. Medians of 1,587 lines of eight collections (lab/verdicts.md, "Finding lines").
 ABOVE, BELOW, BEYOND = 0.95, 1.15, 0.8
 """From the middle of a line to the upper and lower edge of its outline, and from its ends to the outline's."""
 _BASELINE = 0.55

@@ -288,7 +288,7 @@ SCRIPTS = ("Cyrillic", "Latin", "digits", "mixed", "other")
 _LENGTH_BUCKETS = 5
 
 _DRAWS = 100
-"""Enough for 52 writers, see docs/lab/experiments.md. More groups are even by themselves and need fewer draws."""
+"""Enough for 52 writers, see lab/verdicts.md. More groups are even by themselves and need fewer draws."""
 _MAX_ASSIGNMENTS = 20_000
 """Groups assigned over all draws, so that many groups take no longer than few."""
 

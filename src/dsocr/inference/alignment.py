@@ -424,7 +424,7 @@ def _grams(points: Indices) -> Indices:
 
 _BY_STEPS = (1.129, 0.495, -0.157, -0.399, 0.774, -1.563, -0.290)
 _BY_READING = (0.952, 0.652, 0.0, -0.507, 0.0, -2.797, 0.045)
-"""Logistic regressions on lines of four collections each whose true text is known (docs/lab/experiments.md)."""
+"""Logistic regressions on lines of four collections each whose true text is known (lab/verdicts.md)."""
 
 
 def judge(lines: Sequence[AlignedLine], *, by_steps: bool = True) -> list[float]:

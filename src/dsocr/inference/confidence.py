@@ -53,7 +53,7 @@ _UNFAMILIAR, _MUCH_LESS, _LEAST_LINES = 0.73, 0.1, 6
 """Lines are unfamiliar if their mean confidence is below this, and so much below the usual; from so many lines on.
 
 `small` reads hands and languages like those it knows with 0.77 and more, others with 0.59 to 0.70, half their letters
-wrong (docs/lab/experiments.md, "Confidence of what was chosen").
+wrong (lab/verdicts.md, "Confidence and review").
 """
 
 QUANTILES = 20

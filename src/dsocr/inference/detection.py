@@ -18,7 +18,7 @@ from dsocr.registers.narrow_columns import complete_columns
 if TYPE_CHECKING:
     from dsocr.models.text_detector import Detector
 
-# Measured on pages of copiste and of registers, upright, turned and side by side (docs/lab/experiments.md, 2026-11-27).
+# Measured on pages of copiste and of registers, upright, turned and side by side (lab/verdicts.md, "Finding lines").
 _ON_SIDE = 0.5
 """Share of the length of a page's lines that are sideways from which the page is: at most 0.02 are on upright pages."""
 _SMALL, _LARGE = 13, 84

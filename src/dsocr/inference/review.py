@@ -87,7 +87,7 @@ def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
 
 _LINE_COST = 20
 """Finding and looking at a line takes as long as checking this many letters. Lines then find 2.3 times what chance does
-and letters 2.1 times (docs/lab/experiments.md, "Which lines to check first")."""
+and letters 2.1 times (lab/verdicts.md, "Confidence and review")."""
 
 
 def worth_checking(confidence: float | None, length: int) -> float:
@@ -176,7 +176,7 @@ def with_others(
 
 _DISPUTED = 1.5
 """By how much the log odds of a character fall if another reader has something else there; fitted to pairs of readers,
-it was 0.8 to 2.5 (docs/lab/experiments.md, "A second reader")."""
+it was 0.8 to 2.5 (lab/verdicts.md, "Confidence and review")."""
 
 
 def disputed_places(text: str, others: Iterable[str]) -> set[int]:

@@ -35,7 +35,7 @@ _WEIGHT = 0.5
 """Weight of the language model in the decision: on a page that is hardly read it foresees neither script's text."""
 _FORESEES = (0.1, 0.5)
 """Mean logarithm of how much likelier the model makes clear letters than their frequency does: where it has no weight,
-and all. Pages in its languages have 0.5 to 4.5, others -0.8 to 0.5 (docs/lab/experiments.md)."""
+and all. Pages in its languages have 0.5 to 4.5, others -0.8 to 0.5 (lab/verdicts.md)."""
 _CONTEXT = 2
 """Letters before a clear one that must be clear too: on a page that is hardly read most are wrong, and after a wrong
 letter the model foresees nothing in any language."""

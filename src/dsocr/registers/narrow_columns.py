@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-# Chosen on ten pages of registers (docs/lab/experiments.md, 2026-11-28).
+# Chosen on ten pages of registers (lab/verdicts.md, "Registers").
 _NARROW = 0.15
 """Share of the width of a table up to which its columns are looked at again."""
 _SIDE = 1680

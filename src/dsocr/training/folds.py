@@ -262,7 +262,7 @@ def _plan(config: RunConfig, fold: Dataset, overwrite: bool) -> PlannedRun:
 LISTED = 100
 """Lines on the page and in the table."""
 _TRAINING = {"max_steps": 100, "report_to": "none"}
-"""Few steps: `small` has learnt most of what 800 lines of new hands teach (docs/lab/experiments.md)."""
+"""Few steps: `small` has learnt most of what 800 lines of new hands teach (lab/verdicts.md)."""
 _VALIDATION = {"every_steps": 50, "max_samples": 100}
 
 
