@@ -140,7 +140,7 @@ def _is_announced(path: Path, printed: str) -> bool:
 def _cases(kept: Kept, intact: Path, most: int, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
     files = sorted(path.relative_to(intact) for path in intact.rglob(kept.files) if path.is_file())
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
-    if kept.name in {"tune", "audit"}:  # of trainings that ended, which nothing but a reader reads any more
+    if kept.name == "audit":  # of trainings that ended, which nothing but a reader reads any more
         files = [path for path in files if path.name != "metrics.jsonl" and "model" not in path.parts]
     chosen = sorted(rng.sample(files, min(most, len(files))))
     for path in chosen:
@@ -214,7 +214,6 @@ KEPT = {
     "transcribe": "*",
     "align": "*",
     "audit": "*.json*",
-    "tune": "*.json*",
     "workbench": "*.sqlite*",
     "fetch": "*",
     "unlabelled": "*",

@@ -85,10 +85,6 @@ def jobs(folder: Path) -> list[Job]:
         chosen = {**small, **saved, "training.max_steps": steps, **settings}
         return lambda out: invoke("train", lines, "--no-preflight", "-q", *sets({**chosen, "output": out}))
 
-    def tune(out: Path) -> None:
-        steps = {"training.max_steps": 2, "validation.every_steps": 1, "checkpoints.every_steps": 1}
-        invoke("tune", lines, "--trials", "2", "--seeds", "1", "-q", *sets({**small, **steps, "output": out}))
-
     def audit(out: Path) -> None:
         steps = {"training.max_steps": 2, "checkpoints.every_steps": 1}
         invoke("audit", lines, "-o", out, "--folds", "3", "-q", *sets({**small, **steps}))
@@ -136,7 +132,6 @@ def jobs(folder: Path) -> list[Job]:
         Job("train-small", train(6), _STEP, 3, True, 2),
         Job("unlabelled", learn_unlabelled, _STEP, 3, True, 2),
         Job("unlabelled-alone", learn_alone, _STEP, 3, True, 2),
-        Job("tune", tune, _STEP, 2, True, 1),
         Job("audit", audit, _STEP, 2, True, 1),
     ]
 

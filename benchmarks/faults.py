@@ -264,7 +264,7 @@ def main() -> None:
     os.environ.update(SETTLED)
     fault_jobs.FORKS = fault_jobs.FORKS and not options.spawn
     # What takes long, before processes are forked.
-    import dsocr.training.tune  # noqa: F401
+    import dsocr.training.folds  # noqa: F401
 
     began, outcomes, left = time.monotonic(), read_record(options.record), 0
     with tempfile.TemporaryDirectory() as name:

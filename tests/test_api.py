@@ -257,7 +257,7 @@ def code_of(name: str) -> str:
 
 
 def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks, loop = blocks_of("docs/guide/train.md")
+    hooks, loop, _ = blocks_of("docs/guide/train.md")
     called: dict[str, Any] = {}
     monkeypatch.setitem(dsocr.__dict__, "train", called.update)
     exec(compile(hooks, "train.md", "exec"), {})

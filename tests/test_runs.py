@@ -15,8 +15,8 @@ from dsocr.runs import (
     RunFolder,
     append_jsonl,
     cut_back,
+    read_history,
     read_provenance,
-    read_validations,
     to_json,
 )
 from dsocr.text import TextPolicy
@@ -159,7 +159,7 @@ def test_metrics_that_are_damaged_name_the_line(tmp_path: Path, row: bytes) -> N
     run = RunFolder(tmp_path)
     run.metrics.write_bytes(row + b'\n{"kind": "train", "step": 2}\n')
     with raises_code("metrics-invalid", where="metrics.jsonl:1"):
-        read_validations(run)
+        read_history(run.path)
 
 
 def test_a_row_is_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ _MODULES = {
         "source_formats",
         "synthesize",
     ),
-    "dsocr.commands.learning": ("align", "audit", "dry_run", "forecast", "train", "tune"),
+    "dsocr.commands.learning": ("align", "audit", "dry_run", "forecast", "train"),
     "dsocr.commands.reading": ("Reader", "load", "suggest", "transcribe"),
     "dsocr.commands.scoring": (
         "Run",
@@ -50,7 +50,6 @@ _MODULES = {
     "dsocr.evaluation.metrics": ("cer", "wer"),
     "dsocr.evaluation.report.audit_page": ("Audit",),
     "dsocr.evaluation.scorecard": ("Scorecard",),
-    "dsocr.evaluation.tuning": ("TuneResult",),
     "dsocr.formats.format": ("Format",),
     "dsocr.inference.confidence": ("Prediction",),
     "dsocr.inference.suggest": ("Suggestions",),

@@ -36,9 +36,6 @@ from dsocr.commands.learning import (
 from dsocr.commands.learning import (
     train as train,
 )
-from dsocr.commands.learning import (
-    tune as tune,
-)
 from dsocr.commands.reading import (
     Reader as Reader,
 )
@@ -132,7 +129,6 @@ from dsocr.evaluation.metrics import (
 )
 from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
-from dsocr.evaluation.tuning import TuneResult as TuneResult
 from dsocr.formats.format import Format as Format
 from dsocr.inference.confidence import Prediction as Prediction
 from dsocr.inference.suggest import Suggestions as Suggestions

@@ -66,8 +66,6 @@ class RunFolder:
     """Folder of the trainings on fewer samples and the forecast made from them."""
     folds = _Entry("folds")
     """Folder of the trainings that each leave a fold out, and their scores."""
-    tune = _Entry("tune")
-    """Folder of a search for settings, and what it found."""
     unlabelled = _Entry("unlabelled")
     """Folder of the two trainings of a run that learns from unlabelled scans, and of what it read there."""
     metrics = _Entry("metrics.jsonl")
@@ -476,11 +474,6 @@ def read_history(folder: Path) -> History:
     if not training:
         raise RunError("has no training steps", code="metrics-empty", where=path)
     return History(training, validation)
-
-
-def read_validations(run: RunFolder) -> list[Row]:
-    """Return the recorded validations of a run, in the order of steps; none if it has not begun."""
-    return _read_rows(run.metrics)[1] if run.metrics.is_file() else []
 
 
 def elapsed_until(run: RunFolder, step: int) -> float:

@@ -202,7 +202,7 @@ def test_threads_wait_as_the_user_says_else_briefly(
 
 ARGUMENTS = {
     **dict.fromkeys(("doctor", "demo"), ""),
-    **dict.fromkeys(("train", "forecast", "tune"), "mine.yaml"),
+    **dict.fromkeys(("train", "forecast"), "mine.yaml"),
     **dict.fromkeys(("check", "preview", "audit"), "data"),
     **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",

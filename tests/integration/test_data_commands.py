@@ -111,7 +111,6 @@ def test_nothing_learns_or_scores_on_a_dataset_that_lost_samples(
     assert "train/metadata.jsonl" in str(error)
     for command in (
         ("forecast", config),
-        ("tune", config),
         ("evaluate", "nano", "--dataset", data, "-o", tmp_path / "scores"),
         ("convert", data, "-o", tmp_path / "lines.tsv", "--to", "tsv"),
     ):

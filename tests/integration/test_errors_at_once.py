@@ -239,7 +239,6 @@ BOTH_DOORS = [
     ("train config.yaml --dry-run --set base=./gone", "dry_run('config.yaml', base='./gone')"),
     ("transcribe run scans -o there.txt", "transcribe('run', 'scans', 'there.txt')"),
     ("transcribe run scans -o new --shard 3/2", "transcribe('run', 'scans', 'new', shard='3/2')"),
-    ("tune nowhere.yaml", "tune('nowhere.yaml')"),
     ("workbench nowhere", "open_workbench('nowhere')"),
 ]
 """The same mistake in a command and in a call."""

@@ -18,7 +18,7 @@ from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
 from dsocr.models.text_detector import keep_detector, load_detector
-from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_validations
+from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history
 from dsocr.training.callbacks import Callback
 from dsocr.training.layout import detection_loss
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
@@ -127,7 +127,7 @@ def test_rates_of_counts() -> None:
 
 def test_a_training_changes_the_weights_and_writes_a_run(trained: Path) -> None:
     run = trained / "run"
-    rows = read_validations(RunFolder(run))
+    rows = read_history(run).validation
     assert [row["step"] for row in rows] == [0, 2, 4]
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert 0 <= rows[-1]["f1"] <= 1
@@ -155,8 +155,8 @@ def test_a_run_resumes_to_the_same_bytes(trained: Path, tmp_path: Path) -> None:
 def test_a_run_is_a_base_to_go_on_from(trained: Path, tmp_path: Path) -> None:
     again = {**QUICK, "base": str(trained / "run"), "max_steps": 1}
     run = dsocr.train(dataset=trained / "data", output=tmp_path / "run", **again)
-    first = read_validations(RunFolder(run.path))[0]
-    assert first["f1"] == max(row["f1"] for row in read_validations(RunFolder(trained / "run")))
+    first = run.history.validation[0]
+    assert first["f1"] == max(row["f1"] for row in read_history(trained / "run").validation)
 
 
 def test_scores_of_a_run_beside_the_shipped_detector(trained: Path) -> None:
@@ -299,7 +299,7 @@ def test_lines_that_are_lost_are_counted_in_the_log(tmp_path: Path) -> None:
     assert "too close to others" in RunFolder(run.path).log.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("function", [dsocr.forecast, dsocr.tune, dsocr.dry_run])
+@pytest.mark.parametrize("function", [dsocr.forecast, dsocr.dry_run])
 def test_what_only_readers_can(function: Any, trained: Path, tmp_path: Path) -> None:
     with raises_code("base-is-detector"):
         function(dataset=trained / "data", base="detector", output=tmp_path / "run")

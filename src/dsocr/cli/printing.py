@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.evaluation.tuning import TuneResult
     from dsocr.formats.format import Format
     from dsocr.inference.suggest import Suggestions
     from dsocr.inference.transcribe import TranscribeReport
@@ -305,19 +304,6 @@ def forecasted(printer: Printer, result: "Forecast", given: "Given") -> None:
         printer.result(sentence)
     printer.message(f"\n{result.explanation}")
     printer.result(f"forecast: {_run_folder(given).forecast / FORECAST_PAGE}")
-
-
-def tuned(printer: Printer, result: "TuneResult", given: "Given") -> None:
-    """Print what a search found."""
-    from dsocr.evaluation.report.result_pages import TUNING_PAGE
-    from dsocr.training.tune import BEST
-
-    for sentence in result.sentences:
-        printer.result(sentence)
-    folder = _run_folder(given).tune
-    printer.result(f"report: {folder / TUNING_PAGE}")
-    if result.is_better:
-        printer.message(f"next:   dsocr train {typed((folder / BEST).as_posix())}")
 
 
 def _run_folder(given: "Given") -> "RunFolder":

@@ -124,14 +124,6 @@ COMMANDS = (
         kept=f"finished trainings are kept; {AGAIN}, to resume",
     ),
     CommandSpec(
-        "tune",
-        "Train",
-        "Search for settings that read better. Trains with several and compares them on the validation split.",
-        (Mode("tune", printing.tuned, to_json=_to_dict),),
-        ("dsocr tune mine.yaml", "dsocr tune mine.yaml --search learning_rate=1e-4..2e-3 --search r=8,16,32"),
-        kept=f"finished trials are kept; {AGAIN}, to resume",
-    ),
-    CommandSpec(
         "demo",
         "Train",
         "Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU.",

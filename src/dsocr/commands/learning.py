@@ -1,4 +1,4 @@
-"""Public functions that train: a run, a dry run, and many runs to forecast, tune and audit."""
+"""Public functions that train: a run, a dry run, and many runs to forecast and audit."""
 
 import random
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from dsocr.commands.datasets import print_finding
 from dsocr.commands.scoring import Run
@@ -24,7 +24,6 @@ from dsocr.runs import RunFolder, is_detector_base
 if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint, Forecast
     from dsocr.evaluation.report.audit_page import Audit
-    from dsocr.evaluation.tuning import Trial, TuneResult
     from dsocr.training.align import AlignReport
     from dsocr.training.callbacks import Callback
     from dsocr.training.dry_run import DryRun
@@ -297,77 +296,6 @@ def forecast(
             progress=done,
             on_point=on_point,
             on_message=printer.complain,
-        )
-
-
-@checked
-def tune(
-    config: Config = None,
-    *,
-    dataset: StrPath | Dataset | None = None,
-    changes: Changes = None,
-    search: Sequence[str] = (),
-    trials: Count = 20,
-    seeds: Annotated[int, Range(0)] = 3,
-    minutes: Annotated[float, Range(0)] | None = None,
-    sampler: Literal["tpe", "random"] = "tpe",
-    prune: bool = True,
-    workers: Count = 1,
-    overwrite: bool = False,
-    progress: ProgressCallback | None = None,
-    **keys: Unpack[RunConfigKeys],
-) -> "TuneResult":
-    """Search for settings that read better. Trains with several and compares them on the validation split.
-
-    Args:
-        config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
-        dataset: The dataset, if the configuration does not name it.
-        changes: Change a setting, as section.key=value; repeatable.
-        search: Setting to search, as KEY=LOW..HIGH or KEY=A,B,C; repeatable. Otherwise learning rate, augmentation and,
-            of an adapter, rank.
-        trials: Trainings with different settings; the first has yours.
-        seeds: Other seeds to train the best settings and yours with, to tell chance.
-        minutes: Begin no trial after so many minutes of training.
-        sampler: Learn from the trials before, or draw at random.
-        prune: Stop trials early that are not among the best.
-        workers: Trials to train at once, each in a process; a script needs `if __name__ == "__main__":` then.
-        overwrite: Replace what an earlier command wrote there.
-        progress: Called with the steps done and in total, instead of a progress bar.
-        keys: Keys of the configuration.
-
-    A stopped search resumes when it is called again. `result.is_better` says whether the best settings are better
-    beyond the noise of seeds; `best.yaml` in the run's folder `tune` has them. Needs Optuna (extra `tune`).
-
-    Raises:
-        ConfigError: The configuration or what to search cannot be used, or Optuna is not installed.
-        DataError: The dataset cannot be trained on.
-        RunError: The folder holds another search.
-    """
-    from dsocr.training.lifecycle import require_sources
-
-    settings, printer = complete_config(config, dataset, changes, keys), current_printer()
-    require_sources(settings)
-    from dsocr.training.tune import tune as search_settings
-
-    def on_trial(trial: "Trial") -> None:
-        cer = "" if trial.cer is None else f"CER {100 * trial.cer:.2f} %"
-        note = {"complete": "", "stopped": ", stopped early", "failed": f"failed: {trial.error}"}[trial.state]
-        name = f"trial {trial.number}" if trial.repeats is None else f"trial {trial.repeats} with seed {trial.seed}"
-        printer.message(f"{name}: {trial.described}: {cer}{note}")
-
-    with preserved_process(), progress_bar(progress, "training", "steps") as done:
-        return search_settings(
-            settings,
-            search=search,
-            trials=trials,
-            seeds=seeds,
-            minutes=minutes,
-            sampler=sampler,
-            prune=prune,
-            workers=workers,
-            overwrite=overwrite,
-            progress=done,
-            on_trial=on_trial,
         )
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, ParamSpec, TypeVar
@@ -42,12 +42,11 @@ _HIDING = threading.Lock()
 
 
 class Workers:
-    """Runs functions in this process and, once that took some time or `at_once`, in others; results are futures."""
+    """Runs functions in this process and, once that took some time, in others; results are futures."""
 
-    def __init__(self, count: int | None, *, at_once: bool = False) -> None:
+    def __init__(self, count: int | None) -> None:
         self.count = count or available_cores()
-        self._at_once = at_once
-        self._spent = START_AFTER if at_once else 0.0
+        self._spent = 0.0
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
@@ -57,8 +56,7 @@ class Workers:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_initialize_worker)
-        # Whole trainings, which are started at once, may need a family of networks that the script registers.
-        with _explain_broken_pool(), nullcontext() if self._at_once else _main_module_hidden():
+        with _explain_broken_pool(), _main_module_hidden():
             return self._pool.submit(function, *args, **kwargs)
 
     def result(self, future: "Future[R]") -> R:
@@ -96,9 +94,9 @@ class Workers:
 
 
 @contextmanager
-def worker_processes(count: int | None, *, at_once: bool = False) -> Iterator[Workers]:
+def worker_processes(count: int | None) -> Iterator[Workers]:
     """Workers that end with the block; `count` None means one per core."""
-    workers = Workers(count, at_once=at_once)
+    workers = Workers(count)
     try:
         yield workers
     finally:

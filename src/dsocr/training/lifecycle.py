@@ -314,7 +314,7 @@ def _remove_unfinished(run: RunFolder) -> None:
 
 def _kept_names(run: RunFolder) -> set[str]:
     """Return the names in a run folder that overwriting keeps: the lock, and other trainings and a search."""
-    return {*RunLock.file_names(run), run.forecast.name, run.folds.name, run.tune.name}
+    return {*RunLock.file_names(run), run.forecast.name, run.folds.name}
 
 
 # What a run starts from: `adapter.init_from` continues an adapter, `base` a network all of whose weights were trained

@@ -10,7 +10,6 @@ import numpy as np
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
-from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import BAR, PAPER, QUIET, counted, plot_svg, printable, run_colour
 from dsocr.inference.review import CheckedShare
 from dsocr.runs import History, Row
@@ -27,8 +26,6 @@ _CER_LIMIT = 1.5
 _NAME_LENGTH = 26
 _CURVE_POINTS = 60
 _BUDGET_POINTS = 200
-_LOGARITHMIC = 8
-"""Ratio of the highest and lowest value of a setting from which its axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,58 +104,6 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
         axes.set_xlabel("training lines")
         axes.set_ylabel(f"CER on the {forecast.split} split, %")
         axes.set_ylim(bottom=0)
-        axes.legend()
-
-    return paint
-
-
-def trials_plot(result: TuneResult) -> Callable[["Axes"], None]:
-    """Plot the validation CER of each trial over its steps: the configuration's, the best, and the others in grey."""
-
-    def paint(axes: "Axes") -> None:
-        best = result.best
-        for trial in result.trials:
-            if not trial.reports:
-                continue
-            x, y = list(trial.reports), [100 * cer for cer in trial.reports.values()]
-            marks = {"marker": "."} if trial.state == "complete" else {"marker": "x", "markevery": [-1]}
-            if trial.number == 0:
-                axes.plot(x, y, color=run_colour(0), label="your settings", zorder=3, **marks)
-            elif best is not None and trial.number == best.number:
-                axes.plot(x, y, color=run_colour(1), label=f"best, trial {trial.number}", zorder=3, **marks)
-            else:
-                axes.plot(x, y, color=QUIET, alpha=0.4, linewidth=1, **marks)
-        axes.set_xlabel("steps (x: stopped early)")
-        axes.set_ylabel("validation CER, %")
-        axes.legend()
-
-    return paint
-
-
-def setting_plot(result: TuneResult, key: str) -> Callable[["Axes"], None]:
-    """Plot the lowest CER that each trial reached over one of its settings."""
-
-    def paint(axes: "Axes") -> None:
-        scored = [trial for trial in result.trials if trial.reports]
-        values = [trial.settings[key] for trial in scored]
-        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-        if len(numbers) == len(values):
-            places: list[float] = [float(value) for value in numbers]
-            if min(places) > 0 and max(places) / min(places) >= _LOGARITHMIC:
-                axes.set_xscale("log")
-                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        else:
-            names = sorted({format_value(value) for value in values})
-            places = [float(names.index(format_value(value))) for value in values]
-            axes.set_xticks(range(len(names)), names)
-            axes.set_xlim(-0.5, len(names) - 0.5)
-        for state, marker, label in (("complete", "o", "trained to the end"), ("stopped", "x", "stopped early")):
-            chosen = [number for number, trial in enumerate(scored) if trial.state == state]
-            y = [100 * min(scored[number].reports.values()) for number in chosen]
-            if chosen:
-                axes.plot([places[number] for number in chosen], y, marker, color=run_colour(0), label=label)
-        axes.set_xlabel(key)
-        axes.set_ylabel("lowest CER, %")
         axes.legend()
 
     return paint

@@ -1,4 +1,4 @@
-"""Write the pages beside the report of a run: comparison, forecast, search for settings and calibration."""
+"""Write the pages beside the report of a run: comparison, forecast and calibration."""
 
 import json
 from collections.abc import Callable
@@ -15,12 +15,9 @@ from dsocr.evaluation.report.plots import (
     budget_plot,
     forecast_plot,
     reliability_plot,
-    setting_plot,
-    trials_plot,
     writers_svg,
 )
 from dsocr.evaluation.report.report import line_context, score_changes
-from dsocr.evaluation.tuning import TuneResult, format_value
 from dsocr.html import counted, plot_svg, plots_png, render
 from dsocr.inference.review import point_at
 from dsocr.io.work import require_free_output, write_file, writing_file, writing_folder
@@ -28,7 +25,6 @@ from dsocr.runs import to_json
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
-TUNING_PAGE, TUNING_PICTURE = "tune.html", "tune.png"
 PAGE_SUFFIX = ".html"
 TABLES = {".csv": comparison_csv, ".tex": comparison_latex}
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -112,26 +108,6 @@ def render_forecast(forecast: Forecast, name: str) -> str:
     """Render what more training lines are expected to bring to a run."""
     svg = plot_svg(forecast_plot(forecast), f"CER on the {forecast.split} split over training lines", size=(6.4, 3.2))
     return render(__package__, "forecast.html.jinja", name=name, forecast=forecast, svg=svg)
-
-
-def write_tuning(result: TuneResult, name: str, folder: Path) -> None:
-    """Write the page and the picture of a search for settings into an existing folder."""
-    plots = [trials_plot(result), *(setting_plot(result, key) for key in result.trials[0].settings)]
-    pictures = [plot_svg(plot, title, size=(5.0, 2.6)) for plot, title in zip(plots, _titles(result), strict=True)]
-    page = render(
-        __package__,
-        "tuning.html.jinja",
-        title=f"Settings for {name}",
-        result=result,
-        pictures=pictures,
-        format_value=format_value,
-    )
-    write_file(folder / TUNING_PAGE, page)
-    plots_png(plots, folder / TUNING_PICTURE)
-
-
-def _titles(result: TuneResult) -> list[str]:
-    return ["Validation CER of each trial", *(f"CER by {key}" for key in result.trials[0].settings)]
 
 
 def render_calibration(report: CalibrationReport, name: str) -> str:
