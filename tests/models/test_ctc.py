@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -225,6 +226,10 @@ def doubtful_lines(processor: Any, texts: list[str]) -> list[torch.Tensor]:
     return map_doubtful(None, lambda logits: logits, None, processor, texts)
 
 
+def has_fewer(before: Sequence[int], after: Sequence[int]) -> bool:
+    return sum(after) < sum(before)
+
+
 @pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
 def test_language_model_is_used_where_it_helps(
     learned: str, helps: bool, base: Path, monkeypatch: pytest.MonkeyPatch
@@ -234,7 +239,9 @@ def test_language_model_is_used_where_it_helps(
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(processor, [learned] * 9, lines, texts, Generation())
+    fitted: Any = loaded.family.fit_language_model(
+        processor, [learned] * 9, lines, texts, Generation(), is_better=has_fewer
+    )
     read = loaded.family.decode(loaded.network, fitted, texts, Generation())
     assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
     assert (fitted.language_model is not None) is helps
@@ -259,12 +266,14 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(processor, ["123"], lines, texts, Generation())
+    fitted: Any = loaded.family.fit_language_model(processor, ["123"], lines, texts, Generation(), is_better=has_fewer)
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
-    spared: Any = loaded.family.fit_language_model(processor, ["123"], lines[:1], ["e cet"], Generation())
-    assert spared.language_model is None
+    spared: Any = loaded.family.fit_language_model(
+        processor, ["123"], lines, texts, Generation(), is_better=lambda before, after: sum(before) < sum(after)
+    )
+    assert spared.language_model is None, "the judge decides"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +294,9 @@ def test_texts_without_images_are_learnt_where_they_help(
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(processor, learnt, lines, texts, Generation(), others)
+    fitted: Any = loaded.family.fit_language_model(
+        processor, learnt, lines, texts, Generation(), others, is_better=has_fewer
+    )
     assert fitted.language_model.others == used
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
 

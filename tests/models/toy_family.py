@@ -29,7 +29,7 @@ class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
 class ToyFamily(LineRecognizer):
     network_class = ToyNetwork
 
-    def fit_language_model(self, processor: LineProcessor, *_: Any) -> LineProcessor:
+    def fit_language_model(self, processor: LineProcessor, *_: Any, **options: Any) -> LineProcessor:
         """Fit none: among letters that are all as likely, the search for the weight takes seconds."""
         return processor
 

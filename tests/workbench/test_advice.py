@@ -17,8 +17,8 @@ from dsocr.workbench.stored_lines import State
 
 BETTER = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=False)
 HERE = Lesson(43, 7, ErrorRate(100, 1000), ErrorRate(60, 1000), same_pages=True)
-WORSE = Lesson(50, 40, ErrorRate(60, 1000), ErrorRate(100, 1000), same_pages=True)
-UNSURE = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(95, 1000), same_pages=False, noise=9.5)
+WORSE = Lesson(50, 40, ErrorRate(60, 1000), ErrorRate(100, 1000), same_pages=True, is_better=False)
+UNSURE = Lesson(50, 40, ErrorRate(100, 1000), ErrorRate(95, 1000), same_pages=False, is_better=False)
 
 
 @dataclass

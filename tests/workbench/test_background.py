@@ -189,9 +189,8 @@ class Typing(FakeReader):
             yield Prediction(name, self.text, 4, truncated=False)
 
 
-@pytest.mark.parametrize(("before", "after", "is_used"), [("line", "line 1", True), ("line 1", "line", False)])
-def test_a_reader_that_became_better_is_used(
-    empty_store: CorrectionStore, archive: Archive, tmp_path: Path, before: str, after: str, is_used: bool
+def test_a_run_starts_once_enough_lines_are_accepted_and_too_few_validation_lines_adopt_no_reader(
+    empty_store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
     used: list[Path] = []
     training = FakeTraining(empty_store, archive, tmp_path / "work")
@@ -199,8 +198,8 @@ def test_a_reader_that_became_better_is_used(
         empty_store,
         cast("BackgroundTraining", training),
         lambda load: used.append(Path(cast("Typing", load()).text)),
-        load=lambda run: Typing(after),
-        first=lambda: Typing(before),
+        load=lambda run: Typing("line 1"),
+        first=lambda: Typing("line"),
         least=6,
     )
     for line in empty_store.lines():
@@ -214,10 +213,12 @@ def test_a_reader_that_became_better_is_used(
     training.is_running = False
     learner.step()
     assert learner.lesson is not None
-    assert learner.lesson.lines > 0
+    assert 0 < learner.lesson.lines < 6
     assert learner.lesson.learnt + learner.lesson.lines == len(empty_store.lines()), "each accepted line is in one"
     assert learner.lesson.same_pages, "there are too few pages to keep whole ones"
-    assert (learner.lesson.is_better, bool(used)) == (is_used, is_used)
+    assert learner.lesson.before is not None
+    assert learner.lesson.after.errors < learner.lesson.before.errors
+    assert (learner.lesson.is_better, used) == (False, [])
     learner.step()
     assert training.started == 1, "nothing new was accepted"
     assert learner.wanted() == 16

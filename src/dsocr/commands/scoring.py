@@ -257,7 +257,6 @@ def compare(
     split: SplitName | None = None,
     missing: Literal["error", "empty"] = "error",
     pages: bool = False,
-    pooled: bool = False,
     pool_seeds: bool = False,
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
@@ -273,7 +272,6 @@ def compare(
         split: Split that they are of; the first run's if not given, else test.
         missing: What a line without a prediction is: an error, or an empty text.
         pages: Compare whole pages, whatever lines a tool found and in which order.
-        pooled: Judge all errors together, not a typical writer; to be chosen before looking.
         pool_seeds: Count runs that differ in seed alone as one reader.
         columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
@@ -301,7 +299,6 @@ def compare(
         columns=columns,
         encoding=encoding,
         pages=pages,
-        basis="pooled" if pooled else "typical",
         pool_seeds=pool_seeds,
     )
     if out is not None:

@@ -14,6 +14,7 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError, option
+from dsocr.evaluation.decide import SIGNIFICANCE, Verdict
 from dsocr.evaluation.metrics import (
     ErrorRate,
     describe_change,
@@ -26,11 +27,8 @@ from dsocr.evaluation.rates import (
     CER,
     LINE_MEASURES,
     PAGE_MEASURES,
-    SIGNIFICANCE,
-    Basis,
     ComparedRate,
     RateDifference,
-    Verdict,
     compare_rates,
     describe_bounds,
     describe_p,
@@ -135,7 +133,6 @@ class Difference:
     second: System
     rate: ComparedRate
     change: RateDifference
-    basis: Basis
     typical: tuple[float, tuple[float, float] | None] | None
     groups: tuple[int, int, int]
     improved: Sequence[ReadLine]
@@ -173,7 +170,7 @@ class Difference:
     def _amount(self) -> str:
         """Describe the difference that the verdict is about, and its interval."""
         level = f"{100 * LEVEL:.0f} % CI"
-        if self.basis == "pooled" or self.typical is None:
+        if self.typical is None:
             bounds = describe_bounds(self.rate, self.change)
             return f"{describe_rate_change(self.rate, self.change)} ({level} {bounds})"
         ratio, ends = self.typical
@@ -200,7 +197,6 @@ class Difference:
             "first": self.first.name,
             "second": self.second.name,
             "verdict": self.verdict,
-            "verdict_on": self.basis,
             "scope": self.rate.scope,
             "summary": self.summary,
             "difference": finite_or_none(self.difference),
@@ -271,9 +267,8 @@ def compare(
     images: Mapping[str, Path | PackedImage] | None = None,
     about: Mapping[str, Any] | None = None,
     pages: bool = False,
-    basis: Basis = "typical",
 ) -> Comparison:
-    """Compare systems with the first of them; `basis` is what verdicts are about, to be chosen before looking.
+    """Compare systems with the first of them; `decide` says what is better.
 
     `about` is kept with the result, such as the dataset's hash. With `pages`, lines are whole pages that
     `page_metrics.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
@@ -288,8 +283,8 @@ def compare(
     systems = [replace(system, lines=aligned[system.name]) for system in systems]
     first, clusters = systems[0], clusters_of(systems[0].lines)
     noun = "page" if pages else "line"
-    rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES, basis)
-    differences = [_difference(first, system, clusters, rates[0], basis) for system in systems[1:]]
+    rates = compare_rates(aligned, PAGE_MEASURES if pages else LINE_MEASURES)
+    differences = [_difference(first, system, clusters, rates[0]) for system in systems[1:]]
     return Comparison(
         systems=systems,
         differences=differences,
@@ -301,7 +296,6 @@ def compare(
         cautions=[
             *_cluster_cautions(first.lines, clusters),
             *(sentence for system in systems if (sentence := describe_dominant_line(system.lines, system.name, noun))),
-            *_direction_cautions(differences),
             *_normalisation_cautions(systems, rates),
             *_training_cautions(systems),
         ],
@@ -310,7 +304,7 @@ def compare(
     )
 
 
-def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate, basis: Basis) -> Difference:
+def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
     before, after, lengths = np.array(counts, dtype=np.float64).T
@@ -323,7 +317,6 @@ def _difference(first: System, second: System, clusters: Clusters, rate: Compare
         second=second,
         rate=rate,
         change=rate.of_pair(first.name, second.name),
-        basis=basis,
         typical=typical_ratio(paired) if clusters.unit != "line" and paired.lengths.any() else None,
         groups=(better, worse, same),
         improved=[line for line in changed if line.saved > 0],
@@ -386,14 +379,6 @@ def describe_dominant_line(lines: Sequence[LineScore], name: str, noun: str = "l
         f"{100 * share:.0f} % of all errors of {name} are in one {noun}, {worst.id}: "
         f"see whether its text is what is written there (dsocr audit)"
     )
-
-
-def _direction_cautions(differences: Sequence[Difference]) -> Iterator[str]:
-    """Yield where a typical writer gained and all errors together became more, or the other way round."""
-    for difference in differences:
-        if {"better": 1, "worse": -1}.get(difference.verdict, 0) * difference.difference > 0:
-            change = describe_change(100 * difference.difference)
-            yield f"all errors of {difference.second.name} together: CER {change}, since few writers have most of them"
 
 
 def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedRate]) -> Iterator[str]:

@@ -14,7 +14,6 @@ from dsocr.errors import DataError, DsocrError, RunError, command, first_few, op
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
-from dsocr.evaluation.rates import Basis
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
 from dsocr.evaluation.statistics import clusters_of
@@ -43,14 +42,13 @@ def compare_paths(
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     pages: bool = False,
-    basis: Basis = "typical",
     pool_seeds: bool = False,
 ) -> Comparison:
     """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
 
     One run alone is compared with its base; `base` puts the first run's base before the others. Predictions are
     scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
-    compared, and predictions may have any lines. `basis` is what verdicts are about. `pool_seeds` makes one system of
+    compared, and predictions may have any lines. `pool_seeds` makes one system of
     runs that differ in seed alone.
     Raises DsocrError if something cannot be read, or runs were evaluated on different lines.
     """
@@ -92,7 +90,7 @@ def compare_paths(
         systems = pool_trainings(systems, {name: _settings_without_seed(path) for name, path in named if path in runs})
         read = {line.id: line.id.partition(_SEED_MARK)[0] for line in systems[0].lines}
         images = {id_: images[name] for id_, name in read.items() if name in images}
-    return compare(systems, images=images, about=about, pages=pages, basis=basis)
+    return compare(systems, images=images, about=about, pages=pages)
 
 
 _SEED_MARK = " (seed "

@@ -1,7 +1,6 @@
 """Every rate of several systems side by side, with intervals, and each pair of systems tested.
 
-Rates are those of all lines, of known and of new writers, and under each text normalisation. The p values of all pairs
-of systems are corrected together (Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure).
+Rates are those of all lines, of known and of new writers, and under each text normalisation. `decide` judges each pair.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,10 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import combinations
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from dsocr.evaluation.decide import Verdict, decide
 from dsocr.evaluation.metrics import (
     ErrorRate,
     Profile,
@@ -38,20 +38,10 @@ from dsocr.evaluation.statistics import (
     clusters_of,
     difference_interval,
     interval_of,
-    permutation_test,
-    signed_rank_test,
     withheld_interval,
 )
 from dsocr.html import counted
 from dsocr.text import comparable
-
-SIGNIFICANCE = 0.05
-
-Verdict = Literal["better", "worse", "unclear", "too few", "same"]
-"""How a system compares with another: "too few" if so few clusters could never be significant."""
-
-Basis = Literal["typical", "pooled"]
-"""What a verdict is about: the typical writer (or page), each of whom counts the same, or all errors together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +156,7 @@ class ComparedRate:
         }
 
 
-def compare_rates(
-    readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure], basis: Basis
-) -> list[ComparedRate]:
+def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> list[ComparedRate]:
     """Compare readings of the same lines, in the same order: each measure of all lines, then by writers' status.
 
     CER and WER are also counted under each text normalisation that changes the lines. New writers have intervals and
@@ -176,15 +164,15 @@ def compare_rates(
     """
     lines = next(iter(readings.values()))
     clusters = clusters_of(lines)
-    rates = [_compare(readings, measure, "all", clusters, basis) for measure in measures]
-    rates += [_compare(readings, measure, "all", clusters, basis) for measure in _normalised(readings, measures)]
+    rates = [_compare(readings, measure, "all", clusters) for measure in measures]
+    rates += [_compare(readings, measure, "all", clusters) for measure in _normalised(readings, measures)]
     statuses: list[WriterStatus] = [line.writer_status for line in lines]
     parts = [status for status in get_args(WriterStatus) if status in statuses]
     for status in parts if len(parts) > 1 else []:
         chosen = [place for place, known in enumerate(statuses) if known == status]
         part = {name: [reading[place] for place in chosen] for name, reading in readings.items()}
         own_clusters = clusters_of([lines[place] for place in chosen])
-        rates += [_compare(part, measure, status, own_clusters, basis) for measure in measures[:3]]
+        rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
     return rates
 
 
@@ -202,7 +190,7 @@ def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[
 
 
 def _compare(
-    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters, basis: Basis
+    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
 ) -> ComparedRate:
     counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
     arrays = {name: _arrays(rates) for name, rates in counts.items()}
@@ -213,19 +201,18 @@ def _compare(
         (first, second): PairedErrors(arrays[first][0], arrays[second][0], arrays[first][1], clusters)
         for first, second in combinations(arrays, 2)
     }
-    tests = {} if withheld else {names: _test(paired, measure, basis) for names, paired in pairs.items()}
+    decisions = decide([_as_errors(paired, measure) for paired in pairs.values()])
     differences = []
-    for names, paired in pairs.items():
-        length, test = paired.lengths.sum(), tests.get(names)
-        corrected, comparisons = (None, 0) if test is None else holm(test.p, [test.p for test in tests.values()])
+    for (names, paired), decision in zip(pairs.items(), decisions, strict=True):
+        length = paired.lengths.sum()
         differences.append(
             RateDifference(
                 *names,
                 difference=float((paired.second - paired.first).sum() / length) if length else None,
                 interval=withheld or difference_interval(paired),
-                test=test,
-                corrected_p=corrected,
-                verdict=_verdict(paired, test, corrected, comparisons),
+                test=None if withheld else decision.test,
+                corrected_p=None if withheld else decision.corrected_p,
+                verdict="unclear" if withheld and decision.verdict != "same" else decision.verdict,
             )
         )
     return ComparedRate(
@@ -242,23 +229,10 @@ def _compare(
     )
 
 
-def _test(paired: PairedErrors, measure: Measure, basis: Basis) -> PairedTest:
-    if measure.more_is_better:
-        paired = replace(paired, first=paired.lengths - paired.first, second=paired.lengths - paired.second)
-    is_pooled = basis == "pooled" or paired.clusters.unit == "line"
-    return permutation_test(paired) if is_pooled else signed_rank_test(paired)
-
-
-def _verdict(paired: PairedErrors, test: PairedTest | None, p: float | None, comparisons: int) -> Verdict:
-    if np.array_equal(paired.first, paired.second):
-        return "same"
-    if test is None or p is None:
-        return "unclear"
-    if test.smallest_p * comparisons > SIGNIFICANCE or paired.clusters.count < MIN_CLUSTERS:
-        return "too few"
-    if p > SIGNIFICANCE:
-        return "unclear"
-    return "better" if test.direction < 0 else "worse"
+def _as_errors(paired: PairedErrors, measure: Measure) -> PairedErrors:
+    if not measure.more_is_better:
+        return paired
+    return replace(paired, first=paired.lengths - paired.first, second=paired.lengths - paired.second)
 
 
 def _scope(writers: int, clusters: Clusters) -> str | None:
@@ -272,13 +246,6 @@ def _scope(writers: int, clusters: Clusters) -> str | None:
 def _arrays(counts: Sequence[ErrorRate]) -> tuple[Floats, Floats]:
     errors, lengths = np.array([(count.errors, count.length) for count in counts], dtype=np.float64).reshape(-1, 2).T
     return errors, lengths
-
-
-def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
-    """Return a p value corrected for several tests, of which it is one, and by how much it was multiplied itself."""
-    ranked = sorted(all_ps)
-    factor = len(ranked) - ranked.index(p)
-    return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), factor
 
 
 def describe_p(p: float, name: str = "p") -> str:

@@ -42,16 +42,7 @@ INTERVAL_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 MIN_CLUSTERS = 5
 """Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
 
-_MAX_SWAPPED_GROUPS = 1000
-"""Clusters that are swapped one by one; more are first merged at random into this many groups."""
-
-_MAX_EXACT_CLUSTERS = 16
-"""Clusters for which all swaps are enumerated: 65,536."""
-
 _MAX_EXACT_RANKS = 50
-
-_SWAPS = 10_000
-_SWAPS_PER_BATCH = 1000
 
 
 class ClusteredLine(Protocol):
@@ -83,8 +74,8 @@ class Clusters:
         return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
 
 
-def clusters_of(lines: Sequence[ClusteredLine]) -> Clusters:
-    """Cluster lines by writer if at least five are known, else by page, else each line by itself.
+def clusters_of(lines: Sequence[ClusteredLine], at_least: int = MIN_CLUSTERS) -> Clusters:
+    """Cluster lines by writer if so many are known, else by page, else each line by itself.
 
     Lines without a writer, or page, form one cluster together: as several, they would make the interval too narrow.
     """
@@ -93,7 +84,7 @@ def clusters_of(lines: Sequence[ClusteredLine]) -> Clusters:
         ("page", [line.page for line in lines]),
     )
     for unit, names in units:
-        if len(set(names) - {None}) >= MIN_CLUSTERS:
+        if len(set(names) - {None}) >= at_least:
             numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
             return Clusters(unit, np.array([numbers[name] for name in names], dtype=np.intp))
     return Clusters("line", np.arange(len(lines)))
@@ -273,32 +264,6 @@ def difference_interval(paired: PairedErrors) -> Interval:
     middle = difference + skew_shift(relative, effective_count(length)) * error
     reach = student_quantile(linear_freedom(length)) * error
     return interval(middle - reach, middle + reach)
-
-
-def permutation_test(paired: PairedErrors) -> PairedTest:
-    """Test whether the systems differ, by swapping their predictions for whole clusters.
-
-    If the systems were equally good, every swap would be as likely as the observed assignment. All swaps are enumerated
-    for few clusters; otherwise 10,000 random ones are drawn and the observed one counts as one more (Phipson and
-    Smyth 2010).
-    """
-    random = np.random.default_rng(0)
-    changes = paired.clusters.sums(paired.second - paired.first)
-    if len(changes) > _MAX_SWAPPED_GROUPS:
-        groups = Clusters("line", random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS)
-        changes = groups.sums(changes)
-    changes = changes[changes != 0]
-    total = float(changes.sum())
-    observed = abs(total) * (1 - 1e-12)
-    if len(changes) <= _MAX_EXACT_CLUSTERS:
-        signs = (np.arange(2 ** len(changes))[:, None] >> np.arange(len(changes)) & 1) * 2 - 1
-        p = float(np.mean(np.abs(signs @ changes) >= observed))
-        return PairedTest("permutation", p, 2.0 ** (1 - max(len(changes), 1)), total)
-    extreme = 0
-    for _ in range(_SWAPS // _SWAPS_PER_BATCH):
-        signs = random.integers(0, 2, (_SWAPS_PER_BATCH, len(changes))) * 2 - 1
-        extreme += int(np.sum(np.abs(signs @ changes) >= observed))
-    return PairedTest("permutation", (extreme + 1) / (_SWAPS + 1), 1 / (_SWAPS + 1), total)
 
 
 def signed_rank_test(paired: PairedErrors) -> PairedTest:

@@ -421,11 +421,13 @@ class LineRecognizer(Family):
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
+        *,
+        is_better: Callable[[Sequence[int], Sequence[int]], bool],
     ) -> LineProcessor:
         """Return the processor with a language model of the texts, at the weight that reads the lines best.
 
         Tried too are the base's own model with the texts added to it, and both with `others`, texts without images.
-        Without one if none reads the lines clearly better: by two standard errors, lines taken as independent.
+        Without one unless `is_better` accepts the errors of each line without and with the best model.
         """
         from rapidfuzz.distance import Levenshtein
 
@@ -448,8 +450,7 @@ class LineRecognizer(Family):
                 text = search(allowed, characters, num_beams, models[number], weight)
                 errors[number, weight].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
-        gains = [without - with_model for without, with_model in zip(greedy, errors[best], strict=True)]
-        if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):
+        if not is_better(greedy, errors[best]):
             return replace(processor, language_model_source=None)
         length, model = max(1, sum(map(len, references))), models[best[0]]
         model.weight, model.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)

@@ -375,10 +375,13 @@ class Family(ABC):
         references: Sequence[str],
         generation: Generation,
         others: Sequence[str] = (),
+        *,
+        is_better: Callable[[Sequence[int], Sequence[int]], bool],
     ) -> Processor:
         """Return the processor with a language model of the texts, if it reads lines, logits (T, C), better with it.
 
-        `others` are texts without images, which the model gets if they help. Of `reads_by_character`.
+        `others` are texts without images, which the model gets if they help. `is_better` judges the errors of each
+        line without and with the model. Of `reads_by_character`.
         """
         raise NotImplementedError
 

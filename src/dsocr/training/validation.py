@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dsocr.config import RunConfig
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
+from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.evaluate import GuardResult, GuardSet
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences, pool
 from dsocr.images import open_image
@@ -284,7 +286,15 @@ class Validator(PeriodicValidation):
             return [], 0
         references = [sample.text for sample in self._samples]
         lines = self._logits_of_best(model)
-        processor = family.fit_language_model(self._processor, texts, lines, references, self._generation, others)
+        processor = family.fit_language_model(
+            self._processor,
+            texts,
+            lines,
+            references,
+            self._generation,
+            others,
+            is_better=partial(is_better, self._samples),
+        )
         if processor.language_model is None:
             return [], 0
         read = map(family.logits_decoder(processor, self._generation), self._logits_of_best(model))

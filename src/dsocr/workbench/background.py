@@ -1,14 +1,13 @@
 """What a workbench does meanwhile: a model reads unread lines in a thread, runs train in another process."""
 
 import logging
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +20,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, SkipReason, Split
 from dsocr.errors import DataError, DsocrError, RunError
+from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.images import CropFailure, open_image
 from dsocr.inference.pages import ImageReader
@@ -277,25 +277,12 @@ Load = Callable[[Path], ImageReader]
 """Loads what reads with a finished run."""
 
 
-def is_clearly_less(after: int, before: int, noise: float) -> bool:
-    """Whether there are fewer errors than before by more than chance might, and by one at least.
-
-    `noise` is the standard error of the difference.
-    """
-    return before - after >= max(noise, 1)
-
-
-def noise_of_difference(before: Iterable[int], after: Iterable[int]) -> float:
-    """Return the standard error of the difference between the errors of two on the same lines or pages."""
-    return math.hypot(*(old - new for old, new in zip(before, after, strict=True)))
-
-
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a run brought that `learnt` from accepted lines: the CER of both readers on the `lines` kept for validation.
+    """Errors of the former reader and of one that `learnt` from accepted lines, on the `lines` kept for validation.
 
-    `before` is None if there was no reader before. With few pages, lines for validation may be of the `same_pages`.
-    `noise` is the standard error of the difference between the two in errors, lines being drawn by chance.
+    `before` is None if there was no reader before, and the new one is better then. With few pages, lines for validation
+    may be of the `same_pages`.
     """
 
     learnt: int
@@ -303,12 +290,7 @@ class Lesson:
     before: ErrorRate | None
     after: ErrorRate
     same_pages: bool
-    noise: float = 0.0
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the new reader shall read the rest: it makes fewer errors, by more than chance might."""
-        return self.before is None or is_clearly_less(self.after.errors, self.before.errors, self.noise)
+    is_better: bool = True
 
     @property
     def is_worse(self) -> bool:
@@ -419,8 +401,8 @@ class Learner:
         after = _count_errors(self._load(run), samples)
         if before is None:
             return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
-        noise = noise_of_difference((old.errors for old in before), (new.errors for new in after))
-        return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, noise)
+        better = is_better(samples, (old.errors for old in before), (new.errors for new in after))
+        return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, better)
 
 
 def _pages(samples: Sequence[Sample]) -> set[str]:
