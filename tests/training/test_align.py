@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from dsocr.document import Split
 from dsocr.formats.alto import parse_alto
 from dsocr.formats.tables import unescape_formula
 from dsocr.formats.xml import parse_xml
+from dsocr.inference.alignment import AlignedLine
 from dsocr.inference.reader import LocalReader
 from dsocr.io import work
 from dsocr.models.adapters import WEIGHTS
@@ -74,6 +76,32 @@ def test_every_line_is_listed_with_its_score_those_in_doubt_first(aligned: tuple
     likely = [row for row in rows if float(row["score"]) >= 0.5]
     texts, readings = ([unescape_formula(row[name]) for row in likely] for name in ("text", "reading"))
     assert report.reading_cer == pytest.approx(dsocr.cer(texts, readings))
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"),
+    [
+        pytest.param(0, ["first", ""], id="the same part: the likelier line keeps it"),
+        pytest.param(4, ["first", ""], id="half of it"),
+        pytest.param(8, ["first", "second"], id="a fifth of it"),
+        pytest.param(20, ["first", "second"], id="another part"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_no_part_of_the_text_is_given_to_two_pages(start: int, kept: list[str], order: int) -> None:
+    first, second = (
+        AlignedLine("first", 0, 10, posterior=0.999),
+        AlignedLine("second", start, start + 10, posterior=0.9),
+    )
+    sure = {place: AlignedLine(f"{place}", 100 * place, 100 * place + 9, posterior=0.999) for place in range(1, 9)}
+    pages = [
+        module._AlignedPage(Mock(), {0: line, **{n: line_.moved(offset) for n, line_ in sure.items()}}, by_steps=True)
+        for offset, line in ((0, first), (1000, second))
+    ][::order]
+    result = module._Result(pages, length=3000)
+    module._judge(result)
+    assert [page.lines[0].text for page in result.pages][::order] == kept
+    assert all(line.score > 0 for page in result.pages for line in page.lines.values() if line.text)
 
 
 @pytest.mark.parametrize(
