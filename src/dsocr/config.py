@@ -40,7 +40,7 @@ from dsocr.text import TextPolicy
 def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
     """Read the keys and values of a YAML file. Raises ConfigError, also if a key is given twice.
 
-    Errors show an `example` of what the file should hold, and the `hint`.
+    Errors show an `example` of the file's content, and the `hint`.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -247,12 +247,12 @@ def _trackers(value: object) -> object:
 
 
 class InputSection(Section):
-    """What the model is shown."""
+    """The model's input."""
 
     resolution: Text | None = None
     """Name of the resolution at which images enter the model; the base's default if not given."""
     prompt: str = "free_ocr"
-    """Name of a prompt, or the prompt itself; free_ocr is what the base's authors ask, "" the image alone."""
+    """Name of a prompt, or the prompt itself; free_ocr is the prompt of the base's authors, "" the image alone."""
 
 
 class AdapterSection(Section):
@@ -384,7 +384,7 @@ class GuardSection(Section):
 
 
 class CheckpointsSection(Section):
-    """Checkpoints, from which an interrupted run resumes."""
+    """Checkpoints, to resume an interrupted run."""
 
     every_steps: PositiveInt = 200
     """Steps between two checkpoints."""
@@ -402,7 +402,7 @@ class GenerationSection(Section):
     no_repeat_ngram_window: PositiveInt = 90
     """How many tokens back to look for a repetition."""
     no_repeat_ngram_whitelist: tuple[Text, ...] = ("<td>", "</td>")
-    """Tokens that may always repeat, by their text; those that the base does not have are ignored."""
+    """Tokens that may always repeat, by their text; tokens that the base lacks are ignored."""
     num_beams: PositiveInt = 1
     """Beams in beam search; 1 is greedy decoding, the fastest."""
     script: Literal["auto", "latin", "cyrillic", "any"] = "auto"
@@ -435,7 +435,7 @@ class RunConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 17
     """Seed of all random numbers."""
     input: InputSection = InputSection()
-    """What the model is shown."""
+    """The model's input."""
     adapter: AdapterSection = AdapterSection()
     """The LoRA adapter."""
     training: TrainingSection = TrainingSection()
@@ -445,7 +445,7 @@ class RunConfig(Section):
     guard: GuardSection = GuardSection()
     """A small set that the base already reads, read again at every validation to see what training costs."""
     checkpoints: CheckpointsSection = CheckpointsSection()
-    """Checkpoints, from which an interrupted run resumes."""
+    """Checkpoints, to resume an interrupted run."""
     generation: GenerationSection = GenerationSection()
     """Text generation, in validation and in transcription."""
 
@@ -464,7 +464,7 @@ class RunConfig(Section):
         return bool(self.training.unlabelled) and self.dataset == self.output / OWN_DATASET
 
     def given(self, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
-        """Return the settings that somebody gave, from which `load_config` makes the same configuration.
+        """Return the settings that were given; `load_config` makes the same configuration of them.
 
         A base has defaults of its own for what nobody gave: with all settings it would train otherwise.
         """

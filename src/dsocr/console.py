@@ -60,11 +60,11 @@ class Printer:
         return (self._err.is_terminal or self._err.is_jupyter) and not self.quiet
 
     def result(self, text: str) -> None:
-        """Print what the command was asked for."""
+        """Print a result."""
         self._out.print(self._form(text))
 
     def message(self, text: str = "") -> None:
-        """Print what is good to know, unless quiet."""
+        """Print a message, unless quiet."""
         if not self.quiet:
             self._out.print(self._form(text))
 
@@ -203,7 +203,7 @@ def format_duration(seconds: float) -> str:
 
 @contextmanager
 def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingProgress], None], StageProgress]]":
-    """Show a training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
+    """Show training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
     validated, warned, shown = -1, False, ""
     with ExitStack() as bar:
         update: NotedProgress = ignore_progress

@@ -11,9 +11,9 @@ from dsocr.errors import DataError
 from dsocr.text import is_right_to_left
 
 Unit = Literal["line", "region", "page"]
-"""What is read at once."""
+"""The unit of reading."""
 SampleUnit = Literal["line", "region", "page", "layout"]
-"""What a sample shows; a page's layout are its lines and regions, whether or not they are transcribed."""
+"""The subject of a sample; a page's layout is its lines and regions, whether or not they are transcribed."""
 
 Point = tuple[int, int]
 Box = tuple[int, int, int, int]
@@ -250,7 +250,7 @@ class Line:
     """A transcription and its place on the image; without an outline it is the text of the whole image.
 
     `index` counts the lines of a file in the file's order, from 0, and `id` is the file's own name for the line.
-    `where` is the line's place in the source, for messages. `prediction` holds what the model said about the text it
+    `where` is the line's place in the source, for messages. `prediction` holds the model's answer about the text it
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
     `alignment` marks a text that was aligned with the line and that no person has accepted. `kind` is the line's own

@@ -7,7 +7,7 @@
     `-- RunError        a run folder is missing, incomplete or in use
 
     KeyboardInterrupt
-    `-- Interrupted     a signal ended a training after a complete step
+    `-- Interrupted     a signal ended training after a complete step
 
 The command line prints them without a traceback and exits with 2; any other exception is a bug and keeps its
 traceback.
@@ -111,7 +111,7 @@ def first_few(names: Sequence[str], count: int = 3) -> str:
 
 
 class DsocrError(Exception):
-    """A problem that the user can solve: what is wrong, where, and what to do about it.
+    """A problem that the user can solve: the fault, its place, and the remedy.
 
     `str(error)` is the place and the message, e.g. `letters.jsonl:17: transcription is empty`. `code` identifies the
     problem for programs, `hint` says what to do.
@@ -172,7 +172,7 @@ def disk_full(where: object) -> RunError:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended a training after a complete step, with a checkpoint; `resume` is the command to resume.
+    """A signal ended training after a complete step, with a checkpoint; `resume` is the command to resume.
 
     `exit_code` is 128 plus the signal's number, as in shells.
     """

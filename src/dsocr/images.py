@@ -135,7 +135,7 @@ def is_image(head: bytes) -> bool:
 
 
 class _Pieces(io.BytesIO):
-    """The bytes of a file, of which no more pieces can be read than files of any real program consist of.
+    """The bytes of a file, read in no more pieces than files of any real program have.
 
     Pillow reads chunks, segments and frames one by one, and files with millions of empty ones take seconds.
     """

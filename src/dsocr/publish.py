@@ -1,4 +1,4 @@
-"""Publish a run or a dataset on the Hugging Face Hub: what is sent, its card, and a record for HTR-United.
+"""Publish a run or a dataset on the Hugging Face Hub: its files, card, and record for HTR-United.
 
 Only files that others need are sent: of a run those of an export, of a dataset its samples. Checkpoints, optimizer
 states, logs and sources never are.
@@ -43,13 +43,13 @@ _SCRIPTS = {
 }
 _SCRIPTS |= {"GEORGIAN": "Geor", "DEVANAGARI": "Deva", "CJK": "Hani", "HIRAGANA": "Hira", "KATAKANA": "Kana"}
 _COMMON_SCRIPT = 0.01
-"""Share of letters from which a script counts as one of the dataset."""
+"""Least share of letters of a script of the dataset."""
 _SUBJECTS = ("title", "description", "language", "time", "script_type", "author")
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is sent where: the size of each file in bytes by its name there. `notes` are what the user must know."""
+    """The files to send and their place: the size of each in bytes by its name there. `notes` are for the user."""
 
     repo: str
     kind: Literal["model", "dataset"]
@@ -87,8 +87,8 @@ def push(
         run: Run folder, or dataset folder to publish.
         repo: Publish it as OWNER/NAME on the Hugging Face Hub instead.
         form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
-        license: Licence of what is published, as cc-by-4.0.
-        about: What a published dataset is, as title=..., language=rus, time=1850/1900; repeatable.
+        license: Licence of the published files, as cc-by-4.0.
+        about: Description of a published dataset, as title=..., language=rus, time=1850/1900; repeatable.
         private: Publish in a private repository.
         dry_run: List the files to publish, and send nothing.
         yes: Publish without asking.
@@ -188,7 +188,7 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
 
 
 def _dataset_files(folder: Path, repo: str, license: str | None, about: Mapping[str, str]) -> tuple[Files, list[str]]:
-    """Return the samples of a dataset with a card and, if enough is known, a record; and notes on what is not known."""
+    """Return the samples of a dataset with a card and, if enough is known, a record; and notes on unknown facts."""
     dataset, files = Dataset.open(folder), Files({CARD_FILE: folder / CARD_FILE})
     letters: Counter[str | None] = Counter()
     for split in dataset.card.splits:
@@ -253,7 +253,7 @@ def _size_category(count: int) -> str:
 def _record(
     card: Card, repo: str, license: str | None, about: Mapping[str, str], scripts: Sequence[str]
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return a record of the schema of HTR-United of 2023-06-27, or a note on what is missing for one."""
+    """Return a record of the schema of HTR-United of 2023-06-27, or a note on missing facts."""
     years = _YEARS.fullmatch(about.get("time", ""))
     languages = [language for language in re.split(r"[\s,]+", about.get("language", "")) if language]
     missing = [

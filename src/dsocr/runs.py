@@ -63,9 +63,9 @@ class RunFolder:
     checkpoints = _Entry("checkpoints")
     """Folder of checkpoints."""
     forecast = _Entry("forecast")
-    """Folder of the trainings on fewer samples and the forecast made from them."""
+    """Folder of the runs on fewer samples and their forecast."""
     folds = _Entry("folds")
-    """Folder of the trainings that each leave a fold out, and their scores."""
+    """Folder of the runs that each leave a fold out, and their scores."""
     unlabelled = _Entry("unlabelled")
     """Folder of the two trainings of a run that learns from unlabelled scans, and of what it read there."""
     metrics = _Entry("metrics.jsonl")
@@ -100,7 +100,7 @@ class RunFolder:
 
     @property
     def is_base(self) -> bool:
-        """Whether this is a checkpoint on which nothing was trained, and which says nothing of how to read with it."""
+        """Whether this is an untrained checkpoint without settings to read with."""
         return (self.path / _NETWORK).is_file() and not any(
             (self.path / name).exists() for name in (READING, MANIFEST, "config.yaml")
         )
@@ -115,7 +115,7 @@ class RunFolder:
 
     @property
     def is_detector(self) -> bool:
-        """Whether what was trained here finds lines and reads none."""
+        """Whether this run is a detector, which finds lines and reads none."""
         try:
             config = json.loads((self.adapter / _NETWORK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -145,7 +145,7 @@ class RunFolder:
 
     @classmethod
     def begun(cls, path: Path) -> Self:
-        """Return a run folder in which a training was started."""
+        """Return the folder of a run that was started."""
         run = cls.named(path)
         if not run.config.is_file():
             if run.is_base:
@@ -217,7 +217,7 @@ class RunFolder:
 
 
 def is_detector_base(base: str) -> bool:
-    """Whether a base finds lines: the shipped detector, or what a run made of it."""
+    """Whether a base finds lines: the shipped detector, or a run trained from it."""
     return base == DETECTOR or RunFolder(Path(base)).is_detector
 
 
@@ -375,7 +375,7 @@ class _Provenance(BaseModel):
 
 
 def read_provenance(run: RunFolder) -> dict[str, Any]:
-    """Return what is known of the making of a run; empty if it does not say. Raises RunError for a damaged file."""
+    """Return the provenance of a run; empty if there is none. Raises RunError for a damaged file."""
     try:
         content: dict[str, Any] = TypeAdapter(dict[str, Any]).validate_json(run.provenance.read_bytes())
         _Provenance.model_validate(content)

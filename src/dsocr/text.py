@@ -144,7 +144,7 @@ def unclear_pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def remove_matches(pattern: re.Pattern[str], text: str) -> str:
-    """Remove what a pattern matches, and the space before it if a space or punctuation follows."""
+    """Remove matches of a pattern, and the space before it if a space or punctuation follows."""
     return remove_spans((match.span() for match in pattern.finditer(text)), text)
 
 
@@ -319,7 +319,7 @@ def is_looping(text: str) -> bool:
 def loop_start(text: str) -> int | None:
     """The index at which a repeated tail begins; None if there is none.
 
-    The repeated unit occurs there for the first time, so `text[:start]` is what was written before the loop.
+    The repeated unit occurs there for the first time, so `text[:start]` is the text before the loop.
     """
     edge = len(text.rstrip())
     start = None

@@ -106,7 +106,7 @@ def _parse_baseline(line: etree._Element) -> tuple[Point, ...]:
 
 
 def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
-    """Return the document of one page, and counts of what had to be changed for it."""
+    """Return the document of one page, and counts of the changes made for it."""
     root = etree.Element(f"{{{NAMESPACE}}}alto", nsmap=_PREFIXES)
     root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
     description = add_element(root, "Description", {})

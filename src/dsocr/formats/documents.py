@@ -19,7 +19,7 @@ DOCUMENTS = ("text", "tei", "pdf", "docx")
 """Formats of documents that a source can be converted to, though they are no source of pages."""
 
 _NAME = "transcription"
-"""What the document of a conversion is called."""
+"""The name of a conversion's document."""
 _SHOW_IMAGES = frozenset({"tei", "pdf"})
 """Formats that say where on the image a line is."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)

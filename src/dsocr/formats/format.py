@@ -1,4 +1,4 @@
-"""What the formats share: the declaration of a format, the files and images of a source, and writing images."""
+"""Shared by all formats: the declaration of a format, the files and images of a source, and writing images."""
 
 import re
 import unicodedata
@@ -44,7 +44,7 @@ _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "BM
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The result of writing a page: the number of lines written, skipped items, and counts of what was changed."""
+    """The result of writing a page: the number of lines written, skipped items, and counts of changes."""
 
     lines: int
     skipped: Sequence[Skipped] = ()
@@ -69,9 +69,9 @@ def _unsupported(*_: object) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A file format and what it can do: be read, be converted to, and hold transcribed pages.
+    """A file format and its abilities: to be read, be converted to, and hold transcribed pages.
 
-    Reading: `find` lists the files of a source in this format, and `read` yields what is in them; `takes_columns` says
+    Reading: `find` lists the files of a source in this format, and `read` yields their samples; `takes_columns` says
     that columns can be named. `example` follows `dsocr prepare` in the help. `unit` is what a transcription is of:
     lines can be joined to regions and pages, but a page cannot be split.
 

@@ -61,14 +61,14 @@ def _dicts(value: object) -> list[dict[str, Any]]:
 
 
 def id_of(value: object) -> str:
-    """Return the id of an object, or of what is only named by its id."""
+    """Return the id of an object, or of a mere reference by id."""
     if isinstance(value, dict):
         value = value.get("id") or value.get("@id")
     return value if isinstance(value, str) else ""
 
 
 def join(address: str, id_: str) -> str:
-    """Return an id relative to an address as an address; what is none is returned as it is."""
+    """Return an id relative to an address as an address; others are returned unchanged."""
     try:
         return urljoin(address, id_)
     except ValueError:
@@ -96,7 +96,7 @@ def language_map(value: object) -> LanguageMap:
 
 
 def collection_members(document: Mapping[str, Any]) -> list[Any]:
-    """Return what a collection lists: manifests, collections and further pages of itself, whole or as addresses."""
+    """Return a collection's items: manifests, collections and further pages of itself, whole or as addresses."""
     listed = [entry for key in ("items", "manifests", "collections", "members") for entry in _list(document.get(key))]
     members = [entry for entry in listed if isinstance(entry, str) or _type(entry) in {"", "Manifest", "Collection"}]
     more = [document[key] for key in ("first", "next") if document.get(key)]
@@ -298,7 +298,7 @@ def _target(target: object) -> tuple[str, list[str]]:
 def read_lines(
     annotation_pages: Iterable[Mapping[str, Any]], page: ManifestPage, size: tuple[int, int]
 ) -> tuple[list[Line], list[str]]:
-    """Return the lines that annotations describe, in pixels of the image of this size, and what was left out, counted.
+    """Return the lines that annotations describe, in pixels of the image of this size, and counts of the rest.
 
     Texts of words, paragraphs and pages are left out where lines are marked as such.
     """

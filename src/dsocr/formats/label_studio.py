@@ -85,7 +85,7 @@ def _find_page(file: SourceFile, task: Mapping[str, Any], where: str) -> Page | 
 
 
 def _image_reference(task: Mapping[str, Any]) -> str:
-    """Return what the task says its image is."""
+    """Return the task's image as it is named there."""
     data = task.get("data", task)
     texts = {key: value for key, value in data.items() if isinstance(value, str)} if isinstance(data, dict) else {}
     usual = [texts[name] for name in _IMAGE_NAMES if name in texts]

@@ -51,14 +51,14 @@ def image_stem(file: Path) -> str:
 def choose_files(
     files: Sequence[Path], root: Path, find_image: Callable[[Path], Path], count_texts: Callable[[Path], int]
 ) -> tuple[list[Path], list[Skipped]]:
-    """Return one file for each scan, in their order, and what was left out for which of them.
+    """Return one file for each scan, in their order, and the files skipped in favour of each.
 
     A file for which a function raises DataError is returned, and its reader says why.
     Taken is the file that `preferred_layer` names, else the one that is named as its image, else the one with most
     transcribed lines, else the first by its path. Two images are one scan if they have the same name and content and
     are in the same split. Raises DataError if no file is of the preferred layer.
     """
-    layer, left_out = (_layer.get() or "").casefold(), dict[Path, Path]()
+    layer, others = (_layer.get() or "").casefold(), dict[Path, Path]()
     groups = [group for group in _group(files, root, find_image) if len(group) > 1]
 
     def rank(file: Path) -> tuple[bool, bool, int, str]:
@@ -67,7 +67,7 @@ def choose_files(
 
     for group in groups:
         taken = min(group, key=rank)
-        left_out |= {file: taken for file in group if file != taken}
+        others |= {file: taken for file in group if file != taken}
     if layer and not any(layer in relative(file, root).casefold() for group in groups for file in group):
         named = " and ".join(relative(file, root) for file in groups[0][:2]) if groups else ""
         hint = f"one scan has {named}: name a part of either" if named else f"leave {option('layer', ...)} out"
@@ -79,9 +79,9 @@ def choose_files(
             relative(file, root),
             f"{relative(taken, root)} describes the same scan; --layer {typed(_difference(file, taken))} takes this",
         )
-        for file, taken in left_out.items()
+        for file, taken in others.items()
     ]
-    return [file for file in files if file not in left_out], skipped
+    return [file for file in files if file not in others], skipped
 
 
 def _group(files: Sequence[Path], root: Path, find_image: Callable[[Path], Path]) -> Iterator[list[Path]]:

@@ -47,7 +47,7 @@ class ManifestPage:
     `size` is that of the canvas, and `part` of it shows the image: all, if None. `image` is an address, `image_size`
     the size that the source states; of it, `region` (an Image API region) is shown, turned clockwise by `rotation`.
     `annotations` are annotation pages or their addresses, `texts` addresses of ALTO or PAGE files. `problem` says why
-    there is no image to fetch, and `note` what of the page is left out.
+    there is no image to fetch, and `note` the omitted parts of the page.
     """
 
     id: str
@@ -96,7 +96,7 @@ class FetchedPage:
 
 @dataclass(frozen=True, slots=True)
 class FetchedManifest:
-    """A manifest, without its pages, and what was fetched of them."""
+    """A manifest without its pages, and the fetched parts of them."""
 
     manifest: Manifest
     pages: tuple[FetchedPage, ...]

@@ -1,6 +1,6 @@
 """Conversations that other programs train on: ms-swift, LLaMA-Factory and Unsloth, in JSONL or one JSON list.
 
-A sample is the image of a row and what the assistant says about it. What the user asks is dropped, because the prompt
+A sample is the image of a row and the assistant's answer about it. The user's question is dropped, because the prompt
 belongs to the configuration of a run.
 """
 

@@ -242,7 +242,7 @@ def _parse_coords(element: etree._Element | None) -> tuple[Point, ...]:
 
 
 def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, dict[str, int]]:
-    """Return the document of one page, and counts of what had to be changed for it."""
+    """Return the document of one page, and counts of the changes made for it."""
     namespace = _NAMESPACE + version
     prefixes: dict[str, str] = {None: namespace, "xsi": _INSTANCE}  # type: ignore[dict-item]
     root = etree.Element(f"{{{namespace}}}PcGts", nsmap=prefixes)

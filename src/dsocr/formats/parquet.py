@@ -138,7 +138,7 @@ def close_columns() -> None:
 
 
 def find_parquet(source: Path, columns: Columns) -> list[Path]:
-    """List the Parquet files with known columns, and those that cannot be read, so that they are reported."""
+    """List the Parquet files with known columns, and unreadable ones, so that they are reported."""
     return [path for path in source_files(source, {".parquet"}) if _is_understood(path, columns)]
 
 
@@ -325,7 +325,7 @@ class ParquetWriter:
 
 
 def _origin(page: Page, line: Line) -> dict[str, Any]:
-    """Return where the line was cut; of a line image, what the source says in columns of these names."""
+    """Return where the line was cut; of a line image, the source's columns of these names."""
     outline = line.outline
     if outline is None:
         shape = {name: page.columns.get(name, "") for name in ("polygon", "baseline")}

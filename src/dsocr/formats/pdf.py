@@ -359,7 +359,7 @@ def _document_for(pages: list[Page], copy: Path) -> "tuple[pikepdf.Pdf, Path | N
 
 
 def _copy_without_contents(path: Path, copy: Path) -> bool:
-    """Copy a PDF, its pages upright and without what they show; False if qpdf cannot read it, as PDFium sometimes can.
+    """Copy a PDF, its pages upright and without their contents; False if qpdf cannot read it, as PDFium sometimes can.
 
     Its objects are written plainly, so that the copy takes no more than this when it is opened.
     """
@@ -403,7 +403,7 @@ def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.P
 
 
 def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.Object") -> int:
-    """Replace what the page at an index shows, or add one, by the image with its text; return the image's bytes."""
+    """Replace the page at an index, or add one, by the image with its text; return the image's bytes."""
     from pikepdf import Dictionary
 
     content = image_bytes(page)
@@ -419,7 +419,7 @@ def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.
         target = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
     else:
         target = document.pages[index]
-        # The lower left corner of what is shown of the page, upright now.
+        # The lower left corner of the visible page, upright now.
         boxes = [[float(value) for value in box] for box in (target.mediabox, target.cropbox)]
         left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
         drawing = f"1 0 0 1 {left:.2f} {bottom:.2f} cm\n{drawing}"

@@ -27,7 +27,7 @@ OUTSIDE = "outside"
 _HEADING_ROWS = 4
 """Rows that a heading has at most, with the numbers of the columns below it."""
 _NUMERIC = 0.6
-"""Share of a column's cells that are numbers, from which it is a column of numbers."""
+"""Least share of numbers among the cells of a column of numbers."""
 _DITTO = frozenset({"", "-", "–", "—", '"', "„", "''", "//"})
 _LONGEST_CELL = 32_767
 """Characters that a cell of Excel takes."""

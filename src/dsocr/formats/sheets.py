@@ -1,6 +1,6 @@
 """Rows of .xlsx workbooks, and what to do with files of other office programs, which hold no table of lines.
 
-A workbook is a zip archive of XML; what it states to unpack to is checked before openpyxl opens it.
+A workbook is a zip archive of XML; its stated unpacked size is checked before openpyxl opens it.
 """
 
 import io
@@ -30,7 +30,7 @@ UNREAD_HINTS = {
     ".docx": _ALIGN,
     **dict.fromkeys((".djvu", ".djv"), "save it as PDF or TIFF, for example with `ddjvu -format=tiff`"),
     ".hocr": "export ALTO or PAGE from the program that wrote it",
-    **dict.fromkeys((".lnk", ".url", ".webloc"), "it is a shortcut: name what it leads to"),
+    **dict.fromkeys((".lnk", ".url", ".webloc"), "it is a shortcut: name its target"),
 }
 """By suffix, what to do with files that are not read, of office programs and others."""
 
@@ -95,6 +95,6 @@ def _cell_text(value: object) -> str:
 
 
 def _without_empty_end(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """Drop columns at the end that no row has anything in; formats reach beyond what was typed."""
+    """Drop empty columns at the end; formats reach beyond typed cells."""
     width = max(place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell.strip())
     return [(number, cells[:width]) for number, cells in rows]

@@ -72,7 +72,7 @@ def unescape_formula(cell: str) -> str:
 
 
 def find_tables(source: Path, columns: Columns) -> list[Path]:
-    """List the table files with known columns, and those that cannot be read, so that they are reported."""
+    """List the table files with known columns, and unreadable ones, so that they are reported."""
     return [path for path in _table_files(source) if _is_understood(path, columns)]
 
 
@@ -219,7 +219,7 @@ def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Sk
 
 
 def row_details(values: Mapping[str, str], cells: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a row says about its page, by the attributes of `Page`."""
+    """Return a row's facts about its page, by the attributes of `Page`."""
     return {name: values.get(name) or None for name in ("writer", "page", "document")} | {"columns": cells}
 
 

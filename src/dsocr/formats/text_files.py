@@ -42,7 +42,7 @@ def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Page | 
 
 
 def _pair(source: Path) -> tuple[dict[Path, Path], list[Skipped]]:
-    """Return image -> text file, and what has no counterpart."""
+    """Return image -> text file, and the files without a counterpart."""
     texts = _texts_by_stem(source)
     pairs, unpaired = {}, []
     for image in list_files(source, IMAGE_SUFFIXES):

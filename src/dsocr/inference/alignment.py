@@ -19,13 +19,13 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.inference.line_fits import NEVER, STRETCH, Array, Indices, LineFit, Text
 
 _MID_WORD = 3.0
-"""What a line costs that begins in the middle of a word, or, with two more, ends there; `_HYPHENATED` with a hyphen."""
+"""Cost of a line that begins in the middle of a word or, with two more, ends there; `_HYPHENATED` with a hyphen."""
 _HYPHENATED = 1.5
 _GAP = 3.0
-"""What a gap in the text costs beside its characters, and `_NO_TEXT` a line without text."""
+"""Cost of a gap in the text beside its characters; `_NO_TEXT`: of a line without text."""
 _NO_TEXT = 1.0
 _SPLIT = 6.0
-"""What a gap inside a line costs."""
+"""Cost of a gap inside a line."""
 _SHARE = 0.5
 """Share of the cost of a character between right and wrong that falls on skipped text; the rest falls on the line."""
 _WINDOW = 40
@@ -35,16 +35,16 @@ _REGION = 800
 _BEAM = 30.0
 """Ends of the line before are followed if they are at most this much worse than the best."""
 _ROUNDS = 3
-"""How often what is left is aligned again."""
+"""How often the remaining parts are aligned again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedLine:
     """The part of the text that a line holds: `text` is empty if there is none.
 
-    `start` and `end` are its place in the text, `gap` what of it is not in the line. `posterior` is the probability of
-    these two ends among all alignments, `fit` the score of the text by character and `weakest` that of its worst
-    stretch, both 0 if it is what the reader reads. `score` is the probability that the text is exactly right.
+    `start` and `end` are its place in the text, `gap` the part of it that is not in the line. `posterior` is the
+    probability of these two ends among all alignments, `fit` the score of the text by character and `weakest` that of
+    its worst stretch, both 0 if it equals the reading. `score` is the probability that the text is exactly right.
     """
 
     text: str = ""
@@ -57,7 +57,7 @@ class AlignedLine:
     score: float = 0.0
 
     def moved(self, start: int) -> "AlignedLine":
-        """Return it with places in a text of which this one is the part that starts there."""
+        """Return it with its places shifted by the start of a part of the text."""
         gap = self.gap and (self.gap[0] + start, self.gap[1] + start)
         return replace(self, start=self.start + start, end=self.end + start, gap=gap)
 
@@ -113,7 +113,7 @@ def _with_punctuation(aligned: Sequence[AlignedLine], text: Text) -> list[Aligne
 
 
 def _left_places(aligned: Sequence[AlignedLine], length: int) -> Indices:
-    """Return the places of the text that no line has, with -1 between those that do not follow each other."""
+    """Return the places of the text that no line has, with -1 between places that do not follow each other."""
     is_left = np.ones(length, bool)
     for line in aligned:
         is_left[line.start : line.end] = False
@@ -142,7 +142,7 @@ def _align(fits: Sequence[LineFit], text: Text) -> list[AlignedLine]:
 
 
 def _random_score(fits: Sequence[LineFit], text: Text) -> float:
-    """Return what a character costs, in the median, where a line is given a part of the text at random."""
+    """Return the median cost of a character where a line is given a random part of the text."""
     costs = []
     for fit in fits:
         length = min(max(len(fit.reading), 1), fit.most, len(text.characters))

@@ -104,7 +104,7 @@ class Calibration:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, in a sentence; None if nothing is."""
+        """Its fault in a sentence, or None."""
         if not self.unfitted:
             return None
         kinds = " and ".join(f"{kind}s" for kind in self.unfitted)
@@ -142,7 +142,7 @@ UNCALIBRATED = Calibration()
 
 
 def describe_unfamiliar(mean: float, lines: str) -> str:
-    """Say that pages are unlike what a reader knows, and what to do; `lines` says which lines to transcribe."""
+    """Warn that pages are unlike the reader's training, with a remedy; `lines` says which lines to transcribe."""
     return (
         f"This script or hand is unlike anything that this reader knows (mean confidence {percentage(mean, 0)}): "
         f"expect many errors; confidences are not calibrated for these pages. Transcribe {lines} and train on them."
@@ -245,8 +245,8 @@ class Prediction:
     a third time at another resolution if it looped again; `other_resolution` says that its text comes from there. A
     `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
     forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
-    `lines` hold the confidences of these parts, `scores` what they are computed from; None and empty if unknown.
-    `script` is the script that was decided for its page. `plain` is what was read without the language model, None if
+    `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown.
+    `script` is the script that was decided for its page. `plain` is the reading without the language model, None if
     there is none; `others` are the readings of other
     readers that differ from the text.
     """

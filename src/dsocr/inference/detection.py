@@ -63,7 +63,7 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None, *, ta
 def _with_narrow_columns(
     page: Image.Image, lines: Sequence[SegmentedLine], detector: "Detector | None"
 ) -> list[SegmentedLine]:
-    """Return the lines of a page with those that only show when the narrow columns of its tables are enlarged."""
+    """Return the lines of a page, also those found only in enlarged narrow columns of its tables."""
     outlines = [line.outline for line in lines]
     completed = complete_columns(page, outlines, detector)
     return list(lines) if completed == outlines else arrange_lines(completed)
@@ -80,7 +80,7 @@ def _find(page: Image.Image, detector: "Detector | None") -> list[SegmentedLine]
 
 
 def lies_on_side(outlines: Sequence[Outline]) -> bool:
-    """Whether most of what is written on a page runs along its side."""
+    """Whether most of a page's writing runs along its side."""
     lengths = [(max(_sides(outline)), quarter_turns(outline) != 0) for outline in outlines]
     sideways = sum(length for length, is_sideways in lengths if is_sideways)
     return sideways > _ON_SIDE * sum(length for length, _ in lengths)

@@ -48,7 +48,7 @@ from dsocr.runs import RunFolder, adapter_digest
 from dsocr.text import is_blank
 
 Shows = Literal["line", "page"]
-"""What an image file shows."""
+"""The subject of an image file: a line or a page."""
 
 FindLines = Callable[[bytes, str], Sequence[Line]]
 """Finds the lines on the image in a file's content; the page's id begins their `where`."""
@@ -100,7 +100,7 @@ def _fit_windows(part: str) -> str:
 class InputPage:
     """A page to transcribe: an image file, a page of a PDF or TIFF (`number`, from 1), or an ALTO or PAGE file.
 
-    `id` is its place in what the user named, `name` the name of a file for it, without suffix; both are unique.
+    `id` is its place among the user's inputs, `name` the name of a file for it, without suffix; both are unique.
     `image` is the image file of an ALTO or PAGE file, None for the others. `stamp` changes when the files change.
     `is_large` pages take so much memory that they are opened one at a time.
     """
@@ -132,7 +132,7 @@ class InputPage:
 
 
 class FoundPages:
-    """The pages in the order of their names, a message for each file that cannot be read, and what was left out.
+    """The pages in the order of their names, a message for each unreadable file, and skipped items.
 
     Left out are files that describe a scan which another file describes.
     """

@@ -17,7 +17,7 @@ NEVER = -1e30
 _FLOOR = 1e-5
 """Added to each probability, so that no step rules out a text alone."""
 _EDIT = 2.0
-"""What an edit costs where only the best reading is known."""
+"""Cost of an edit where only the best reading is known."""
 _HYPHENS = "-¬⸗"
 STRETCH = 8
 """Steps, or characters of a reading, in a row over which a bad fit counts: about a short word."""
@@ -25,7 +25,7 @@ STRETCH = 8
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A text and the classes of its characters; -1 for those that the reader cannot write."""
+    """A text and the classes of its characters; -1 for characters that the reader cannot write."""
 
     characters: str
     classes: Mapping[str, int]
@@ -84,7 +84,7 @@ class LineFit(ABC):
 
 @dataclass(frozen=True, eq=False)
 class StepFit(LineFit):
-    """The fit of a line of which each step has a probability of every class, as a CTC head gives it: `(T, C)`."""
+    """The fit of a line from the probabilities of every class at each step of a CTC head: `(T, C)`."""
 
     reading: str
     probabilities: NDArray[np.float32]
@@ -178,7 +178,7 @@ class StepFit(LineFit):
 
 @dataclass(frozen=True, eq=False)
 class ReadingFit(LineFit):
-    """The fit of a line of which only the best reading is known: each edit costs."""
+    """The fit of a line from its best reading alone: each edit costs."""
 
     reading: str
 

@@ -48,7 +48,7 @@ class TranscribedPage:
 
     @classmethod
     def from_row(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
-        """Return an input page with what the journal says of it: its lines, in pixels of the upright image."""
+        """Return an input page with its lines from the journal, in pixels of the upright image."""
         width, height = row["size"]
         page = Page(
             image=source.image or source.path,
@@ -118,7 +118,7 @@ class JudgingReader(ImageReader, Protocol):
 
 
 Rows = list[tuple[str, dict[str, Any]]]
-"""What the journal keeps of pages, by their keys: lines, or why it failed."""
+"""The journal's records of pages, by their keys: lines, or the reason of a failure."""
 
 ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
 """Reads groups of pages and yields the rows of each group when it is done, in any order."""
@@ -131,7 +131,7 @@ def read_into(
     *,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Read every page that the journal does not know, and return the number of those that it knew."""
+    """Read every page that the journal lacks, and return the number of those in it."""
     unknown = ([page for page in group if page_key(page) not in journal] for group in group_pages(pages))
     groups = [group for group in unknown if group]
     known = done = len(pages) - sum(map(len, groups))
@@ -199,7 +199,7 @@ def read_locally(
 
 
 def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[InputPage, PreparedPage | str]]:
-    """Open the pages of a group; what is free is given back before and after a large one."""
+    """Open the pages of a group; free memory is given back before and after a large one."""
     is_large = any(page.is_large for page in group)
     if is_large:
         return_free_memory()
@@ -260,7 +260,7 @@ def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> 
 def _row(
     page: PreparedPage | str, read: Sequence[Prediction], preparer: PagePreparer, reader: Callable[[], ImageReader]
 ) -> dict[str, Any]:
-    """Return what the journal keeps of a page: the message if it cannot be read, else its lines in their order.
+    """Return the journal's record of a page: the message if it cannot be read, else its lines in their order.
 
     Texts that do not fit the lines of their region follow. `read` are the answers to its crops.
     """
@@ -295,7 +295,7 @@ def page_row(
     *,
     upside_down: bool = False,
 ) -> dict[str, Any]:
-    """Return what the journal keeps of a page that was read: see `TranscribedPage.from_row`."""
+    """Return the journal's record of a page that was read: see `TranscribedPage.from_row`."""
     rows, tables = [asdict(line) for line in lines], [asdict(table) for table in page.tables]
     about = {"failed": page.failed, "unmatched": unmatched, "outside": outside, "upside_down": upside_down}
     return {"size": page.size, "lines": rows, "tables": tables, **about}
@@ -324,7 +324,7 @@ def _with_prediction(line: Line, prediction: Prediction) -> Line:
 
 
 def _slices(crop: Crop, parts: Sequence[Prediction], size: tuple[int, int]) -> list[Line]:
-    """Return lines of which only the region is known: they share its height evenly."""
+    """Return lines known by their region only: they share its height evenly."""
     left, top, right, bottom = crop.outline.box if crop.outline else (0, 0, *size)
     height = (bottom - top) / len(parts)
     known = crop.lines[0].region if crop.lines else None

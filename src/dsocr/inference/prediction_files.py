@@ -37,7 +37,7 @@ _TABLE_SUFFIXES = frozenset({".jsonl", ".tsv", ".csv"})
 _TRUE = frozenset({"true", "1", "yes"})
 
 _MIN_OVERLAP = 0.5
-"""Intersection over union from which two boxes are the same line."""
+"""Least intersection over union of two boxes of the same line."""
 _MIN_OVERLAP_NAMED = 0.1
 """The same for two lines with the same id; programs number the lines they find, so the id alone says little."""
 

@@ -138,7 +138,7 @@ class LocalReader:
     def decide_script(self, images: Iterable[Image.Image]) -> "LocalReader":
         """Return the reader in the script of these lines of its job; as it is if it has a script, or can have none.
 
-        The language model is weighed by how well it foresees what is clear in them. Decided once, before anything is
+        The language model is weighed by how well it predicts their clear parts. Decided once, before anything is
         read, so that no line is read otherwise in other company.
         """
         if not self._is_undecided:
@@ -185,7 +185,7 @@ class LocalReader:
         return self.processor.family.retry_loops(self.network, self.processor, self.generation, images, decoded)
 
     def _read_pages(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[tuple[str, Decoded]]:
-        """Yield each id with what was read; whole pages are read together, so that each decides its script."""
+        """Yield each id with its reading; whole pages are read together, so that each decides its script."""
 
         def page_of(line: tuple[str, Any]) -> str:
             return line[0].rpartition("#")[0] or line[0]  # an image of a line is a page of its own

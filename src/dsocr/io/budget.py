@@ -1,8 +1,8 @@
-"""Limits on what comes from outside: one budget of bytes, pixels, elements and seconds for a source or for a file.
+"""Limits on files from outside: one budget of bytes, pixels, elements and seconds for a source or for a file.
 
 A small file can take any amount of memory and time: an archive unpacks to terabytes, a kilobyte of PNG to gigabytes of
 pixels, and a list of lists has an object for each byte. Whoever opens a file asks its budget before, so each limit is
-checked from what the file states, and an error names the file.
+checked from the file's own statements, and an error names the file.
 """
 
 import math
@@ -30,11 +30,11 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of the limits: `size` in bytes, and `elements`.
+    """The remaining limits: `size` in bytes, and `elements`.
 
     Elements are those of XML and its attributes, JSON values, cells, and images in a file.
 
-    The code of an error ends in `-too-large` and begins with what was too large, such as `archive` or `xml`.
+    The code of an error ends in `-too-large` and begins with its subject, such as `archive` or `xml`.
     """
 
     size: int = 512 * MB
@@ -44,7 +44,7 @@ class Budget:
     started: float = field(default_factory=time.monotonic)
 
     def take(self, what: str, where: object = None, *, size: int = 0, pixels: int = 0, elements: int = 0) -> None:
-        """Subtract amounts. Raises DataError for the first that is more than what is left."""
+        """Subtract amounts. Raises DataError for the first that exceeds its limit."""
         for unit, amount, left in (
             ("bytes", size, self.size),
             ("pixels", pixels, self.pixels),

@@ -63,9 +63,9 @@ def _resolved(root: Path) -> Path:
 
 
 def until_changed(load: Callable[[Path], Loaded], name: str, most: int = 4) -> Callable[[Path], Loaded]:
-    """Return `load` of a folder, which remembers what it returned until the file of this name in the folder changes.
+    """Return `load` of a folder, which remembers its result until the file of this name in the folder changes.
 
-    The `most` last folders are remembered; what is returned is shared, so it must not be changed.
+    The `most` last folders are remembered; results are shared, so they must not be changed.
     """
 
     @lru_cache(maxsize=most)

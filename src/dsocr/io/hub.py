@@ -167,7 +167,7 @@ class FetchedDataset:
 def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> FetchedDataset:
     """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion.
 
-    Without a network, what an earlier command fetched is used, at the commit it had then.
+    Without a network, the snapshot of an earlier command is used, at its commit.
     """
     image_suffixes |= ARCHIVE_SUFFIXES | {".pdf"}
     try:

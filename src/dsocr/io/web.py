@@ -42,7 +42,7 @@ _REFUSAL_BYTES = 65_536
 
 
 class WebError(Exception):
-    """What a server answered instead of what was asked; `status` is 0 without an answer, `content` its beginning."""
+    """An unexpected answer of a server; `status` is 0 without an answer, `content` its beginning."""
 
     def __init__(self, message: str, status: int = 0, *, is_transient: bool = False, wait: float | None = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class FetchOptions:
     """How a source on the web is fetched.
 
     `size` is the longest side of images in pixels, 0 the largest that the server gives. `pages`, `gigabytes` and
-    `hours` limit what is fetched, and `private` allows addresses inside a network and on this machine. `delay` is the
+    `hours` limit fetching, and `private` allows addresses inside a network and on this machine. `delay` is the
     pause between requests to a host and `timeout` the longest time of an answer, in seconds. `group` and `texts` name
     the file groups of a METS file with the images and with the ALTO or PAGE files. `fresh` fetches again what was
     fetched before.
@@ -175,7 +175,7 @@ class WebClient:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, limit: int) -> bytes:
-    """Return what a trusted server answers, which may be on this machine and silent until the timeout.
+    """Return the answer of a trusted server, which may be on this machine and silent until the timeout.
 
     Raises WebError, with the beginning of the answer of a server that refuses.
     """

@@ -1,4 +1,4 @@
-"""Work that can be interrupted: whole outputs, a journal of what is done, and kept results.
+"""Work that can be interrupted: whole outputs, a journal of finished parts, and kept results.
 
 A file or a folder is complete or absent: it is written beside its place, flushed to disk, then renamed. A job that
 takes long builds its output in a work folder beside it, with a journal that a repeated job resumes from.
@@ -31,7 +31,7 @@ _DRAFT_SECONDS = 3600.0
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
-"""From this length on Windows may refuse a path, and then says that it does not exist."""
+"""Windows may refuse longer paths, and then says that they do not exist."""
 _OTHER_PLACE = "choose another place"
 
 
@@ -52,7 +52,7 @@ def require_free_output(
     `list_files` lists the files of an earlier output in a folder, with forward slashes (`train/` stands for all files
     below it), and returns None for a folder that is something else; without it the output is a file. An output of the
     same kind is replaced with `overwrite` only. Nothing may be written around one of the `sources`, nor into it unless
-    it `may_be_inside`. What a killed process had completed is put in its place first.
+    it `may_be_inside`. Results that a killed process had completed are put in place first.
     """
     recover_output(out)
     target = out.resolve()
@@ -166,7 +166,7 @@ def remove_drafts(folder: Path, *, is_locked: bool = True) -> None:
 
 
 def replace_path(draft: Path, target: Path, former: Path) -> None:
-    """Rename a file or folder to `target`; what was there is moved to `former`, and back if the rename fails."""
+    """Rename a file or folder to `target`; a former one is moved to `former`, and back if the rename fails."""
     if target.exists():
         rename(target, former)
     try:
@@ -247,7 +247,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def list_damage(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name of each file that differs from the folder's manifest or is not in it, and what is wrong."""
+    """Yield the name of each file that differs from the folder's manifest or is not in it, and the fault."""
     try:
         files, pending = _read_manifest(folder / MANIFEST)
         present = sorted(path for path in folder.iterdir() if _is_listed(path))
@@ -282,7 +282,7 @@ _Entries = dict[str, dict[str, object]]
 
 
 def _read_manifest(path: Path) -> tuple[_Entries, _Entries]:
-    """Return size and hash of each file by name, and those that a file about to be written will have."""
+    """Return size and hash of each file by name, also of files about to be written."""
     manifest = json.loads(path.read_text(encoding="utf-8"))
     listed, pending = (
         {str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for name, entry in part.items()}
@@ -307,7 +307,7 @@ def _entry(path: Path) -> dict[str, object]:
 
 
 class Journal:
-    """What a job has done, by key, in an SQLite file that this process alone may use.
+    """The finished parts of a job, by key, in an SQLite file that this process alone may use.
 
     A damaged file is replaced by an empty one, since all it records can be redone. Raises DataError if another process
     has it open. Rows are on disk at the latest `commit_seconds` after the next one was added.
@@ -346,7 +346,7 @@ class Journal:
             self._committed = time.monotonic()
 
     def get(self, key: str) -> Any:
-        """Return what was recorded, None if nothing was."""
+        """Return the recorded value, or None."""
         row = self._connection.execute("SELECT value FROM done WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row else None
 

@@ -88,7 +88,7 @@ def attach_adapter(
 def layers_left_out(model: PreTrainedModel | PeftModel, target: str) -> list[str]:
     """Return the linear layers of the named parts of a network, decoder or vision, that a named set does not have.
 
-    The output head is in no part. Empty for a pattern or a list of names, which means what it says.
+    The output head is in no part. Empty for a pattern or a list of names.
     """
     network = model.get_base_model() if isinstance(model, PeftModel) else model
     family = family_of(network)
@@ -147,7 +147,7 @@ def start_adapter(model: PeftModel, folder: Path) -> None:
 
 
 def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
-    """Load another adapter beside those that the network has; `model.set_adapter(name)` switches to it.
+    """Load another adapter beside the network's own; `model.set_adapter(name)` switches to it.
 
     Raises ModelError as `load_adapter` does, and for an adapter of routed experts.
     """
@@ -350,7 +350,7 @@ def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
     return {**config, "lora_alpha": config["lora_alpha"] * scale, "alpha_pattern": patterns}
 
 
-# What is trained, an adapter or all weights of a network, whichever the family trains
+# Trained weights: an adapter's or all of a network's, whichever the family trains
 
 
 def trained_files(model: Any) -> list[tuple[str, bytes]]:

@@ -203,7 +203,7 @@ def require_readable_adapter(adapter: Path) -> ReadingSettings:
 
 
 def require_free_export(out: Path, *sources: Path, overwrite: bool) -> None:
-    """Raise DataError if writing an export would destroy something else, or what it is made from."""
+    """Raise DataError if writing an export would destroy its own sources or anything else."""
     require_free_output(out, "export", _export_files, overwrite=overwrite, sources=sources)
 
 

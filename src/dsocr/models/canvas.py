@@ -99,7 +99,7 @@ class Resolution:
         return rows * (columns + 1 if self.row_ends else columns)
 
     def distortion(self, width: int, height: int) -> float:
-        """Return by how much letters are stretched vertically in the most detailed view; 1 is undistorted."""
+        """Return the vertical stretch of letters in the most detailed view; 1 is undistorted."""
         grid = self.grid(width, height)
         if grid != UNTILED:
             return (grid[1] / height) / (grid[0] / width)
@@ -227,7 +227,7 @@ _WORTH_SHRINKING = 0.75
 _PROFILE_HEIGHT = 64
 """Pixels; the height at which strokes are looked for."""
 _STROKE = (2, 4)
-"""Pixels at that height: a stroke is darker than what is so far to its left and to its right."""
+"""Pixels at that height: a stroke is darker than the paper so far to its left and right."""
 _FAINTEST = 6
 """Grey levels by which it is darker."""
 _WRITING = 0.8
@@ -243,13 +243,13 @@ _LONGEST = 60
 _SMALLEST = 8
 """Pixels; a lower image is not cut."""
 _MOST_UNCUT = 0.97
-"""Share of an image from which on cutting is not worth it."""
+"""Cutting down to this share of an image or more is not worth it."""
 
 
 def cut_to_writing(image: Image.Image) -> Image.Image:
     """Cut off rows above and below a line's writing where one tall letter or flourish made its image high.
 
-    Depends on nothing but the image, so that a line is read alone as it is read in company. Paper, the colour around an
+    Depends on nothing but the image, so that a line is read alone as in a batch. Paper, the colour around an
     outline, ruled lines and the edges of outlines are no strokes.
     """
     width = min(max(round(image.width * _PROFILE_HEIGHT / image.height), 1), 50 * _PROFILE_HEIGHT)

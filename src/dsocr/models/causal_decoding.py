@@ -218,7 +218,7 @@ def _beam_search(
     batch: dict[str, Any],
     generation: Generation,
 ) -> list[Decoded]:
-    """Return the most likely texts of a beam search, scored afterwards by a pass over what was generated."""
+    """Return the most likely texts of a beam search, scored afterwards by a pass over the generated tokens."""
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     rows = network.generate(

@@ -1,4 +1,4 @@
-"""What comes before the training of a network that writes tokens: its layers are prepared, and a batch is checked."""
+"""Preparation of a network that writes tokens for training, and checks of a batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

@@ -34,7 +34,7 @@ DEFAULT = "default"
 
 _RESOLUTION = re.compile(r"default|pad|wrap|edge(?P<edge>\d+)|pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
 _PROBE = "Qz7"
-"""An answer that is looked for in what a chat template writes."""
+"""An answer to find in the output of a chat template."""
 _MAX_ASPECT = 190
 """Of Qwen's image processors an image may be 200 times as long as it is wide."""
 
@@ -92,7 +92,7 @@ class ChatEncoded(TokenEncoded):
     """One sample as model inputs.
 
     `images` are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt
-    token. `features` (n, 1 + layers, D) are what the decoder takes in place of the image's tokens and adds in later
+    token. `features` (n, 1 + layers, D) replace the image's tokens in the decoder and adds in later
     layers, if they have been computed already; there are then no pixels.
     """
 
@@ -123,13 +123,13 @@ class ChatEncoded(TokenEncoded):
         return {name: concatenate([sample.images[name] for sample in samples]) for name in samples[0].images}
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return what the network sees as one picture, (H, W, 3)."""
+        """Return the network's input as one picture, (H, W, 3)."""
         return self.format.picture(self.images)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a chat template writes: `prompt` up to the answer, `start` before its first letter, `end` after it."""
+    """Parts of a chat template's output: `prompt` up to the answer, `start` before its first letter, `end` after it."""
 
     prompt: str
     start: str
@@ -181,7 +181,7 @@ class ChatProcessor(TokenProcessor):
 
     @property
     def answer_start(self) -> str:
-        """What the template writes before every text, after the prompt."""
+        """The template's text between the prompt and every answer."""
         return self.conversation.start
 
     @property
@@ -232,7 +232,7 @@ class ChatProcessor(TokenProcessor):
         return InputLength(vision, answer, self.unmeasured + vision + answer)
 
     def distortion(self, width: int, height: int) -> float:
-        """Return by how much letters of an image of this size are stretched vertically."""
+        """Return the vertical stretch of letters in an image of this size."""
         if self.canvas is not None:
             return self.canvas.distortion(width, height)
         width, height = padded_size(width, height)
@@ -272,7 +272,7 @@ class ChatProcessor(TokenProcessor):
         return int(network.config.get_text_config().hidden_size) * (1 + len(layers))
 
     def encoder_features(self, network: Any, samples: Sequence[ChatEncoded], dtype: "torch.dtype") -> list[Features]:
-        """Return what the decoder takes for the image of each sample, also in its later layers."""
+        """Return the decoder's inputs for the image of each sample, also those of its later layers."""
         import torch
 
         outputs = network.get_image_features(**self.image_inputs(samples, network, dtype), return_dict=True)
@@ -555,7 +555,7 @@ def count_image_tokens(processor: Any, width: int, height: int) -> int:
 
 
 def read_conversation(processor: Any, instructions: Instructions, folder: Path) -> Conversation:
-    """Find out what the chat template writes before and after an answer.
+    """Find the text of the chat template before and after an answer.
 
     Raises ModelError if it changes the prompt or the answer once there is one, for then a network would be trained on
     other inputs than it reads.

@@ -1,4 +1,4 @@
-"""What the authors of published readers say of them: how they are asked, and which settings their cards want.
+"""Prompts and settings that the authors of published readers recommend.
 
 Many readers share one class of transformers and want another prompt each, or none. A checkpoint is known by its own
 files first: by what an export of dsocr says it was trained with, then by its name on the Hub, by that of its folder, by
@@ -38,7 +38,7 @@ _MOST_CARD = 200_000
 class Instructions:
     """How a checkpoint is asked for a text, and where its authors say so.
 
-    `system` None leaves the system message to the chat template. `settings` are what a card wants for reading.
+    `system` None leaves the system message to the chat template. `settings` are the card's for reading.
     """
 
     prompt: str
@@ -48,7 +48,7 @@ class Instructions:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def asking(self, prompt: str) -> "Instructions":
-        """Return them with a prompt of the user's, which also replaces what is asked in the system message."""
+        """Return them with a prompt of the user's, which also replaces the question in the system message."""
         if prompt in (DEFAULT_PROMPT, self.prompt):
             return self
         return replace(self, prompt=prompt, system="" if self.system is not None else None, source="input.prompt")
@@ -107,7 +107,7 @@ _BY_TYPE: Mapping[str, Instructions] = {
     "paddleocr_vl": Instructions("OCR:", _CHURRO),
     "qianfan_ocr": Instructions("Parse this document to Markdown.", _CHURRO),
 }
-"""What is asked of types of networks that were made for reading only."""
+"""Prompts of types of networks that were made for reading only."""
 
 _GENERAL = Instructions("Transcribe the text in this image. Answer with the text only.", "dsocr, for general models")
 
@@ -146,7 +146,7 @@ def instructions_of(base: str) -> Instructions:
 
 
 def published_settings(folder: Path) -> dict[str, Any]:
-    """Return what the authors want for reading: of its `generation_config.json`, then what only its card says."""
+    """Return the authors' settings for reading: of `generation_config.json`, then those only on the card."""
     stated = _read_json(folder / "generation_config.json")
     settings = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
     if stated.get("do_sample") is False:

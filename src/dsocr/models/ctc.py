@@ -53,14 +53,14 @@ _LINES_ON_A_GPU = 16
 _DEFAULT_STRETCH = 1.3
 """On 132 lines of cursive French the published weights have a CER of 23.1 % at 1.0, 12.6 at 1.3 and 12.4 at 1.4."""
 _LARGE_HEAD = 2000
-"""Characters above which a head is cut to what a dataset needs: its time and memory grow with them."""
+"""Larger heads are cut to the characters of a dataset: time and memory grow with them."""
 _COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
 BASES = (
     PublishedBase("PP-OCRv6 small", "Apache-2.0", "5.3 million weights", "converted and trained here with its weights"),
     PublishedBase("PP-OCRv5 mobile", "Apache-2.0", "16 MB", "small random network; not with published weights"),
     PublishedBase("PP-OCRv5 server", "Apache-2.0", "81 MB", "small random network; not with published weights"),
 )
-"""Published networks, and what of them was tried."""
+"""Published networks, and which parts were tried."""
 _NUM_BEAMS = 8
 _TIMES = 4
 """How often a text of the archive counts in the base's language model; 1 reads worse, 16 no better."""
@@ -302,7 +302,7 @@ class LineRecognizer(Family):
     def decide_reading(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
     ) -> Generation:
-        """Return the settings with the script in which lines are likelier, and what the language model is worth."""
+        """Return the settings with the likelier script of the lines and the share of the language model."""
         lines = self._probabilities(network, processor, samples)
         return self._decide(processor, lines, generation, replace(generation, script="any"))
 
@@ -459,7 +459,7 @@ class LineRecognizer(Family):
 
 @dataclass(frozen=True, slots=True)
 class PPOCR(LineRecognizer):
-    """A line recogniser of PP-OCR, or what was trained from it."""
+    """A line recogniser of PP-OCR, or one trained from it."""
 
     name: str = "ctc"
 

@@ -8,7 +8,7 @@ about W / 8 steps.
 A checkpoint folder holds `config.json` and `model.safetensors`, which transformers loads as they are, and `vocab.json`,
 the list of the characters, which published ones have in their `preprocessor_config.json`. In memory the batch
 normalisations are folded into their convolutions: updating their statistics in training, a few lines at a time, would
-destroy what the network knows. The branches of PP-LCNetV3's convolutions are added up to one, as in its authors' own
+destroy its training. The branches of PP-LCNetV3's convolutions are added up to one, as in its authors' own
 inference; a checkpoint has the sum as its first branch, and zeros for the others.
 """
 
@@ -174,7 +174,7 @@ AttentionInterface.register("dsocr_line", _attend)
 class _ReadsLines:
     """A network called with images `(B, 3, 48, W)` that answers with logits instead of probabilities.
 
-    It computes for a line what it computes for the line alone: padding has no part in averages, in attention, or in
+    A line in a batch gives the same result as alone: padding has no part in averages, in attention, or in
     convolutions at the end of a line.
     """
 
@@ -260,7 +260,7 @@ def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE)
 
 
 def pad_batch(pixels: Tensor, steps: Tensor, lines: int, multiple: int) -> tuple[Tensor, Tensor]:
-    """Return images `(lines, 3, 48, W)` and their steps `(lines,)`, with blank lines of one step for those that lack.
+    """Return images `(lines, 3, 48, W)` and their steps `(lines,)`, with blank lines of one step for missing ones.
 
     The width becomes a multiple of `multiple` pixels. Lines are read as they are without the padding.
     """
@@ -328,7 +328,7 @@ def replace_head(network: Network, characters: Sequence[str], new_characters: Se
     """Replace the head, which knows `characters`, by one for the `wanted` characters, in place.
 
     Known characters keep their rows; a new one starts from its letter without marks (`e` for `ѐ` or `ê`) if that is
-    known, otherwise from the mean of all rows, and a little less likely than what it starts from.
+    known, otherwise from the mean of all rows, and a little less likely than its model.
     """
     old: nn.Linear = network.head.head
     rows = {character: index for index, character in enumerate(characters, start=1)}

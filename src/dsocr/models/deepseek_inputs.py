@@ -122,7 +122,7 @@ class DeepseekProcessor(CanvasProcessor):
         return not (name.startswith("lm_head") or ".language_model." in name)
 
     def encoder_features(self, network: Any, samples: Sequence[CanvasEncoded], dtype: "torch.dtype") -> list[Features]:
-        """Return what the decoder takes in the image slots of each sample."""
+        """Return the decoder's inputs in the image slots of each sample."""
         images = self.image_inputs(samples, network, dtype)
         features = network.get_image_features(**images, return_dict=True).pooler_output
         return [Features(tokens, sample.views.grid) for tokens, sample in zip(features, samples, strict=True)]

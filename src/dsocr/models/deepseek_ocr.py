@@ -64,7 +64,7 @@ BASES = (
     PublishedBase("deepseek-community/DeepSeek-OCR-2", "Apache-2.0", "3 billion weights"),
     PublishedBase("baidu/Unlimited-OCR", "MIT", "3 billion weights"),
 )
-"""Published networks, and what of them was tried."""
+"""Published networks, and which parts were tried."""
 
 _BASE_NOTE = (
     "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
@@ -191,7 +191,7 @@ class DeepseekOcr(TokenFamily):
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
-    """Return what a `config.json` describes, or None if it is not of this family."""
+    """Return the family of a `config.json`, or None if it is another one."""
     model_type = str(config.get("model_type", "")).lower().replace("-", "_")
     vision, text = config.get("vision_config"), config.get("text_config")
     encoder = vision.get("model_name") if isinstance(vision, Mapping) else None

@@ -43,7 +43,7 @@ BASES = (
     PublishedBase("microsoft/trocr-large-handwritten", "not stated", "558 million weights"),
     PublishedBase("naver-clova-ix/donut-base", "MIT", "about 200 million weights"),
 )
-"""Published networks, and what of them was tried."""
+"""Published networks, and which parts were tried."""
 
 TARGET_MODULES = {"decoder": _DECODER, "vision": f"{_VIT}|{_SWIN}", "decoder+vision": f"{_DECODER}|{_VIT}|{_SWIN}"}
 """Named sets of layers for an adapter."""
@@ -120,7 +120,7 @@ class EncoderDecoderProcessor(CanvasProcessor):
         return "".join(c for c in dict.fromkeys(text) if self.text_of(self.text_ids(c)).strip() != c.strip())
 
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
-        """Measure a sample; all images take the same, so the text alone decides what is batched together."""
+        """Measure a sample; all images take the same, so the text alone decides the batches."""
         length = len(self.text_ids(text)) + 1
         return InputLength(self.family.patches, length, length)
 
@@ -211,7 +211,7 @@ class EncoderDecoder(TokenFamily):
         from dsocr.models import causal_training
 
         if (pooler := getattr(network.encoder, "pooler", None)) is not None:
-            pooler.requires_grad_(False)  # the decoder attends to the encoder's states, not to what is pooled
+            pooler.requires_grad_(False)  # the decoder attends to the encoder's states, not to the pooled ones
         if compile_layers:
             network.encoder.compile()
             network.decoder.compile()

@@ -1,9 +1,9 @@
-"""What the rest of the package asks of a kind of network, and which kinds there are.
+"""The interface of a kind of network to the rest of the package, and the known kinds.
 
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
-inputs, what is trained, how the loss of a batch is computed, and how a batch is read. Everything else asks the family
-and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily` if it
-writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
+inputs, which weights are trained, how the loss of a batch is computed, and how a batch is read. Everything else asks
+the family and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily`
+if it writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
 `register_family`, or list in `_FAMILIES` a function that recognises its checkpoints.
 """
 
@@ -44,7 +44,7 @@ IGNORED = -100
 """The label of a position without loss, as in torch and transformers."""
 
 VLLM_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
-"""vLLM's guard against loops, which forbids what the one here forbids, for any network."""
+"""vLLM's guard against loops, which forbids the same as ours, for any network."""
 
 UNWRITABLE = math.log(1e-5)
 """The log probability of a character that a network cannot write."""
@@ -99,7 +99,7 @@ class Encoded(Protocol):
         """Whether another sample has the same input, whatever their texts."""
 
     def pixels(self) -> "NDArray[Any]":
-        """Return what the network sees as one picture, (H, W, 3) bytes."""
+        """Return the network's input as one picture, (H, W, 3) bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Processor(ABC):
 
     @abstractmethod
     def text_ids(self, text: str) -> Sequence[int]:
-        """Return what a text is to the network, without an end token."""
+        """Return the network's ids of a text, without an end token."""
 
     @abstractmethod
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
@@ -164,7 +164,7 @@ class Processor(ABC):
         return ""
 
     def distortion(self, width: int, height: int) -> float:
-        """Return by how much letters of an image of this size are stretched vertically; 1 is undistorted."""
+        """Return the vertical stretch of letters in an image of this size; 1 is undistorted."""
         return 1.0
 
     @abstractmethod
@@ -300,7 +300,7 @@ class Family(ABC):
 
     @abstractmethod
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
-        """Check that encoded samples are what the network was made for, and that their labels are the texts."""
+        """Check that encoded samples suit the network, and that their labels are the texts."""
 
     @abstractmethod
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
@@ -316,7 +316,7 @@ class Family(ABC):
     ) -> list[list[Decoded]]:
         """Read the lines of pages, each page with the script and language model that are decided for it.
 
-        What a page leaves open is as in `otherwise`. This and `decide_reading` are for families that are
+        `otherwise` decides where a page leaves it open. This and `decide_reading` are for families that are
         `reads_by_character`.
         """
         raise NotImplementedError
@@ -330,7 +330,7 @@ class Family(ABC):
     def map_logits(
         self, function: "Callable[[Tensor], Result]", network: Any, processor: Any, samples: Sequence[Any]
     ) -> "list[Result]":
-        """Return `function` of what the network answers for each line, logits (T, C); of `reads_by_character`."""
+        """Return `function` of the logits (T, C) of each line; of `reads_by_character`."""
         raise NotImplementedError
 
     def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
@@ -451,7 +451,7 @@ RANDOM_NETWORKS = "tested here with small random networks of its class, not with
 
 
 class PublishedBase(NamedTuple):
-    """A published network of a family: its name on the Hub, licence, size, and what of it was tried here."""
+    """A published network of a family: its name on the Hub, licence, size, and which parts of it were tried here."""
 
     name: str
     licence: str

@@ -1,4 +1,4 @@
-"""How text is generated, and what a network wrote for an image: its text, and the probability of each token.
+"""Settings of generation, and a network's answer for an image: its text and the probability of each token.
 
 Needs no torch.
 """
@@ -65,7 +65,7 @@ class TokenScore(NamedTuple):
     """The characters `start` to `end` of a text that a token stands for, and its natural log probability.
 
     The probability is the model's own, before the loop guard; `overruled` says that the guard forbade the model's
-    choice. The end token, and tokens of which a text policy left nothing, stand for no character (`start` == `end`).
+    choice. The end token, and tokens that a text policy removed, stand for no character (`start` == `end`).
     """
 
     start: int
@@ -136,7 +136,7 @@ class ScoredText:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What was generated for one image.
+    """The text generated for one image.
 
     `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
     it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line

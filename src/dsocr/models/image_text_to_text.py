@@ -127,7 +127,7 @@ class ImageTextToText(TokenFamily):
                 "Weights are quantized, which cannot be trained or merged here",
                 code="weights-quantized",
                 where=folder,
-                hint="use the checkpoint from which they were quantized",
+                hint="use the checkpoint before quantization",
             )
         try:
             config = CONFIG_MAPPING[self.name].from_dict({**raw, "model_type": self.name})
@@ -191,7 +191,7 @@ def _four_bits(dtype: "torch.dtype") -> Any:
 
 
 def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:
-    """Return the family if transformers has a class of its own for what a `config.json` describes, else None.
+    """Return the family if transformers has a class of its own for a `config.json`, else None.
 
     Asked after the other families, some of which have classes that transformers counts among these.
     """

@@ -1,6 +1,6 @@
 """A character n-gram of the texts that a line recogniser was trained on, and the CTC beam search that asks it.
 
-The model knows only transcriptions, those that the base was trained on and those of the archive, so it does not
+The model knows only transcriptions, the base's and the archive's, so it does not
 modernise the spelling. It is stored as counts in JSON.
 """
 
@@ -97,7 +97,7 @@ class LanguageModel:
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> Self:
-        """Count the characters of lines and of their ends; of a large text, only what is found twice."""
+        """Count the characters of lines and of their ends; of a large text, only those found twice."""
         followers: dict[str, dict[str, int]] = {}
         total = 0
         for text in texts:
@@ -131,7 +131,7 @@ class LanguageModel:
     def log_probability(self, character: str, before: str) -> float:
         """Return how likely a character is after a text, over how likely it is after any, as a logarithm.
 
-        The network has learnt how frequent each character is, so only what comes before adds something.
+        The network has learnt how frequent each character is, so only the preceding ones add something.
         """
         key = character, (_PADDING + before)[1 - ORDER :]
         known = self._known.get(key)
@@ -206,7 +206,7 @@ def search(
         zip([characters[i] for i in classes.tolist()], probabilities[places, classes + 1].tolist(), strict=True)
     )
     ends = np.searchsorted(places, np.arange(len(probabilities)), side="right").tolist()
-    beams = {"": (1.0, 0.0)}  # text -> probability of the paths that end in a blank, and of those that do not
+    beams = {"": (1.0, 0.0)}  # text -> probability of the paths that end in a blank, and of the others
     scores = {"": 0.0}
 
     def rank(item: tuple[str, tuple[float, float]]) -> float:
@@ -257,7 +257,7 @@ def score_letters(
 ) -> LetterScores:
     """Return how likely each letter of a text is, and where it is, for `(T, classes)` probabilities.
 
-    The text competes with those that differ from it in one place: another letter, one fewer or one more. Each counts
+    The text competes with its neighbours, which differ in one place: another letter, one fewer or one more. Each counts
     with all its paths through the probabilities and, as in the search, with the language model. What could be missing
     before a letter counts against that letter, and what could follow the last one against the end.
     """

@@ -145,7 +145,7 @@ def load_pretrained(
 ) -> "PreTrainedModel":
     """Load a network with its class in transformers.
 
-    Raises ModelError unless every tensor fits it, but those that a pattern in `unused` is found in.
+    Raises ModelError unless every tensor fits it, except tensors that match a pattern in `unused`.
     """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     options |= {"quantization_config": quantization_config} if quantization_config is not None else {}

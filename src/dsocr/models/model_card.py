@@ -28,7 +28,7 @@ def serve_adapter(options: Sequence[str], base: str, revision: str | None, folde
 
 
 def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a request to vLLM needs besides model, prompt and image to decode as dsocr does."""
+    """Return the fields of a vLLM request, besides model, prompt and image, to decode as dsocr does."""
     settings: dict[str, Any] = {"temperature": 0, "skip_special_tokens": False}
     if "max_new_tokens" in generation:
         settings["max_tokens"] = generation["max_new_tokens"]
@@ -43,7 +43,7 @@ Form = Literal["merged", "peft", "vllm"]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One export and what is known of the run it is made from.
+    """One export and the facts known of its run.
 
     `family` is None if the base is not here, `revision` if its commit is not known. `adapter` is the adapter's config
     at the export's `scale`; `provenance` comes from provenance.json, `scores` from scorecard.json, None if not scored.

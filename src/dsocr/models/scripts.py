@@ -1,4 +1,4 @@
-"""The script of a collection or a page and the trust in a language model: decided from texts or what a network saw.
+"""The script of a collection or a page and the trust in a language model: decided from texts or logits.
 
 A network that saw real ink in Latin only answers in Latin letters where it is unsure. Where the script is known,
 letters of the other one are left out, but for whole words that are clearly in it. A language model is asked as far as
@@ -17,7 +17,7 @@ from dsocr.models.language_model import LanguageModel
 
 SCRIPTS = ("latin", "cyrillic")
 MIN_LINES = 6
-"""Lines from which the likelier script is taken, however little likelier it is."""
+"""With this many lines the likelier script is taken, however little likelier it is."""
 SAMPLE_LINES = 48
 """Lines that decide the script of a job."""
 _SHARE = 0.95
@@ -25,7 +25,7 @@ _SHARE = 0.95
 _CLEAR = 0.9
 """Lowest probability of each letter of a word that is clearly in the other script."""
 _CLEAR_LETTERS = 2
-"""Letters from which a word counts; a letter alone has twins in the other script."""
+"""Fewest letters of a word that counts; a letter alone has twins in the other script."""
 _MIXED = (3, 8)
 """Letters of a clear word, and letters in such words, that each script has on a mixed page."""
 _SURE = 100.0
@@ -40,7 +40,7 @@ _CONTEXT = 2
 """Letters before a clear one that must be clear too: on a page that is hardly read most are wrong, and after a wrong
 letter the model foresees nothing in any language."""
 _USUAL, _USUAL_LETTERS = 0.5, 20
-"""What is assumed of a page before it is read, with the weight of so many letters."""
+"""Prior belief about a page's script, with the weight of so many letters."""
 
 Probabilities = NDArray[np.float32]
 """Of one line, (T, classes); class 0 is the blank, class `i + 1` is `characters[i]`."""
@@ -73,7 +73,7 @@ def script_of_texts(texts: Iterable[str]) -> str:
 
 
 def describe_script(script: str) -> str:
-    """Return a sentence about what was decided, which is kept in files."""
+    """Return a sentence about the decision, which is kept in files."""
     return f"Script of the lines: {script}, decided by some of them; the option script sets it."
 
 

@@ -117,7 +117,7 @@ class TokenProcessor(Processor):
 
     @property
     def answer_start(self) -> str:
-        """What the network writes before every text, and readers are not shown; usually empty."""
+        """The network's text before every answer, which readers are not shown; usually empty."""
         return ""
 
     @property
@@ -162,7 +162,7 @@ class TokenProcessor(Processor):
         return drop_ignored_positions(batch) if "labels" in batch else batch
 
     def image_inputs(self, samples: Sequence[Any], network: Any, dtype: "torch.dtype") -> Batch:
-        """Return what the network takes for the images of samples, on its device."""
+        """Return the network's inputs for the images of samples, on its device."""
         return self.on_device(samples[0].stack_images(samples), network, dtype)
 
     # The features of frozen vision towers, of a family that caches them
@@ -226,7 +226,7 @@ class CanvasProcessor(TokenProcessor):
         return CanvasEncoded(prompt, answer, NO_VIEWS, self.resolution.row_ends, features.tokens)
 
     def distortion(self, width: int, height: int) -> float:
-        """Return by how much letters of an image of this size are stretched vertically."""
+        """Return the vertical stretch of letters in an image of this size."""
         return self.resolution.distortion(width, height)
 
     def shrink(self, image: Image.Image) -> Image.Image:
@@ -239,7 +239,7 @@ class TokenFamily(Family):
     """Networks that write a text token by token."""
 
     def limit(self, generation: Generation) -> Generation:
-        """Return the settings within what the network can generate."""
+        """Return the settings within the network's limits."""
         return generation
 
     def prepare_training(
@@ -322,8 +322,8 @@ class TokenFamily(Family):
         for image, candidates in zip(images, texts, strict=True):
             unknown = [processor.unknown_characters(text) for text in candidates]
             known = [
-                "".join(character for character in text if character not in left_out)
-                for text, left_out in zip(candidates, unknown, strict=True)
+                "".join(character for character in text if character not in missing)
+                for text, missing in zip(candidates, unknown, strict=True)
             ]
             batch = processor.collate([processor.encode(image, text) for text in known])
             counts = (batch["labels"] >= 0).sum(1).tolist()
