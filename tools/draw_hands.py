@@ -27,7 +27,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.data.render import Face
 from hands.archive_texts import ArchiveTexts, is_decent, modern
 from hands.cursive import can_write, random_writer, write
 from hands.hand_fonts import (
@@ -52,6 +51,7 @@ from pretrain_small import (
     grey_line,
     start_network,
 )
+from render import Face
 from small_alphabet import CHARACTERS
 from small_lines import open_cache, write_source
 from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, Words, count_words, literature_lines, load_words

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.render import Face
 from hands.archive_texts import ArchiveTexts, modern
 from hands.cursive import can_write, random_writer, write
 from hands.hand_fonts import LEAN, draw_text, load_file
 from hands.own_letters import bend_picture
 from hands.paper import Paper, Sheets, crop, degrade, put_on_paper
 from hands.pens import Style, Written, deform, draw_strokes, middle_line, random_style, warp
+from render import Face
 from small_texts import load_words
 
 WRITERS = 5_000_011

@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from dsocr.data.render import Face
+from render import Face
 
 
 def load_face(folder: Path, weight: int = 400, *, slope: str = "normal", capitals_only: bool = False) -> Face:

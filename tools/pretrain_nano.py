@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGeneration
 
-from dsocr.data.render import Face, random_style, render_line
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.reader import LocalReader
 from dsocr.models.batch import normalize
@@ -41,6 +40,7 @@ from dsocr.models.loading import load_base
 from dsocr.text import TextPolicy
 from fontsource import load_face
 from nano_network import CANVAS, ROW_PIXELS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
+from render import Face, random_style, render_line
 from texts import ALPHABET, TextMaker, load_words
 
 PRINT = ["arimo", "cormorant-infant", "gabriela", "ibm-plex-mono", "lora", "noto-serif", "open-sans"]

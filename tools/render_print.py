@@ -16,9 +16,9 @@ import numpy as np
 
 from dsocr.data.dataset import Card
 from dsocr.data.prepare import prepare
-from dsocr.data.render import random_style, render_line
 from dsocr.document import Split
 from fontsource import load_face
+from render import random_style, render_line
 from render_sample import lay_into
 
 SEED = 2026

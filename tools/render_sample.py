@@ -20,10 +20,10 @@ import numpy as np
 
 from dsocr.data.dataset import Card, read_card
 from dsocr.data.prepare import prepare
-from dsocr.data.render import Style, render_line
 from dsocr.document import Split
 from dsocr.io.files import CARD_FILE
 from fontsource import load_face
+from render import Style, render_line
 
 SEED = 2024
 TEXTS = Path(__file__).parent / "sample_texts"

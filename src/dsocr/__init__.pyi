@@ -18,9 +18,6 @@ from dsocr.commands.datasets import (
 from dsocr.commands.datasets import (
     source_formats as source_formats,
 )
-from dsocr.commands.datasets import (
-    synthesize as synthesize,
-)
 from dsocr.commands.learning import (
     align as align,
 )
@@ -84,7 +81,6 @@ from dsocr.config import (
 from dsocr.data.check import Findings as Findings
 from dsocr.data.convert import ConvertReport as ConvertReport
 from dsocr.data.dataset import Dataset as Dataset
-from dsocr.data.synthesize import SynthesisReport as SynthesisReport
 from dsocr.doctor import (
     Fact as Fact,
 )

@@ -207,7 +207,6 @@ ARGUMENTS = {
     **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",
     "align": "scans texts -o data",
-    "synthesize": "--fonts fonts --text text -o data",
     "convert": "scans -o out --to page",
     "transcribe": "run scans -o out",
     "suggest": "run scans -o out",

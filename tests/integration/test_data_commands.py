@@ -1,4 +1,4 @@
-"""`dsocr prepare`, `check`, `preview`, `synthesize` and `convert` as users type them."""
+"""`dsocr prepare`, `check`, `preview` and `convert` as users type them."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageFont
+from PIL import Image
 
 from tests.data.making import pair, write
 from tests.integration.calling import Call, Fail
@@ -116,18 +116,6 @@ def test_nothing_learns_or_scores_on_a_dataset_that_lost_samples(
     ):
         assert fail(*command).code == "metadata-short", command
     assert (call("check", data)[0], call("check", data, "--fix", "-o", new)[0], call("check", new)[0]) == (1, 0, 0)
-
-
-@pytest.fixture
-def fonts(tmp_path: Path) -> Path:
-    data = ImageFont.load_default(20).path.getvalue()  # type: ignore[union-attr]
-    (tmp_path / "fonts").mkdir()
-    for family in ("Aileron", "Bileron", "Cileron"):
-        renamed = data
-        for encoding in ("ascii", "utf-16-be"):
-            renamed = renamed.replace("Aileron".encode(encoding), family.encode(encoding))
-        (tmp_path / "fonts" / f"{family}.ttf").write_bytes(renamed)
-    return tmp_path / "fonts"
 
 
 @pytest.mark.parametrize("name", ["sheet.html", "sheet.png"])

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from dsocr.data.render import Face, load_font
 from fontsource import load_face
 from hands.own_letters import Cell, bend_picture, random_letters
 from hands.pens import Style, Written, middle_line, warp
+from render import Face, load_font
 
 CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
 CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dsocr.data.convert import ConvertReport
     from dsocr.data.dataset import Dataset
     from dsocr.data.source_report import CountCard
-    from dsocr.data.synthesize import SynthesisReport
     from dsocr.doctor import Fact
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores, LineCounts
@@ -173,27 +172,6 @@ def previewed(printer: Printer, config: "RunConfig", given: "Given") -> None:
         printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
     else:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
-
-
-def synthesized(printer: Printer, report: "SynthesisReport", given: "Given") -> None:
-    """Print the files, fonts and lines that were not used, and the dataset."""
-    from dsocr.data.synthesize import shorten_letters
-
-    lacking = [
-        f"{name} lacks {shorten_letters(letters)}: "
-        f"{'draws nothing' if name in report.unused else f'{count} lines not drawn in it'}"
-        for name, (count, letters) in report.missing.items()
-    ]
-    for title, lines in (
-        ("not read", [f"{name}: {reason}" for name, reason in report.broken.items()]),
-        ("fonts that lack letters", lacking),
-        ("lines that no font of their split can draw", report.undrawn),
-    ):
-        if lines:
-            _list(printer, f"{title}: {len(lines)}", lines)
-    for what, count in report.skipped.items():
-        printer.message(f"skipped: {count} {what}")
-    prepared(printer, report.prepared, given)
 
 
 def converted(printer: Printer, report: "ConvertReport", given: "Given") -> None:

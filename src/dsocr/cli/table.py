@@ -78,16 +78,6 @@ COMMANDS = (
         ("dsocr preview data/mine -o preview.html", "dsocr preview mine.yaml --as-model --augmentation strong"),
     ),
     CommandSpec(
-        "synthesize",
-        "Data",
-        "Draw the lines of a text in your fonts, as a dataset.",
-        (Mode("synthesize", printing.synthesized, as_options=("fonts", "text")),),
-        (
-            "dsocr synthesize --fonts fonts --text words.txt -o data/drawn",
-            "dsocr synthesize --fonts fonts --text words.txt -o data/drawn --count 5000 --augmentation medium",
-        ),
-    ),
-    CommandSpec(
         "convert",
         "Data",
         "Write transcriptions in another format.",

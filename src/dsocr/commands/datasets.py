@@ -10,7 +10,6 @@ from dsocr.console import Printer, current_printer, progress_bar, with_progress
 from dsocr.data.convert import convert as _convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare as _prepare
-from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.errors import ConfigError, option
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.formats.format import Format
@@ -26,7 +25,6 @@ _YAML = (".yaml", ".yml")
 
 prepare = checked(with_progress(_prepare, "preparing", "images"))
 convert = checked(with_progress(_convert, "converting", "images"))
-synthesize = checked(with_progress(_synthesize, "drawing", "lines"))
 
 
 def source_formats() -> Sequence[Format]:

@@ -1,8 +1,7 @@
 """Draw lines of text in fonts, with the irregularities of handwriting, on paper."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -13,16 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from dsocr.data.augment import smooth_noise, strip_mesh
-from dsocr.errors import DataError
-from dsocr.io.files import list_files, relative
-
-FONT_SUFFIXES = frozenset({".ttf", ".otf", ".woff", ".woff2"})
-
-_NONCHARACTERS = ("\uffff", "\U0010ffff")
-"""Code points that are never characters: what a font draws for them, it draws for every missing glyph."""
-
-_PROBE_SIZE = 48
-"""Font size in pixels at which only equal glyphs look alike."""
 
 
 @dataclass(frozen=True)
@@ -58,80 +47,6 @@ class Face:
 def load_font(path: Path, size: int) -> ImageFont.FreeTypeFont:
     """Load a font at a size in pixels."""
     return ImageFont.truetype(path, size)
-
-
-@dataclass(frozen=True, slots=True)
-class FontFolder:
-    """The font files of a folder by (family, style), and the reason for each file that cannot be read."""
-
-    files: dict[tuple[str, str], tuple[Path, ...]]
-    broken: dict[str, str]
-
-    def faces(self, characters: Iterable[str]) -> list[Face]:
-        """A face for each family and style, tested for these characters only."""
-        letters = sorted(set(characters) - {" "})
-        return [
-            Face(
-                f"{family} {style}".strip(),
-                files,
-                tuple(frozenset(_drawable(path, letters)) for path in files),
-                family=family,
-            )
-            for (family, style), files in sorted(self.files.items())
-        ]
-
-
-def find_fonts(folder: Path) -> FontFolder:
-    """Find the fonts in a folder and its subfolders: TrueType, OpenType, WOFF and WOFF2.
-
-    Files of the same family and style are one face, because web fonts have a file for each script. Raises DataError if
-    there is no font file.
-    """
-    if not folder.is_dir():
-        message = "expected a folder of fonts, got a file" if folder.exists() else "font folder does not exist"
-        raise DataError(message, code="fonts-missing", where=folder, hint="put the fonts into a folder, and name it")
-    files: dict[tuple[str, str], list[Path]] = defaultdict(list)
-    broken: dict[str, str] = {}
-    for path in list_files(folder, FONT_SUFFIXES):
-        try:
-            files[_family_and_style(path)].append(path)
-        except (OSError, ValueError, SyntaxError) as error:
-            broken[relative(path, folder)] = f"not a readable font: {error}"
-    if not files and not broken:
-        hint = f"supported: {', '.join(sorted(FONT_SUFFIXES))}"
-        raise DataError("folder has no fonts", where=folder, hint=hint, code="fonts-missing")
-    return FontFolder({name: tuple(paths) for name, paths in files.items()}, broken)
-
-
-def _family_and_style(path: Path) -> tuple[str, str]:
-    """The names in the file; the file's name if it has none."""
-    font = load_font(path, _PROBE_SIZE)
-    # A file may be truncated after its names; drawing shows that.
-    font.getmask("a")
-    family, style = font.getname()
-    return (family or path.stem).strip() or path.stem, (style or "").strip()
-
-
-def _drawable(path: Path, characters: Iterable[str]) -> Iterator[str]:
-    """The characters with a glyph of their own: not empty, and not the one for missing glyphs.
-
-    For 659 characters in 316 font files this agreed with their tables, except for the no-break space and soft hyphen.
-    """
-    font = ImageFont.truetype(path, _PROBE_SIZE, layout_engine=ImageFont.Layout.BASIC)
-    missing = {_glyph(font, character) for character in _NONCHARACTERS}
-    for character in characters:
-        try:
-            glyph = _glyph(font, character)
-        except OSError:
-            # A damaged glyph is a missing one.
-            continue
-        if glyph not in missing and any(glyph[1]):
-            yield character
-
-
-def _glyph(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes, float]:
-    mask = font.getmask(character, mode="1")
-    return mask.size, bytes(mask), font.getlength(character)
 
 
 @dataclass(frozen=True)
