@@ -35,7 +35,7 @@ from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_family import CanvasEncoded
+from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.feature_cache import vision_features

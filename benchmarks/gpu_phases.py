@@ -23,7 +23,7 @@ from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt, find_re
 from dsocr.models.deepseek_ocr import DeepseekOcr, original_config
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
-from dsocr.models.token_family import CanvasEncoded
+from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.training.callbacks import Callback
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.trainer import Trainer, build_optimizer

@@ -39,9 +39,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.models.ctc import (
-    prepare_line,
-)
+from dsocr.models.ctc_inputs import prepare_line
 from dsocr.models.ctc_network import (
     compute_logits,
     compute_losses,

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps
+from dsocr.models.ctc import GPU_WIDTH_MULTIPLE
+from dsocr.models.ctc_inputs import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps
 from small_alphabet import CHARACTERS
 
 MAX_WIDTH = 2400

@@ -15,7 +15,7 @@ from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
-from dsocr.models.token_family import CanvasEncoded
+from dsocr.models.token_inputs import CanvasEncoded
 from tests.making_models import deepseek_processor
 
 SHADES = [(90, 255), (600, 30), (300, 128)]

@@ -21,8 +21,8 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 from dsocr.errors import ModelError
 from dsocr.models import ctc_network
-from dsocr.models.ctc import count_steps, prepare_line
-from dsocr.models.ctc_network import collate_lines, compute_logits, create_network, load_network
+from dsocr.models.ctc_inputs import collate_lines, count_steps, prepare_line
+from dsocr.models.ctc_network import compute_logits, create_network, load_network
 
 CHARACTERS = ["a", "b", "e", " "]
 

@@ -22,7 +22,7 @@ from dsocr.models.encoder_decoder import EncoderDecoderProcessor
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_family import CanvasEncoded
+from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.training.train import train
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code

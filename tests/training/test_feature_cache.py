@@ -14,7 +14,7 @@ from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_inputs import find_resolution
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_family import CanvasEncoded, Features
+from dsocr.models.token_inputs import CanvasEncoded, Features
 from dsocr.training import feature_cache
 from dsocr.training.feature_cache import FeatureCache, FeatureStore, fingerprint, vision_features
 from tests.making_models import deepseek_processor, write_first, write_second

@@ -26,7 +26,7 @@ from dsocr.evaluation.metrics import (
     format_change_interval,
     pool,
 )
-from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
@@ -44,20 +44,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from dsocr.inference.reader import LocalReader
-
-
-def open_dataset(run: RunFolder, folder: Path | None = None, fold: int | None = None) -> Dataset:
-    """Open a dataset folder, by default the run's own with the splits it was trained on."""
-    if folder is not None:
-        return Dataset.open(folder, fold=fold)
-    config = load_run_config(run.config)
-    return Dataset.open(config.dataset, fold=config.fold)
-
-
-def open_scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
-    """Open the dataset that a scorecard was made on, by default from where it was then. Raises DsocrError if gone."""
-    scored = folder or card.settings.get("dataset")
-    return open_dataset(run, None if scored is None else Path(scored), card.settings.get("fold"))
 
 
 def require_samples(dataset: Dataset, split: Split, limit: int | None = None) -> list[Sample]:

@@ -12,9 +12,9 @@ from dsocr.data.splits import page_key
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DataError, DsocrError, RunError, command, first_few, option
 from dsocr.evaluation.compare import Comparison, System, compare
-from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
+from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
 from dsocr.evaluation.statistics import clusters_of
 from dsocr.inference.prediction_files import (

@@ -16,6 +16,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter
 
 from dsocr import __version__
+from dsocr.config import load_run_config
+from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
@@ -23,7 +25,7 @@ from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, profile
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
 from dsocr.io.work import write_file
-from dsocr.runs import to_json
+from dsocr.runs import RunFolder, to_json
 from dsocr.text import Marks, comparable, percentage
 
 FORMAT = "dsocr-scorecard"
@@ -186,6 +188,20 @@ class Scorecard:
             hint = "run `dsocr evaluate` again"
             message = "not a scorecard that this version can read"
             raise RunError(message, code="scorecard-invalid", where=path, hint=hint) from error
+
+
+def open_dataset(run: RunFolder, folder: Path | None = None, fold: int | None = None) -> Dataset:
+    """Open a dataset folder, by default the run's own with the splits it was trained on."""
+    if folder is not None:
+        return Dataset.open(folder, fold=fold)
+    config = load_run_config(run.config)
+    return Dataset.open(config.dataset, fold=config.fold)
+
+
+def open_scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
+    """Open the dataset of a scorecard, by default from its place at that time. Raises DsocrError if it is gone."""
+    scored = folder or card.settings.get("dataset")
+    return open_dataset(run, None if scored is None else Path(scored), card.settings.get("fold"))
 
 
 _CARD = TypeAdapter(Scorecard)

@@ -1,15 +1,15 @@
-"""The files of a checkpoint: where a base is, its `config.json`, its tokenizer, and the headers of its safetensors.
+"""The files of a checkpoint: the folder of a base, its `config.json`, tokenizer, headers of safetensors, and network.
 
 Needs no torch, so that a base that is not found can be reported at once.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
@@ -19,7 +19,11 @@ from dsocr.io.work import require_free_output
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Attention = Literal["sdpa", "eager"]
+"""How attention is computed: with torch's fused kernels, or step by step."""
 
 EMBEDDED = "nano"
 """The name of the default base, which ships with the package."""
@@ -215,3 +219,73 @@ def _export_files(folder: Path) -> list[str] | None:
 def is_plain(path: Path) -> bool:
     """Whether a file is neither weights nor code: config, tokenizer, settings, card, licence."""
     return path.is_file() and (path.suffix in _PLAIN or path.name == CARD or path.name.startswith("LICENSE"))
+
+
+def load_pretrained(
+    network_class: Any,
+    config: Any,
+    folder: Path,
+    *,
+    unused: Sequence[str],
+    dtype: "torch.dtype",
+    device: "torch.device | str",
+    device_map: str | dict[str, Any] | None = None,
+    attention: Attention = "sdpa",
+    quantization_config: Any = None,
+) -> "PreTrainedModel":
+    """Load a network with its class in transformers.
+
+    Raises ModelError unless every tensor fits it, except tensors that match a pattern in `unused`.
+    """
+    options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
+    options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
+    # Where a class has fused attention, parts of it may lack it; with None each part takes it if it can.
+    kind = "eager" if not network_class._supports_sdpa else None if attention == "sdpa" else attention
+    with _quiet_transformers():
+        network, report = network_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=kind,
+            output_loading_info=True,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # reported below, with all other problems
+            **options,
+        )
+    problems = [
+        f"{kind.replace('_', ' ')}: {name}"
+        for kind, names in report.items()
+        for name in sorted(map(_tensor_name, names))
+        if not (kind == "unexpected_keys" and any(re.search(pattern, name) for pattern in unused))
+    ]
+    if problems:
+        listing = "".join(f"\n  {problem}" for problem in problems[:20])
+        message = f"{len(problems)} tensors of the checkpoint do not fit the network{listing}"
+        raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    loaded: PreTrainedModel = network
+    return loaded
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without transformers' progress bar and report of tensors, which other programs did not ask for."""
+    from huggingface_hub.utils import are_progress_bars_disabled  # type: ignore[attr-defined]
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+
+
+def _tensor_name(entry: object) -> str:
+    """Return the name of an entry; mismatched tensors are reported as (name, shape there, shape here)."""
+    return str(entry[0]) if isinstance(entry, tuple) else str(entry)

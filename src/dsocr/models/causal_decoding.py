@@ -16,7 +16,7 @@ from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
-from dsocr.models.token_family import TokenProcessor
+from dsocr.models.token_inputs import TokenProcessor
 from dsocr.text import is_looping
 
 _CHECK_INTERVAL = 16

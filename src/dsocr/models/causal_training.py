@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from dsocr.models.batch import aligned_labels
 from dsocr.models.family import IGNORED, Check
-from dsocr.models.token_family import TokenProcessor
+from dsocr.models.token_inputs import TokenProcessor
 
 _SHOWN_TOKENS = 48
 _OTHER_TOKENIZER = "the tokenizer is another base's: download the base again"

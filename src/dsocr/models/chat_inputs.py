@@ -23,7 +23,8 @@ from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
 from dsocr.models.checkpoints import Instructions, find_instructions, published_settings
 from dsocr.models.family import InputLength
-from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
+from dsocr.models.token_family import TokenFamily
+from dsocr.models.token_inputs import Features, TokenEncoded, TokenProcessor
 
 if TYPE_CHECKING:
     import torch

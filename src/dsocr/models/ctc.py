@@ -6,16 +6,15 @@ network gives each step a probability for every character and for the blank. All
 thousands of characters is first cut to those of the dataset.
 """
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,16 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import cut_to_writing
+from dsocr.models.ctc_inputs import (
+    HEIGHT,
+    PIXELS_PER_STEP,
+    WIDTH_MULTIPLE,
+    LineInput,
+    collate_lines,
+    count_steps,
+    prepare_line,
+    read_characters,
+)
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
@@ -34,15 +43,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Result = TypeVar("Result")
-
-HEIGHT = 48
-"""Height of a line image in pixels."""
-
-PIXELS_PER_STEP = 8
-"""Width in pixels of one step of the output."""
-
-WIDTH_MULTIPLE = 32
-"""Images are padded to a multiple of this width: more lines are then equally wide and can be read together."""
 
 GPU_WIDTH_MULTIPLE = 256
 """The same for a GPU, whose libraries prepare themselves for every new shape: 2 s for a training step, then 0.05 s."""
@@ -72,56 +72,6 @@ _MAX_READERS = 4
 """Groups of lines that a CPU reads at once, each with its share of the threads."""
 _OTHER_RECOGNISER = re.compile(r"pp_ocrv\d+_\w+_rec")
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
-
-
-def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
-    """Scale a line's writing to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
-    image = cut_to_writing(image)
-    width = max(PIXELS_PER_STEP, round(image.width * HEIGHT / image.height * stretch))
-    resized = image.convert("RGB").resize((width, HEIGHT), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
-
-
-def count_steps(text: Sequence[str] | Sequence[int]) -> int:
-    """Return the fewest steps for a text, or its classes: CTC needs a blank between repeated characters."""
-    return len(text) + sum(first == second for first, second in pairwise(text))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LineInput:
-    """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
-
-    An image with too few steps for its text is drawn wider; `as_read` is then what transcription sees.
-    """
-
-    image: NDArray[np.uint8]
-    classes: tuple[int, ...] = ()
-    as_read: NDArray[np.uint8] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its pixels."""
-        return self.image.nbytes + (0 if self.as_read is None else self.as_read.nbytes)
-
-    def without_text(self) -> Self:
-        """Return it as for transcription."""
-        return replace(self, image=self.image if self.as_read is None else self.as_read, classes=(), as_read=None)
-
-    def with_image_of(self, other: Self) -> Self:
-        """Return it with the image of another line, drawn wider if the text would not fit."""
-        needed = count_steps(self.classes) * PIXELS_PER_STEP
-        image = other.image
-        if needed > image.shape[1]:
-            image = np.asarray(Image.fromarray(image).resize((needed, HEIGHT), Image.Resampling.BILINEAR))
-        return replace(self, image=image, as_read=None)
-
-    def has_input_of(self, other: Self) -> bool:
-        """Whether another line has the same pixels."""
-        return np.array_equal(self.image, other.image)
-
-    def pixels(self) -> NDArray[np.uint8]:
-        """Return the line as the network sees it, (48, W, 3) in RGB order."""
-        return self.image[:, :, ::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +115,7 @@ class LineProcessor(Processor):
 
     def collate(self, samples: Sequence[LineInput], padding: str = "right") -> dict[str, Any]:
         """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, `steps` (B,) and `labels` (B, L)."""
-        from dsocr.models.ctc_network import collate_lines, pad_labels
+        from dsocr.models.ctc_network import pad_labels
 
         pixels, steps = collate_lines([sample.image for sample in samples])
         return {"pixel_values": pixels, "steps": steps, "labels": pad_labels([sample.classes for sample in samples])}
@@ -525,22 +475,6 @@ def recognize(config: Mapping[str, Any]) -> PPOCR | None:
         message = f"Line recognisers of type {model_type!r} are not supported"
         raise ModelError(message, code="recogniser-unknown", hint=f"take {', '.join(_TYPES)} or small")
     return None
-
-
-def read_characters(folder: Path) -> tuple[str, ...]:
-    """Return the characters of the head: of `vocab.json`, or as published, behind the blank.
-
-    Raises ModelError if they are in neither file.
-    """
-    path, published = folder / "vocab.json", folder / "preprocessor_config.json"
-    try:
-        if path.is_file() or not published.is_file():
-            return tuple(json.loads(path.read_text(encoding="utf-8")))
-        path = published
-        return tuple(json.loads(path.read_text(encoding="utf-8"))["character_list"][1:])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"Cannot read the characters of the head: {error!r}"
-        raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
 
 
 def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:

@@ -48,7 +48,7 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 from dsocr.errors import ModelError
 from dsocr.models.batch import pad_rows
-from dsocr.models.ctc import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, read_characters
+from dsocr.models.ctc_inputs import PIXELS_PER_STEP, read_characters
 from dsocr.models.family import IGNORED
 from dsocr.models.scripts import best_path, text_of
 
@@ -244,19 +244,6 @@ def _keep_padding_out(network: Network) -> None:
 def _sees_beyond(convolution: object) -> bool:
     """Whether the last column of a line depends on columns behind the line; lines end at multiples of the stride."""
     return isinstance(convolution, nn.Conv2d) and convolution.kernel_size[1] // 2 >= convolution.stride[1]
-
-
-def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> tuple[Tensor, Tensor]:
-    """Stack prepared lines, padded right with zeros to a multiple of pixels.
-
-    Returns float32 `(B, 3, 48, W)` in -1..1 and the number of steps of each line, int64 `(B,)`.
-    """
-    width = -(-max(line.shape[1] for line in lines) // multiple) * multiple
-    batch = np.zeros((len(lines), 3, HEIGHT, width), dtype=np.float32)
-    for row, line in zip(batch, lines, strict=True):
-        row[:, :, : line.shape[1]] = line.transpose(2, 0, 1) / np.float32(127.5) - 1
-    steps = [-(-line.shape[1] // PIXELS_PER_STEP) for line in lines]
-    return torch.from_numpy(batch), torch.tensor(steps)
 
 
 def pad_batch(pixels: Tensor, steps: Tensor, lines: int, multiple: int) -> tuple[Tensor, Tensor]:

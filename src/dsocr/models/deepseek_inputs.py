@@ -13,7 +13,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling, another_resolution
 from dsocr.models.family import IMAGE, InputLength
-from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features
+from dsocr.models.token_inputs import CanvasEncoded, CanvasProcessor, Features
 
 if TYPE_CHECKING:
     import torch

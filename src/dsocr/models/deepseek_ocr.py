@@ -148,8 +148,8 @@ class DeepseekOcr(TokenFamily):
 
     def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
         """Load the network, with the ids that begin, end and pad a text."""
+        from dsocr.models.base_folder import load_pretrained
         from dsocr.models.causal_decoding import set_token_ids
-        from dsocr.models.loading import load_pretrained
 
         config = self.network_config(read_config_json(folder), folder)
         network = load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)

@@ -20,7 +20,8 @@ from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, Layout, Resolution
 from dsocr.models.family import IGNORED, Batch, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
-from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily
+from dsocr.models.token_family import TokenFamily
+from dsocr.models.token_inputs import CanvasEncoded, CanvasProcessor, Features
 
 if TYPE_CHECKING:
     import torch
@@ -150,7 +151,7 @@ class EncoderDecoder(TokenFamily):
         """Load the network, with the ids that start, end and pad a text."""
         from transformers import GenerationConfig, VisionEncoderDecoderConfig, VisionEncoderDecoderModel
 
-        from dsocr.models.loading import load_pretrained
+        from dsocr.models.base_folder import load_pretrained
 
         processor = self.processor(folder, None, "")
         try:

@@ -243,11 +243,11 @@ class Family(ABC):
         return False
 
     def load_network(self, folder: Path, **options: Any) -> Any:
-        """Load the network of a checkpoint folder, with the options of `loading.load_pretrained`.
+        """Load the network of a checkpoint folder, with the options of `base_folder.load_pretrained`.
 
         Raises ModelError if the checkpoint is incomplete.
         """
-        from dsocr.models.loading import load_pretrained
+        from dsocr.models.base_folder import load_pretrained
 
         config = self.network_class.config_class.from_pretrained(folder)
         return load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)

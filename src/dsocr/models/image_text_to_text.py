@@ -119,7 +119,7 @@ class ImageTextToText(TokenFamily):
         from transformers import CONFIG_MAPPING, GenerationConfig
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-        from dsocr.models.loading import load_pretrained
+        from dsocr.models.base_folder import load_pretrained
 
         raw = read_config_json(folder)
         if raw.get("quantization_config"):

@@ -5,26 +5,20 @@ imported where it is needed, so that what only asks about errors and settings st
 """
 
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError
 from dsocr.io.work import MANIFEST
-from dsocr.models.base_folder import CARD, explain_damage, is_plain
+from dsocr.models.base_folder import CARD, Attention, explain_damage, is_plain
 from dsocr.models.family import Base, Family
 from dsocr.runs import READING, require_intact
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
-
-Attention = Literal["sdpa", "eager"]
-"""How attention is computed: with torch's fused kernels, or step by step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,76 +123,6 @@ def load_base(
 def _is_kept(file: Path) -> bool:
     """Whether a file of the base belongs to every checkpoint trained from it: tokenizer and image settings."""
     return is_plain(file) and file.name not in {"config.json", CARD, MANIFEST, READING, "provenance.json"}
-
-
-def load_pretrained(
-    network_class: Any,
-    config: Any,
-    folder: Path,
-    *,
-    unused: Sequence[str],
-    dtype: "torch.dtype",
-    device: "torch.device | str",
-    device_map: str | dict[str, Any] | None = None,
-    attention: Attention = "sdpa",
-    quantization_config: Any = None,
-) -> "PreTrainedModel":
-    """Load a network with its class in transformers.
-
-    Raises ModelError unless every tensor fits it, except tensors that match a pattern in `unused`.
-    """
-    options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
-    options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
-    # Where a class has fused attention, parts of it may lack it; with None each part takes it if it can.
-    kind = "eager" if not network_class._supports_sdpa else None if attention == "sdpa" else attention
-    with _quiet_transformers():
-        network, report = network_class.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            attn_implementation=kind,
-            output_loading_info=True,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # reported below, with all other problems
-            **options,
-        )
-    problems = [
-        f"{kind.replace('_', ' ')}: {name}"
-        for kind, names in report.items()
-        for name in sorted(map(_tensor_name, names))
-        if not (kind == "unexpected_keys" and any(re.search(pattern, name) for pattern in unused))
-    ]
-    if problems:
-        listing = "".join(f"\n  {problem}" for problem in problems[:20])
-        message = f"{len(problems)} tensors of the checkpoint do not fit the network{listing}"
-        raise ModelError(message, code="checkpoint-mismatch", where=folder)
-    loaded: PreTrainedModel = network
-    return loaded
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' progress bar and report of tensors, which other programs did not ask for."""
-    from huggingface_hub.utils import are_progress_bars_disabled  # type: ignore[attr-defined]
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    had_bars = logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bars:
-            logging.enable_progress_bar()
-
-
-def _tensor_name(entry: object) -> str:
-    """Return the name of an entry; mismatched tensors are reported as (name, shape there, shape here)."""
-    return str(entry[0]) if isinstance(entry, tuple) else str(entry)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -33,7 +33,7 @@ from dsocr.io.files import cache_path
 from dsocr.io.work import write_file
 from dsocr.models.adapters import vision_parameters
 from dsocr.models.family import Encoded
-from dsocr.models.token_family import Features, TokenProcessor
+from dsocr.models.token_inputs import Features, TokenProcessor
 from dsocr.training.distributed import Distributed
 from dsocr.training.samples import EncodedSamples, Setup, measure_lengths, steps_per_epoch, total_steps
 

@@ -13,9 +13,8 @@ from markupsafe import Markup
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
-from dsocr.evaluation.evaluate import open_scored_dataset
 from dsocr.evaluation.metrics import align, describe_change, format_change_interval, of_hundred
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import Thumbnails, counted, percent
