@@ -1,4 +1,4 @@
-"""DSOCR-HW: teach a reader one archive's handwriting.
+"""DSOCR-HW: train handwriting recognition on your own archive.
 
     dataset = dsocr.prepare("scans/", "data/mine")
     run = dsocr.train(dataset=dataset, output="runs/mine")

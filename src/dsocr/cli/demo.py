@@ -53,7 +53,7 @@ def _read_real_hands(printer: Printer, output: Path, pages: Path, russian: Path)
     _evaluate(printer, run)
     printer.message("\n4. Transcribing whole pages by these writers, without their ALTO files")
     _transcribe(printer, run, dataset, pages, output / "pages")
-    printer.message("\n5. The same in Russian, on lines that a program wrote with pens")
+    printer.message("\n5. The same in Russian, on synthetic Russian handwriting")
     _train(printer, "configs/demo.yaml", output / "russian", russian)
     _evaluate(printer, output / "russian")
 
