@@ -89,7 +89,7 @@ def calibration_error(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> 
 
 def train_on(dataset: Path, base: str, output: Path) -> Path:
     """Train with the defaults; returns the run."""
-    changes = {"dataset": dataset, "output": output, "base": base, "guard.lines": 0}
+    changes = {"dataset": dataset, "output": output, "base": base}
     config = load_config({"output": "", "dataset": ""}, changes=changes)
     if not is_trained(config):
         train(config)

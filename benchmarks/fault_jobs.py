@@ -78,7 +78,7 @@ def jobs(folder: Path) -> list[Job]:
     batches = {"training.batch_size": 4, "training.micro_batch_size": 2, "validation.max_samples": 1}
     small = {"base": "small", **batches}
     saved = {"checkpoints.every_steps": 2, "validation.every_steps": 3}
-    nano = {"base": "nano", "guard.lines": 0, "generation.max_new_tokens": 2}
+    nano = {"base": "nano", "generation.max_new_tokens": 2}
     nano |= {"adapter.r": 4, "adapter.alpha": 8, "adapter.dropout": 0.1}
 
     def train(steps: int, **settings: Any) -> Callable[[Path], None]:

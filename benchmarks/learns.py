@@ -24,15 +24,12 @@ from measuring import table_line
 
 WIDTHS = (24, 16, 7, 8, 10, 22)
 
-# The guard reads other lines and changes no weights.
-SETTINGS = ("guard.lines=0",)
-
 
 def read_curve(dataset: Path, base: str, counts: list[int], work: Path, settings: list[str]) -> dict[int, float]:
     """Train a base on parts of a dataset; the CER in percent by the number of lines, 0 is the base alone."""
     total = len(dsocr.Dataset.open(dataset).samples("train"))
     sizes = [min(1.0, count / total) for count in counts]
-    changes = [f"base={base}", *SETTINGS, *settings]
+    changes = [f"base={base}", *settings]
     output = work / f"{dataset.name}-{Path(base).name}"
     forecast = dsocr.forecast(dataset=dataset, output=output, changes=changes, sizes=sizes, split="test")
     return {point.samples: 100 * point.cer for point in forecast.points}

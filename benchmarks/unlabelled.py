@@ -150,7 +150,7 @@ def main() -> None:
     together: dict[str, list[NDArray[np.int64]]] = {}
     for seed in options.seed:
         name = f"{options.dataset.name}-{options.lines}-{seed}"
-        changes = {"output": options.work / name, "seed": seed, "guard.lines": 0, "training.unlabelled": scans}
+        changes = {"output": options.work / name, "seed": seed, "training.unlabelled": scans}
         if options.lines:
             changes |= {"dataset": options.dataset, "training.max_samples": options.lines}
         config = load_config({"output": ""}, options.settings, changes=changes)

@@ -206,7 +206,6 @@ def eight_steps(dataset: Path, run: Path, base: str = "nano") -> RunConfig:
                 "learning_rate": 2e-3,
             },
             "validation": {"every_steps": 4, "max_samples": 2},
-            "guard": {"lines": 0},
             "checkpoints": {"every_steps": 4},
             "generation": {"max_new_tokens": 24},
         }

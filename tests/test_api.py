@@ -44,7 +44,6 @@ QUICK: dict[str, Any] = {
     "training.batch_size": 4,
     "micro_batch_size": 4,
     "validation": {"every_steps": 2, "max_samples": 2},
-    "guard.lines": 0,
     "max_new_tokens": 12,
 }
 COMMANDS: Mapping[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -140,7 +139,7 @@ def test_keywords_of_train_are_the_keys_of_the_configuration() -> None:
         assert get_type_hints(dsocr.RunConfigKeys)[name].__annotations__.keys() == keys
     counts = Counter(key for keys in sections.values() for key in keys)
     first = set().union(*(sections[name] for name in ("input", "adapter", "training")))
-    unique = {key for key, count in counts.items() if count == 1} - {"lines", "split", "dataset"}
+    unique = {key for key, count in counts.items() if count == 1}
     expected = {*dsocr.RunConfig.model_fields, *first, *unique} - {"dataset", "unlabelled"}
     assert get_type_hints(dsocr.RunConfigKeys).keys() == expected
 

@@ -44,7 +44,6 @@ training: {epochs: 10.0, max_steps: null, max_samples: null, batch_size: 32, mic
   augmentation: 0.0, long_text: error, max_text_tokens: 512, num_workers: 0, threads: null, unlabelled: [],
   report_to: [tensorboard]}
 validation: {every_steps: 100, max_samples: 200, patience: 5}
-guard: {dataset: null, split: null, lines: 32, margin: 2.0}
 checkpoints: {every_steps: 200, keep: 2}
 generation: {max_new_tokens: 256, no_repeat_ngram_size: 20, no_repeat_ngram_window: 90,
   no_repeat_ngram_whitelist: [<td>, </td>], num_beams: 1, script: auto, language_model: auto,

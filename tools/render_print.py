@@ -1,4 +1,4 @@
-"""Render the shipped guard set `examples/print`: clean print that the base `nano` reads, to see whether it forgets it.
+"""Render `examples/print`: clean print that the base `nano` reads, to see whether training makes it forget that.
 
     python tools/render_print.py --fonts FONTS
 

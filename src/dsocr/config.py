@@ -370,19 +370,6 @@ class ValidationSection(Section):
     """Validations without a lower CER before training stops early; 0 never stops early."""
 
 
-class GuardSection(Section):
-    """A small set that the base already reads, read again at every validation to see what training costs."""
-
-    dataset: Folder | None = None
-    """A prepared dataset folder; with the base nano, the printed lines that ship with it if not given."""
-    split: Literal["train", "validation", "test"] | None = None
-    """Split to take the lines from; all of them if not given."""
-    lines: NonNegativeInt = 32
-    """Lines to read each time, spread over the set, each about as long as a validation line; 0 switches it off."""
-    margin: NonNegativeFloat = 2.0
-    """Points of CER by which the set may get worse before there is a warning."""
-
-
 class CheckpointsSection(Section):
     """Checkpoints, to resume an interrupted run."""
 
@@ -442,7 +429,6 @@ class RunConfig(Section):
     """The optimization."""
     validation: ValidationSection = ValidationSection()
     """Validation during training."""
-    guard: GuardSection = GuardSection()
     """A small set that the base already reads, read again at every validation to see what training costs."""
     checkpoints: CheckpointsSection = CheckpointsSection()
     """Checkpoints, to resume an interrupted run."""

@@ -22,7 +22,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dsocr.errors import ErrorText, for_command_line
-from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.io.processes import ProgressCallback
@@ -204,7 +203,7 @@ def format_duration(seconds: float) -> str:
 @contextmanager
 def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingProgress], None], StageProgress]]":
     """Show training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
-    validated, warned, shown = -1, False, ""
+    validated, shown = -1, ""
     with ExitStack() as bar:
         update: NotedProgress = ignore_progress
 
@@ -219,21 +218,15 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingPro
             update(done, total)
 
         def on_progress(progress: "TrainingProgress") -> None:
-            nonlocal validated, warned
+            nonlocal validated
             show("training", "steps")
             result = progress.validation
             if result is not None and result.step != validated:
                 validated = result.step
                 failures = f", {result.failures}" if result.failures else ""
                 best = ", the best so far" if result.is_best else ""
-                guard = result.guard
-                rates = [percentage(model.rate) for model in (guard.adapter, guard.base)] if guard else []
-                kept = ", guard CER {} (base {})".format(*rates) if rates else ""
-                scores = f"validation {result.score}, loss {result.loss:.3f}{kept}"
+                scores = f"validation {result.score}, loss {result.loss:.3f}"
                 printer.message(f"step {result.step}: {scores}{failures}{best}")
-                if guard is not None and guard.exceeds_margin and not warned:
-                    warned = True
-                    printer.complain(f"warning: {guard.message}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",

@@ -103,15 +103,6 @@ class ValidationKeys(TypedDict, total=False):
     patience: int
 
 
-class GuardKeys(TypedDict, total=False):
-    """Keys of the section `guard`."""
-
-    dataset: StrPath | None
-    split: SplitName | None
-    lines: int
-    margin: float
-
-
 class CheckpointsKeys(TypedDict, total=False):
     """Keys of the section `checkpoints`."""
 
@@ -144,11 +135,9 @@ class RecipeKeys(InputKeys, AdapterKeys, NamedTrainingKeys, total=False):
     adapter: AdapterKeys
     training: TrainingKeys
     validation: ValidationKeys
-    guard: GuardKeys
     checkpoints: CheckpointsKeys
     generation: GenerationKeys
     patience: int
-    margin: float
     keep: int
     max_new_tokens: int
     no_repeat_ngram_size: int

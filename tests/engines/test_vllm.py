@@ -92,7 +92,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_dataset: Path) -> Pat
         "adapter": {"target_modules": "decoder", "r": 8, "alpha": 16},
         "training": {"max_steps": 1, "batch_size": 2, "micro_batch_size": 1, "learning_rate": 2e-2, "warmup_ratio": 0},
         "validation": {"max_samples": 1},
-        "guard": {"lines": 0},
         "generation": {"max_new_tokens": 12, "batch_size": 2},
     }
     train(RunConfig.model_validate(settings))

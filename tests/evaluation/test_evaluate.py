@@ -1,4 +1,4 @@
-"""Evaluating a run: both models on the same lines, the guard set, calibration, and what is unusual."""
+"""Evaluating a run: both models on the same lines, calibration, and what is unusual."""
 
 import hashlib
 import json
@@ -9,22 +9,18 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 import torch
-import yaml
 
-from dsocr.config import GuardSection, RunConfig
+from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.errors import DataError
-from dsocr.evaluation.evaluate import GuardResult, GuardSet, evaluate
-from dsocr.evaluation.metrics import ErrorRate, pool
+from dsocr.evaluation.evaluate import evaluate
+from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.evaluation.scorecard import Scorecard, schema
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
 from dsocr.inference.reader import LocalReader
-from dsocr.models.generation import Generation
-from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
 from tests.evaluation.making_runs import change_card
@@ -33,7 +29,7 @@ from tests.raising import raises_code
 
 @pytest.fixture(scope="module")
 def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Train a run that reads differently from the base and has forgotten what the base could read."""
+    """Train a run that reads differently from the base."""
     config = RunConfig.model_validate(
         {
             "base": "nano",
@@ -48,13 +44,10 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
                 "warmup_ratio": 0.0,
             },
             "validation": {"every_steps": 1, "max_samples": 1},
-            "guard": {"lines": 2},
             "generation": {"max_new_tokens": 24, "batch_size": 3},
         }
     )
-    result = train(config)
-    assert result.guard is not None
-    return result.run
+    return train(config).run
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +102,6 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
             "fold": 3,
             "training": {"max_steps": 1, "batch_size": 2, "micro_batch_size": 2},
             "validation": {"every_steps": 1, "max_samples": 1},
-            "guard": {"lines": 0},
             "generation": {"max_new_tokens": 4},
         }
     )
@@ -137,7 +129,7 @@ def test_another_split_a_limit_and_another_dataset_are_noted(
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
     assert (old.exists(), new.exists()) == (False, True), "a killed evaluation's, and perhaps that of another process"
     new.unlink()
-    assert (card.split, card.base, card.guard) == ("validation", None, None)
+    assert (card.split, card.base) == ("validation", None)
     assert card.settings["dataset"] == small_dataset.as_posix()
     assert card.settings["limit"] == card.settings["lines"] == 2
     assert len(card.notes) == 1
@@ -190,73 +182,12 @@ def test_the_calibration_is_measured_and_fitted_on_request(
     assert Calibration.load(copy.adapter) == fitted[1]
 
 
-@pytest.mark.parametrize(
-    ("errors", "exceeds"),
-    [
-        pytest.param(10, False, id="better than the base"),
-        pytest.param(45, False, id="at the margin"),
-        pytest.param(46, True, id="a tenth of a point more"),
-    ],
-)
-def test_an_increase_beyond_the_margin_comes_with_remedies(errors: int, exceeds: bool) -> None:
-    result = GuardResult("print", 32, 2.0, ErrorRate(25, 1000), ErrorRate(errors, 1000))
-    assert result.exceeds_margin is exceeds
-    assert ("--scale" in result.message) is exceeds
-    written = json.loads(json.dumps(result.to_dict()))
-    assert (written["increase"], written["exceeds_margin"]) == (result.increase, exceeds)
-
-
-def test_nano_reads_its_guard_set_well_without_drawing_random_numbers(nano: BaseModel) -> None:
-    guard = GuardSet.load(GuardSection(), "nano")
-    assert guard is not None
-    assert len(guard.samples) == 32
+def test_nano_reads_print_well_without_drawing_random_numbers() -> None:
+    samples = Dataset.open("examples/print").samples(Split.TEST)
+    reader = LocalReader.of_run(RunFolder.to_read_with(Path("nano")))
     state = torch.random.get_rng_state()
-    generation = Generation(max_new_tokens=96, batch_size=32)
-    lines = guard.score(nano.network, nano.processor(None, "free_ocr"), generation)
-    errors = pool(lines)
+    read = {prediction.id: prediction.text for prediction in reader.read((s.id, open_image(s.image)) for s in samples)}
+    errors = pool(character_errors(sample.text, read[sample.id]) for sample in samples)
     assert errors.length > 1000
     assert errors.rate < 0.04
-    result = guard.compare_lines([ErrorRate(line.errors + 1, line.length) for line in lines], lines)
-    assert result.interval is not None
-    assert result.increase < 0
-    bounds = result.interval.bounds
-    assert bounds is None or bounds[0] < result.increase / 100 < bounds[1]
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_a_guard_set_is_the_configured_one_or_that_of_the_base(small_dataset: Path) -> None:
-    few = GuardSet.load(GuardSection(lines=4), "nano")
-    assert few is not None
-    assert [sample.id[-6:-4] for sample in few.samples] == ["01", "09", "17", "25"], "spread over the set"
-    assert GuardSet.load(GuardSection(lines=0), "nano") is None
-    assert GuardSet.load(GuardSection(), "deepseek-ai/DeepSeek-OCR") is None
-    own = GuardSet.load(GuardSection(dataset=small_dataset, split="test", lines=3), "deepseek-ai/DeepSeek-OCR")
-    assert own is not None
-    assert (own.name, len(own.samples)) == ("dataset", 3)
-    with pytest.raises(DataError) as caught:
-        GuardSet.load(GuardSection(dataset=small_dataset.parent), "nano")
-    assert str(small_dataset.parent) in str(caught.value)
-
-
-def test_training_and_evaluation_score_the_guard_set(run: RunFolder, card: Scorecard) -> None:
-    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
-    validations = [row for row in rows if row["kind"] == "validation"]
-    assert len({row["guard_base_cer"] for row in validations}) == 1, "the base does not change"
-    last = validations[-1]
-    assert last["guard_cer"] > last["guard_base_cer"] + 0.02
-    assert last["guard_warning"]
-    assert last["guard_warning"] in run.log.read_text(encoding="utf-8")
-    assert card.guard is not None
-    assert card.guard["lines"] == 2
-    assert card.guard["base_cer"] < card.guard["adapter_cer"]
-
-
-def test_an_unreadable_guard_set_fails_before_any_line_is_read(copy: RunFolder, tmp_path: Path) -> None:
-    settings = yaml.safe_load(copy.config.read_text(encoding="utf-8"))
-    settings["guard"]["dataset"] = (tmp_path / "nowhere").as_posix()
-    copy.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    progress: list[int] = []
-    with pytest.raises(DataError) as caught:
-        evaluate(copy, progress=lambda done, _: progress.append(done))
-    assert "nowhere" in str(caught.value)
-    assert progress == []

@@ -19,7 +19,6 @@ from dsocr.document import Split
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
 from dsocr.evaluation.compare import System, compare, read_lines
-from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate, of_hundred
 from dsocr.evaluation.report import contents as contents_module
 from dsocr.evaluation.report.contents import (
@@ -213,20 +212,14 @@ def test_a_reading_alone_of_another_dataset(small_dataset: Path, tmp_path: Path)
     assert not {"better", "worse"} & set(page.values("id"))
 
 
-@pytest.mark.parametrize(("drop", "warns"), [(1, False), (40, True)])
-def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, warns: bool) -> None:
-    guard = GuardResult("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
-    replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
+def test_confidences_are_shown(run: RunFolder) -> None:
     judged = [JudgedLine.compute(ScoredText("да", ()), reference) for reference in ("нет", "да")]
-    found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters", split=Split.TEST)
+    found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters <b>", split=Split.TEST)
     write_file(run.confidence, to_json(found.to_dict()))
     contents = gather_contents(run)
-    html, text = render_report(contents), render_markdown(contents)
-    page = Page(html)
-    assert {"guard", "confidence"} <= set(page.values("id"))
-    assert ('<p class="warning">' in html) == warns
-    shown = ("print <b>", "2.00 %", f"{2 + drop}.00 %", "Checking the first 50 % of the lines")
-    for words in map(unbroken, shown):
+    page, text = Page(render_report(contents)), render_markdown(contents)
+    assert "confidence" in page.values("id")
+    for words in map(unbroken, ("letters <b>", "Checking the first 50 % of the lines")):
         assert words in page.words
         assert words in text
 
@@ -234,9 +227,6 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        pytest.param("guard", {"a": 3}, id="another object"),
-        pytest.param("guard", [3], id="a list"),
-        pytest.param("guard", {"interval": {"low": "x"}}, id="an interval of words"),
         pytest.param("dataset", {"test": 3}, id="hashes that are numbers"),
         pytest.param("settings", {"dataset": 3}, id="a dataset that is a number"),
         pytest.param("settings", {"limit": "x"}, id="a limit in words"),
@@ -247,8 +237,6 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, 
     ],
 )
 def test_a_scorecard_damaged_by_hand_is_named(run: RunFolder, key: str, value: Any) -> None:
-    guard = GuardResult("print", 20, 1.5, ErrorRate(2, 100), ErrorRate(3, 100))
-    replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
     card = json.loads(run.scorecard.read_text(encoding="utf-8"))
     changed = {**card["settings"], **value} if key == "settings" else value
     run.scorecard.write_text(json.dumps(card | {key: changed}), encoding="utf-8")

@@ -32,7 +32,6 @@ def quick() -> list[str]:
         "training.learning_rate": 2e-3,  # overfits at once
         "validation.every_steps": 2,
         "validation.max_samples": 2,
-        "guard.lines": 2,
         "generation.max_new_tokens": 16,
     }
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -87,7 +87,6 @@ ERRORS = [
     ("suggest run data -o queue", "nothing-untranscribed", "data"),
     ("suggest run data -o there.txt", "output-occupied", "there.txt"),
     ("train lines", "config-unreadable", "lines"),
-    ("train config.yaml --set guard.dataset=empty", "not-a-dataset", "empty"),
     ("train nowhere.yaml", "input-missing", "nowhere.yaml"),
     ("train run", "config-unreadable", "run"),
     ("train config.yaml --dry-run --set dataset=nowhere", "not-a-dataset", "nowhere"),

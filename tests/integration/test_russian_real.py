@@ -77,7 +77,6 @@ def test_the_recipe_makes_a_base_that_others_can_start_from(dataset: Path, tmp_p
         "training.max_steps": 1,
         "training.batch_size": 4,
         "training.micro_batch_size": 4,
-        "guard.lines": 0,
     }
     settings = [word for key, value in short.items() for word in ("--set", f"{key}={value}")]
     code, out, err = call("train", RECIPE, "--no-preflight", *settings)

@@ -57,7 +57,6 @@ def configuration(base: Path, dataset: Path, output: Path, **training: Any) -> R
             "base": str(base),
             "dataset": dataset,
             "output": output,
-            "guard": {"lines": 0},
             "training": options,
             "validation": {"every_steps": 2},
             "checkpoints": {"every_steps": 2, "keep": 5},

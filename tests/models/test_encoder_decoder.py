@@ -189,7 +189,6 @@ def test_what_the_decoder_cannot_write_is_excluded_like_what_the_settings_exclud
         "base": str(trocr.folder),
         "dataset": dataset,
         "output": tmp_path / "run",
-        "guard": {"lines": 0},
         "training": {"max_steps": 1, "batch_size": 1, "micro_batch_size": 1},
     }
     with raises_code("dataset-has-errors"):

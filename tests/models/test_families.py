@@ -132,7 +132,6 @@ def configured(
             "base": str(base),
             "dataset": dataset,
             "output": output,
-            "guard": {"lines": 0},
             "adapter": {"target_modules": case.target, "r": r, "alpha": 2 * r, "dropout": dropout},
             "training": options | training,
             "validation": {"every_steps": 4},

@@ -9,19 +9,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dsocr
 from dsocr.config import RunConfig
-from dsocr.evaluation.evaluate import GuardResult
-from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker, require_trackers
 from dsocr.training.train import train
 from dsocr.training.trainer import Trainer
-from dsocr.training.validation import ValidationLine, ValidationResult
 from tests.conftest import PATIENCE
 from tests.models import toy_family
 from tests.raising import raises_code
@@ -134,19 +130,13 @@ def test_tensorboard_has_the_curves_of_the_metrics_and_the_same_lines_at_every_v
     assert [image.step for image in board.Images("validation_lines/01")] == [4, 8]
 
 
-def test_a_guard_set_is_a_curve_beside_the_base_and_a_warning(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_no_points(tmp_path: Path) -> None:
     tracker = Tracker("tensorboard", RunFolder(tmp_path), {})
     tracker.start(0)
-    line = ValidationLine("a", "Милая", "Мила", np.full((8, 8, 3), 200, dtype=np.uint8))
-    for step, errors in ((1, 30), (2, 90)):
-        guard = GuardResult("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(errors, 1000))
-        tracker.log_validation(ValidationResult(step, 0.5, 0.1, 0, 0, 4, 1.0, True, (line,), guard))
+    tracker.log("validation", {"cer": 0.1}, 1)
     tracker.log("train", {"loss": float("nan"), "learning_rate": None}, 2)
     tracker.finish()
-    board = events(tmp_path / "tensorboard")
-    assert [event.value for event in board.Scalars("guard/cer")] == pytest.approx([0.03, 0.09])
-    assert [event.step for event in board.Tensors("guard/warning/text_summary")] == [2]
-    assert not any(name.startswith("train/") for name in board.Tags()["scalars"])
+    assert events(tmp_path / "tensorboard").Tags()["scalars"] == ["validation/cer"]
 
 
 def test_other_trackers_get_the_curves_through_accelerate(

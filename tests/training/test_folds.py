@@ -147,7 +147,6 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> 
         "batch_size": 4,
         "micro_batch_size": 4,
         "validation.max_samples": 1,
-        "guard.lines": 0,
     }
     found = dsocr.audit(small_dataset, output=work, lines=5, **quick)
     ids = {sample.id for sample in Dataset.open(small_dataset)}

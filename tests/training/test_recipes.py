@@ -60,7 +60,6 @@ SMALLER = {
     "validation.every_steps": 10,
     "checkpoints.every_steps": 5,
     "generation.max_new_tokens": 8,
-    "guard.lines": 0,
 }
 
 

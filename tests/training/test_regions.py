@@ -58,7 +58,6 @@ def test_lines_shown_together_come_back_to_their_places(name: str, tmp_path: Pat
         "base": base,
         "dataset": dataset,
         "output": tmp_path / "run",
-        "guard": {"lines": 0},
         "adapter": {"target_modules": "decoder", "r": 32, "alpha": 64, "dropout": 0},
         "generation": {"max_new_tokens": 40, "no_repeat_ngram_size": 0},
         **changes,

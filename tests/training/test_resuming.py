@@ -67,7 +67,6 @@ def configured(base: str, dataset: Path, output: Path, every_steps: int = 3) -> 
                 "augmentation": 1.0,
             },
             "validation": {"every_steps": 2, "max_samples": 2},
-            "guard": {"lines": 2},
             "checkpoints": {"every_steps": every_steps, "keep": 3},
             "generation": {"max_new_tokens": 4},
         }

@@ -42,7 +42,6 @@ def whole(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunF
         "base": str(toy_family.write_base(folder / "base")),
         "dataset": small_dataset,
         "output": folder / "run",
-        "guard": {"lines": 0},
         "training": {"max_steps": 2, "batch_size": 4, "micro_batch_size": 4},
     }
     return train(RunConfig.model_validate(config)).run

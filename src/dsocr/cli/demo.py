@@ -92,7 +92,6 @@ def _evaluate(printer: Printer, run: Path) -> None:
 
     card, folder = dsocr.evaluate(run), RunFolder(run)
     printer.result(str(card))
-    printing.print_guard(printer, card.guard)
     printer.message(f"scorecard: {folder.scorecard}")
     printer.message(f"report:    {folder.report}   (open it in a browser)")
 

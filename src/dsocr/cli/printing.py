@@ -219,10 +219,6 @@ def describe_run(printer: Printer, run: "Run") -> None:
             "warning: no step beat the starting weights, so they were kept: transcribe more lines, or lower "
             "training.learning_rate"
         )
-    if result.guard is not None and result.guard.exceeds_margin:
-        printer.complain(f"warning: {result.guard.message}")
-    elif result.guard is not None:
-        printer.message(result.guard.message)
     if result.calibrated_on:
         printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
     printer.result(f"{result.run.adapter.name}: {result.run.adapter}")
@@ -340,18 +336,11 @@ def _line_rates(counts: "LineCounts") -> list[str]:
 
 
 def describe_evaluation(printer: Printer, card: "Scorecard", folder: "RunFolder") -> None:
-    """Print what an evaluation says of the guard set, and its files."""
-    print_guard(printer, card.guard)
+    """Print the files of an evaluation."""
     printer.message(f"scorecard:  {folder.scorecard}")
     printer.message(f"lines:      {folder.lines}")
     if folder.confidence_page.is_file():
         printer.message(f"confidence: {folder.confidence_page}")
-
-
-def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
-    """Print the result of the guard set, if there is one, as a warning if it exceeds its margin."""
-    if guard is not None:
-        (printer.complain if guard["exceeds_margin"] else printer.message)(guard["message"])
 
 
 def reported(printer: Printer, report: "WrittenReport", given: "Given") -> None:

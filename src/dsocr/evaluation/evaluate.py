@@ -1,48 +1,33 @@
-"""Evaluate a run: read a split with base and adapter, score both, and check what the base has forgotten.
-
-The guard set is a small set that the base reads well. It is read again after training to measure forgetting.
-"""
+"""Evaluate a run: read a split with base and adapter, and score both."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dsocr.config import GuardSection, RunConfig, load_run_config
+from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, RunError, option
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
 from dsocr.evaluation.metrics import (
-    ErrorRate,
     character_errors,
-    describe_change,
-    format_change_interval,
     pool,
 )
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
-from dsocr.evaluation.statistics import Interval, PairedErrors, clusters_of, difference_interval
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
-from dsocr.io.files import shipped_path
 from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
-from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
-from dsocr.models.family import Processor
-from dsocr.models.generation import Generation, ScoredText, batches, spread
+from dsocr.models.base_folder import require_readable_adapter
+from dsocr.models.generation import ScoredText, spread
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
-from dsocr.text import is_blank, percentage
+from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from dsocr.inference.reader import LocalReader
 
 
@@ -54,130 +39,6 @@ def require_samples(dataset: Dataset, split: Split, limit: int | None = None) ->
         hint = f"its splits are: {existing}" if existing else "prepare it again"
         raise DataError(f"has no {split} split to score", code="split-missing", where=dataset.folder, hint=hint)
     return samples
-
-
-DEFAULT_GUARD = "examples/print"
-"""The guard set that ships for the embedded base."""
-
-NO_GUARD_SET = (
-    "No guard set, so forgetting is not measured; set `guard.dataset` to a prepared dataset that the base reads well."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GuardResult:
-    """Error rates of the base and of the adapter on the guard set; `margin` is in percentage points of CER.
-
-    `interval` is that of the adapter's CER minus the base's, None if it was not computed.
-    """
-
-    name: str
-    lines: int
-    margin: float
-    base: ErrorRate
-    adapter: ErrorRate
-    interval: Interval | None = None
-
-    @property
-    def increase(self) -> float:
-        """Percentage points of CER by which the adapter is worse than the base; negative if it is better."""
-        return 100 * (self.adapter.rate - self.base.rate)
-
-    @property
-    def exceeds_margin(self) -> bool:
-        """Whether the CER increased by more than the margin."""
-        return self.increase > self.margin + 1e-9
-
-    @property
-    def message(self) -> str:
-        """The result in a sentence, with remedies if the margin is exceeded."""
-        result = f"the CER of the guard set ({self.lines} lines of {self.name}) is {100 * self.adapter.rate:.2f} %"
-        result += f", of the base alone {100 * self.base.rate:.2f} %: {describe_change(self.increase)}"
-        if self.interval is not None and self.interval.bounds:
-            low, high = (100 * end for end in self.interval.bounds)
-            result += f" (95 % CI {format_change_interval(low, high)}, over {self.interval.unit}s)"
-        if not self.exceeds_margin:
-            return f"{result}, within the margin of {self.margin:g} points"
-        return (
-            f"{result}, more than the margin of {self.margin:g}. If that matters, "
-            "scale the adapter down with `dsocr export --scale`, or train with a lower learning_rate, fewer epochs, or "
-            "lines of that kind mixed in"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result for JSON: CERs are fractions, `increase` and `margin` percentage points."""
-        return {
-            "dataset": self.name,
-            "lines": self.lines,
-            "margin": self.margin,
-            "characters": self.base.length,
-            "base_errors": self.base.errors,
-            "adapter_errors": self.adapter.errors,
-            "base_cer": self.base.rate,
-            "adapter_cer": self.adapter.rate,
-            "increase": self.increase,
-            "interval": self.interval and asdict(self.interval),
-            "exceeds_margin": self.exceeds_margin,
-            "message": self.message,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class GuardSet:
-    """The lines of a guard set, its name, and the tolerated increase in percentage points of CER."""
-
-    name: str
-    samples: Sequence[Sample]
-    margin: float
-
-    @classmethod
-    def load(cls, section: GuardSection, base: str) -> "GuardSet | None":
-        """Load the configured guard set, else the one that ships with the base; None if there is none.
-
-        Raises DataError if the configured dataset, split or its text is missing.
-        """
-        folder = section.dataset
-        if folder is None and base == EMBEDDED:
-            folder = shipped_path(DEFAULT_GUARD)
-        if folder is None or not section.lines:
-            return None
-        try:
-            dataset = Dataset.open(folder)
-        except DataError as error:
-            message = f"guard.dataset: {error.message.raw}"
-            raise DataError(message, code=error.code, where=error.where, hint=error.hint) from error
-        splits = [Split(section.split)] if section.split else list(Split)
-        every_sample = chain.from_iterable(dataset.samples(split) for split in splits)
-        samples = [sample for sample in every_sample if not is_blank(sample.text)]
-        if not samples:
-            hint = "check guard.dataset and guard.split"
-            raise DataError("guard set has no lines with text", code="guard-empty", where=folder, hint=hint)
-        count = min(section.lines, len(samples))
-        chosen = [samples[number * len(samples) // count] for number in range(count)]
-        return cls(folder.name, chosen, section.margin)
-
-    def score(self, network: "PreTrainedModel", processor: Processor, generation: Generation) -> list[ErrorRate]:
-        """Read the set with the network in its current state and count the errors of each line.
-
-        The network is left in evaluation mode.
-        """
-        errors = []
-        for samples in batches(self.samples, generation.batch_size):
-            images = [processor.encode(open_image(sample.image)) for sample in samples]
-            decoded = processor.family.decode(network, processor, images, generation)
-            errors += [character_errors(sample.text, read.text) for sample, read in zip(samples, decoded, strict=True)]
-        return errors
-
-    def compare(self, base: ErrorRate, adapter: ErrorRate) -> GuardResult:
-        """Return the result of scoring the set with the base and with the adapter."""
-        return GuardResult(self.name, len(self.samples), self.margin, base, adapter)
-
-    def compare_lines(self, base: Sequence[ErrorRate], adapter: Sequence[ErrorRate]) -> GuardResult:
-        """Return the result with its interval, from the errors of each line."""
-        counts = [(first.errors, second.errors, first.length) for first, second in zip(base, adapter, strict=True)]
-        base_errors, errors, lengths = np.array(counts, np.float64).T
-        interval = difference_interval(PairedErrors(base_errors, errors, lengths, clusters_of(self.samples)))
-        return replace(self.compare(pool(base), pool(adapter)), interval=interval)
 
 
 def evaluate(
@@ -199,8 +60,7 @@ def evaluate(
     a base, only the base is scored.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
     validation split; training has fitted them once. `script` replaces the run's `generation.script`; where that is
-    auto, lines from all over the split decide. With the base, the guard set is scored too. `progress` gets
-    the number of lines read and their total.
+    auto, lines from all over the split decide. `progress` gets the number of lines read and their total.
     """
     opened = open_dataset(run, dataset)
     samples = require_samples(opened, split, limit)
@@ -212,8 +72,6 @@ def evaluate(
     all_lines = require_samples(opened, split, None)  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)
-    # First, so that an unreadable guard set fails before hours of reading.
-    guard = _score_guard_set(results, reader) if with_base and not is_base else None
     total = len(fitting_samples) + len(samples) * len(models)
     done = 0
 
@@ -272,7 +130,6 @@ def evaluate(
             "dataset": None if dataset is None else dataset.as_posix(),
         },
         notes=tuple(notes),
-        guard=guard and guard.to_dict(),
     )
     remove_drafts(results.path, is_locked=False)
     write_lines(results.lines, lines)
@@ -349,16 +206,6 @@ def _language_model(
         return None
     weight = processor.language_model.weight * reader.generation.language_model_share
     return {"weight": weight, "cer_without": without, "cer": with_model}
-
-
-def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | None:
-    config = load_run_config(run.config)
-    guard = GuardSet.load(config.guard, config.base)
-    if guard is None:
-        return None
-    with reader.base() as alone:
-        base = guard.score(alone.network, alone.processor, alone.generation)
-    return guard.compare_lines(base, guard.score(reader.network, reader.processor, reader.generation))
 
 
 def _notes(run: RunFolder, dataset: Dataset, split: Split, *, is_own: bool) -> Iterator[str]:

@@ -89,8 +89,7 @@ class Scorecard:
     `by_text` has lines whose text was trained on ("seen") and the others ("new"), empty if all are of one kind.
     `averages` and `characters` are by model, `profiles` by name and model, `groups` by kind. `worst` are the lines with
     the most errors of the adapter (else the base). `dataset` has the hash of each split. `uncertainty` says in
-    sentences how far to trust the CER, `notes` what is unusual about this evaluation. `guard` is
-    `GuardResult.to_dict()`, None without a guard set.
+    sentences how far to trust the CER, `notes` what is unusual about this evaluation.
 
     `print(card)` shows the table; notebooks show a short one.
     """
@@ -110,7 +109,6 @@ class Scorecard:
     worst: tuple[LineScore, ...] = ()
     dataset: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    guard: Mapping[str, Any] | None = None
     definition: str = DEFINITION
     methods: str = METHODS
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -207,24 +205,6 @@ def open_scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = N
 _CARD = TypeAdapter(Scorecard)
 
 
-class _Bounds(BaseModel):
-    low: float | None
-    high: float | None
-    reason: str | None
-
-
-class _Guard(BaseModel):
-    dataset: str
-    lines: int
-    margin: float
-    base_cer: float
-    adapter_cer: float
-    increase: float
-    interval: _Bounds | None
-    exceeds_margin: bool
-    message: str
-
-
 class _Settings(BaseModel):
     base: str | None = None
     base_revision: str | None = None
@@ -238,7 +218,6 @@ class _Settings(BaseModel):
 class _Used(BaseModel):
     """What others use of the mappings of a card."""
 
-    guard: _Guard | None
     settings: _Settings
     dataset: dict[str, str]
     versions: dict[str, str]
@@ -264,7 +243,7 @@ def make_scorecard(
     """Make the card of the same lines read by the base and with the adapter, None for a model that was not run.
 
     `folds` are those of the lines by id, if an adapter was trained for each; the intervals then know that trainings
-    differ. `about` are further fields of the card: `dataset`, `settings`, `notes`, `guard`. Raises
+    differ. `about` are further fields of the card: `dataset`, `settings`, `notes`. Raises
     DataError if there are no lines, or not the same lines and references on both sides.
     """
     given = {"base": base, "adapter": adapter}

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 Attention = Literal["sdpa", "eager"]
 """How attention is computed: with torch's fused kernels, or step by step."""
 
-EMBEDDED = "nano"
-"""The name of the default base, which ships with the package."""
-
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 CARD = "README.md"

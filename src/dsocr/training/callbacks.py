@@ -172,9 +172,6 @@ class MetricsWriter(Callback):
             tracker.log_validation(result)
         best = ", the best so far" if result.is_best else ""
         self._log.info("step %d: %s%s", result.step, result.describe(), best)
-        if result.guard is not None:
-            level = logging.WARNING if result.guard.exceeds_margin else logging.INFO
-            self._log.log(level, "step %d: %s", result.step, result.guard.message)
 
     def _elapsed(self) -> float:
         """Seconds of training so far, including those before an interruption."""
@@ -197,7 +194,7 @@ class MetricsWriter(Callback):
 class Tracker:
     """An experiment tracker: TensorBoard, or another one through accelerate.
 
-    All get curves. TensorBoard also shows warnings, and the first validation lines with their images.
+    All get curves. TensorBoard also shows the first validation lines with their images.
     """
 
     def __init__(self, name: str, run: RunFolder, settings: Mapping[str, Any]) -> None:
@@ -238,20 +235,16 @@ class Tracker:
 
     def log_validation(self, result: "Validated") -> None:
         """Add the curves of a validation, and show the first lines with their predictions."""
-        step, guard = result.step, result.guard
+        step = result.step
         self.log("validation", result.curves, step)
-        if guard is not None:
-            self.log("guard", {"cer": guard.adapter.rate, "base_cer": guard.base.rate}, step)
         if self._board is None:
             return
-        from dsocr.training.validation import escape_markdown, lines_table
+        from dsocr.training.validation import lines_table
 
         if result.lines:
             self._board.add_text("validation/lines", lines_table(result.lines), step)
         for place, line in enumerate(result.lines, 1):
             self._board.add_image(f"validation_lines/{place:02d}", line.image, step, dataformats="HWC")
-        if guard is not None and guard.exceeds_margin:
-            self._board.add_text("guard/warning", escape_markdown(guard.message, 1000), step)
 
     def finish(self) -> None:
         """Flush and close."""

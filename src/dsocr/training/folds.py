@@ -291,7 +291,7 @@ def audit(
     if any(key.startswith("training.epochs") for key in (*overrides, *(changes or {}))):
         del training["max_steps"]
     settings = {"dataset": dataset, "output": output, "training": training, "validation": _VALIDATION}
-    config = load_config({**settings, "guard": {"lines": 0}}, overrides, changes=changes)
+    config = load_config(settings, overrides, changes=changes)
     folds_read = read_folds(
         config,
         read_fold,

@@ -65,7 +65,7 @@ _MEANT = {
     "report_to",
 }
 """Settings of the training section that a detector is trained with."""
-_UNUSED = ("input", "adapter", "guard", "generation")
+_UNUSED = ("input", "adapter", "generation")
 """Sections that only readers have a use for."""
 
 _TRIED = 100
@@ -173,7 +173,6 @@ class LayoutResult:
     seconds: float
     is_best: bool
     lines: tuple[ValidationLine, ...] = ()
-    guard: ClassVar[None] = None
     cer: ClassVar[None] = None
     failures: ClassVar[str] = ""
 

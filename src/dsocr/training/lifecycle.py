@@ -113,7 +113,7 @@ class RunLock:
 
 
 def require_sources(config: RunConfig, *, finds_lines: bool = False) -> None:
-    """Raise if dataset, unlabelled scans, base, resolution, prompt, guard set or a tracker is missing or unfit.
+    """Raise if dataset, unlabelled scans, base, resolution, prompt or a tracker is missing or unfit.
 
     Only where it `finds_lines` may the base be a detector.
     """
@@ -137,7 +137,6 @@ def require_sources(config: RunConfig, *, finds_lines: bool = False) -> None:
     folder = find_base_metadata(config.base, config.base_revision)
     require_trackers(config.training.report_to)
     # Slow imports, which the refusals above need not wait for.
-    from dsocr.evaluation.evaluate import GuardSet
     from dsocr.models.loading import require_quantization
 
     family = recognize(folder)
@@ -145,7 +144,6 @@ def require_sources(config: RunConfig, *, finds_lines: bool = False) -> None:
     require_quantization(family, config.adapter.quantization)
     if not any(RunFolder(config.output).checkpoints.glob("step-*")):  # a run that resumes needs it no more
         find_initial_adapter(config, family)
-    GuardSet.load(config.guard, config.base)
 
 
 def _require_dataset(config: RunConfig) -> None:

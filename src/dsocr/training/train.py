@@ -20,7 +20,7 @@ from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split, Unit
 from dsocr.errors import ConfigError, DataError, Interrupted, typed
-from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
+from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.confidence import Calibration
 from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
 from dsocr.models.adapters import (
@@ -109,9 +109,9 @@ PRECISIONS: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float1
 class TrainResult:
     """What a training made.
 
-    `best_step` and `best_cer` are None without a validation split, `guard` without a guard set, `unlabelled` without
-    unlabelled scans. `calibrated_on` is the number of validation lines on which confidences were calibrated. A detector
-    has the F1 of its lines, `best_f1`, instead of a CER.
+    `best_step` and `best_cer` are None without a validation split, `unlabelled` without unlabelled scans.
+    `calibrated_on` is the number of validation lines on which confidences were calibrated. A detector has the F1 of its
+    lines, `best_f1`, instead of a CER.
     """
 
     run: RunFolder
@@ -121,7 +121,6 @@ class TrainResult:
     seconds: float
     excluded: int
     resumed_from: int
-    guard: GuardResult | None = None
     calibrated_on: int = 0
     unlabelled: UnlabelledReport | None = None
     best_f1: float | None = None
@@ -218,7 +217,6 @@ def train(
             seconds=time.monotonic() - started,
             excluded=sources.excluded,
             resumed_from=step_of(checkpoint) if checkpoint else 0,
-            guard=validator.guard_of_best if validator else None,
             calibrated_on=Calibration.load(run.adapter).lines if dist.is_main and validator else 0,
             unlabelled=unlabelled,
         )
@@ -252,7 +250,7 @@ class Sources:
     """What a configuration names, which has the base's commit and defaults by now.
 
     `drawn` are the training samples, `samples` those that are not too long, which are trained on, `excluded` the number
-    of the others; of the `validation` samples `without_loss` are too long. `guard` is None without a guard set.
+    of the others; of the `validation` samples `without_loss` are too long.
     """
 
     config: RunConfig
@@ -263,7 +261,6 @@ class Sources:
     excluded: int
     validation: Sequence[Sample]
     without_loss: int
-    guard: GuardSet | None
     own_readings: OwnReadings | None = None
 
 
@@ -304,12 +301,11 @@ def open_sources(config: RunConfig, job: TrainingJob, own_readings: OwnReadings 
         if job.on_warning is not None:
             for finding in findings:
                 job.on_warning(finding)
-    guard = GuardSet.load(config.guard, config.base)
     drawn = training_samples(dataset, config)
     samples, excluded = within_budget(drawn, processor, config)
     validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
     _, without_loss = within_budget(validation, processor, config, Split.VALIDATION) if validation else ([], 0)
-    return Sources(config, base, dataset, drawn, samples, excluded, validation, without_loss, guard, own_readings)
+    return Sources(config, base, dataset, drawn, samples, excluded, validation, without_loss, own_readings)
 
 
 def begin_run(
@@ -339,8 +335,6 @@ def begin_run(
         start_run(run, config, sources.dataset, ancestors, device=device, world_size=count, **about)
     for passed in checks:
         log.info("preflight: %s, %s: %s", passed.verdict, passed.name, passed.message)
-    if sources.guard is None and config.guard.lines:
-        log.info(NO_GUARD_SET)
     log.info("%d training samples, %d excluded as too long", len(sources.samples), sources.excluded)
     if sources.validation:
         log.info("%d validation samples, %d without a loss as too long", len(sources.validation), sources.without_loss)
@@ -535,7 +529,7 @@ def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed |
 
 
 def make_validator(job: TrainingJob, sources: Sources, processor: Processor) -> Validator | None:
-    """Make the callback that reads the validation samples and the guard set; None without validation samples."""
+    """Make the callback that reads the validation samples; None without validation samples."""
     config = sources.config
     if not sources.validation:
         return None
@@ -547,7 +541,6 @@ def make_validator(job: TrainingJob, sources: Sources, processor: Processor) -> 
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
         folder=job.run.checkpoints,
-        guard=sources.guard,
         dist=job.dist,
         text_policy=sources.dataset.card.policy(),
     )

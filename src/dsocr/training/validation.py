@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +17,9 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.decide import is_better
-from dsocr.evaluation.evaluate import GuardResult, GuardSet
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences, pool
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
-from dsocr.models.adapters import without_adapter
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
@@ -70,7 +68,7 @@ class ValidationLine:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """One validation; rates are fractions. `lines` are the first few samples, `guard` is None without a guard set."""
+    """One validation; rates are fractions. `lines` are the first few samples."""
 
     step: int
     loss: float
@@ -81,7 +79,6 @@ class ValidationResult:
     seconds: float
     is_best: bool
     lines: tuple[ValidationLine, ...] = ()
-    guard: GuardResult | None = None
 
     @property
     def runaway_rate(self) -> float:
@@ -109,25 +106,19 @@ class ValidationResult:
         return f"validation loss {self.loss:.4f}, CER {100 * self.cer:.2f} %, {counts}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row of metrics.jsonl; with a guard set it has its CERs, and a warning or null."""
+        """Return the row of metrics.jsonl."""
         names = ("step", "loss", "cer", "empty", "runaway", "samples", "seconds")
         row = {name: getattr(self, name) for name in names}
-        row |= {"best": self.is_best, "runaway_rate": self.runaway_rate}
-        if self.guard is not None:
-            row["guard_cer"], row["guard_base_cer"] = self.guard.adapter.rate, self.guard.base.rate
-            row["guard_warning"] = self.guard.message if self.guard.exceeds_margin else None
-        return row
+        return row | {"best": self.is_best, "runaway_rate": self.runaway_rate}
 
 
 @dataclass(slots=True)
 class ValidatorState:
-    """What a checkpoint keeps of a Validator. Errors in the guard set are [errors, reference length]."""
+    """The part of a Validator that a checkpoint keeps."""
 
     best_cer: float | None = None
     best_runaway: int = 0
     best_step: int | None = None
-    best_guard: list[int] | None = None
-    guard_base: list[int] | None = None
     without_improvement: int = 0
 
 
@@ -198,8 +189,7 @@ class Validator(PeriodicValidation):
     """Validates every `every_steps` steps, keeps the best adapter in `folder`, stops after `patience` worse results.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
-    Its confidences are calibrated on what it read. The guard set is read beside the samples, and once before the first
-    step, and decides nothing. Each rank reads a share, and all come to the same result.
+    Its confidences are calibrated on what it read. Each rank reads a share, and all come to the same result.
     """
 
     def __init__(
@@ -213,7 +203,6 @@ class Validator(PeriodicValidation):
         patience: int,
         folder: Path,
         on_result: Callable[[ValidationResult], None] = lambda result: None,
-        guard: GuardSet | None = None,
         dist: Distributed | None = None,
         text_policy: TextPolicy | None = None,
     ) -> None:
@@ -226,23 +215,15 @@ class Validator(PeriodicValidation):
         self._generation = generation
         self._max_text_tokens = max_text_tokens
         self._folder = folder
-        self._guard = guard
         self._dist = dist or Distributed()
         self._text_policy = text_policy or TextPolicy()
         self._answers = KeptLogits()
         self._best_answers = KeptLogits()
 
-    def on_train_begin(self, trainer: "Trainer") -> None:
-        """Read the guard set with the base alone, unless a checkpoint has its result."""
-        if self._guard is not None and self.state.guard_base is None:
-            with without_adapter(trainer.module):
-                self.state.guard_base = self._guard_errors(self._guard, trainer.module)
-
     def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
         """Validate once: report the result, and keep the adapter if it is the best and its CER is below `limit`."""
         started, state = time.monotonic(), self.state
         predictions = self._predict(model)
-        guard_errors = None if self._guard is None else self._guard_errors(self._guard, model)
         loss = self._loss(model)
         competes = math.isfinite(loss) and predictions.cer < limit
         is_first = state.best_step is None or state.best_cer is None
@@ -251,7 +232,6 @@ class Validator(PeriodicValidation):
         if is_best:
             state.best_cer, state.best_runaway = reached
             state.best_step, state.without_improvement = step, 0
-            state.best_guard = guard_errors
             self._best_answers = self._answers
             if self._dist.is_main:
                 calibration = calibrate_predictions(predictions.scored, self._text_policy)
@@ -268,7 +248,6 @@ class Validator(PeriodicValidation):
             seconds=time.monotonic() - started,
             is_best=is_best,
             lines=predictions.lines,
-            guard=self._compare_guard(guard_errors),
         )
         if self._dist.is_main:
             self.on_result(result)
@@ -326,22 +305,6 @@ class Validator(PeriodicValidation):
             yield from (kept[index] for index in indices)
         else:
             yield from (logits for _, logits in self._map_logits(lambda logits: logits, model, indices))
-
-    @property
-    def guard_of_best(self) -> GuardResult | None:
-        """The guard set as the best adapter reads it; None without a guard set or a validation."""
-        return self._compare_guard(self.state.best_guard)
-
-    def _compare_guard(self, errors: list[int] | None) -> GuardResult | None:
-        if self._guard is None or self.state.guard_base is None or errors is None:
-            return None
-        return self._guard.compare(ErrorRate(*self.state.guard_base), ErrorRate(*errors))
-
-    def _guard_errors(self, guard: GuardSet, model: Any) -> list[int]:
-        """Return the model's errors in the guard set, and the length of its references."""
-        shard = replace(guard, samples=self._dist.shard(guard.samples))
-        ours = pool(shard.score(model, self._processor, self._generation))
-        return [sum(counts) for counts in zip(*self._dist.all_gather((ours.errors, ours.length)), strict=True)]
 
     def _predict(self, model: Any) -> Predictions:
         """Read all samples."""

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
-from dsocr.evaluation.metrics import align, describe_change, format_change_interval, of_hundred
+from dsocr.evaluation.metrics import align, of_hundred
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
@@ -63,14 +63,13 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class ExtraTable:
-    """A measurement beside the scores: a table, and a sentence that is a warning if `warns`."""
+    """A measurement beside the scores: a table and a sentence."""
 
     key: str
     title: str
     sentence: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     chapters = chapters_of(lines, [_SPOKEN[model] for model in readings])
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _find_images(run, dataset, card, shown)
-    extras = [_guard_table(card.guard)] if card.guard else []
+    extras = []
     confidence = None
     if run.confidence.is_file():
         try:
@@ -196,18 +195,6 @@ def _find_images(
     if missing := len(references) - len(images):
         warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
     return images, warnings
-
-
-def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
-    cers = (percent(guard[name], 2) for name in ("base_cer", "adapter_cer"))
-    known = guard["interval"] or {}
-    bounds = [100 * known[end] for end in ("low", "high") if known.get(end) is not None]
-    interval = format_change_interval(*bounds) if bounds else known.get("reason") or ""
-    change, margin = describe_change(guard["increase"]), f"{guard['margin']:g}"
-    row = tuple(map(unbroken, (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, interval, margin)))
-    head = ("guard set", "lines", "CER, base", "CER, trained", "change", unbroken("95 % CI"), "margin, points")
-    text = unbroken(sentence(guard["message"]))
-    return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["exceeds_margin"])
 
 
 def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:

@@ -55,11 +55,7 @@ def curve_svg(plot: CurvePlot) -> str:
 
 
 def curve_plots(history: History) -> list[CurvePlot]:
-    """Make the plots of a run: losses, validation CER, and the CER of the guard set, at step 0 that of the base."""
-    guard = _points(history.validation, "guard_cer", scale=100)
-    if guard:
-        base = next(row["guard_base_cer"] for row in history.validation if row.get("guard_cer") is not None)
-        guard = [(0.0, 100 * base), *guard]
+    """Make the plots of a run: losses and validation CER."""
     best = history.best
     plots = [
         CurvePlot("training loss", _points(history.training, "loss")),
@@ -69,7 +65,6 @@ def curve_plots(history: History) -> list[CurvePlot]:
             _points(history.validation, "cer", scale=100),
             (best["step"], 100 * best["cer"]) if best else None,
         ),
-        CurvePlot("guard set CER, %", guard),
     ]
     return [plot for plot in plots if plot.points]
 
