@@ -2,22 +2,19 @@
 
     python benchmarks/align.py data/copiste [--base small] [--pages 40]
     python benchmarks/align.py examples/copiste --from-images OUT
-    python benchmarks/align.py examples/copiste --book OUT [--pages 300]
 
 The second aligns the images of a folder of ALTO files, without these, with a text a page, and compares the lines that
-it finds with those of the files. The third is the whole command on drawn pages of ten lines, with words of these files,
-of which the text has ten times as many lines; a network that misreads one letter in ten is simulated, so that the time
-is what aligning costs beside reading.
+it finds with those of the files.
 
 Disturbances: a tenth of the words gone in runs of 1 to 20 (`missing`), notes of an edition between any two words
 (`notes`), a tenth of the lines not found (`lines`), a tenth of the longer words respelt or abbreviated (`respelt`), all
-of them (`all`), the pages looked for in the text of all pages, in another order (`anywhere`), and this with all that
-changes no word (`together`). Lines are whole whose text is in the edition, word for word: only these can be right, and
-only of these it is counted how many are and how many are sure.
+of them (`all`), the pages searched for in the text of all pages, in another order (`anywhere`), and this with
+everything that changes no word (`together`). A line is whole if its text is in the edition word for word: only whole
+lines can be right, so only they count as right or sure.
 """
 
-import argparse
 import csv
+import math
 import random
 import time
 from collections import Counter, defaultdict
@@ -27,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
 import dsocr
 from dsocr.data.dataset import Dataset
@@ -43,9 +39,7 @@ from dsocr.models.scripts import script_of_texts
 from dsocr.runs import RunFolder
 from dsocr.text import comparable
 from dsocr.training.align import LINES
-from measuring import peak_resident
-
-PAGE_SCHEMA = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
+from runner import Table, make_parser, parse, record
 
 NOTES = (
     "Publié par nos soins d'après le manuscrit conservé aux archives départementales, série E, liasse 214. "
@@ -119,10 +113,38 @@ def disturb(page: Sequence[ReadLine], scene: str, rng: random.Random) -> tuple[l
     return [page[number] for number in kept], " ".join(text), expected
 
 
+@dataclass(frozen=True)
+class WrittenLine:
+    """A line that `dsocr align` wrote: whether it is exactly a true line of its page, its score, and whether sure."""
+
+    is_right: bool
+    score: float
+    is_sure: bool
+
+
+def judge_lines(lines: Path, truth: dict[str, list[str]]) -> list[WrittenLine]:
+    """Compare a table of lines with the true lines of each page; each true line counts once."""
+    left = {name: Counter(map(comparable, texts)) for name, texts in truth.items()}
+    written = []
+    with lines.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, dialect="excel-tab"):
+            text = comparable(unescape_formula(row["text"]))
+            score = float(row["score"]) if text else math.nan
+            written.append(WrittenLine(left[row["page"]][text] > 0, score, row["sure"] == "yes"))
+            left[row["page"]][text] -= 1
+    return written
+
+
+def calibration_error(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    """Return the ECE of lines over ten bins of equal count."""
+    parts = np.array_split(np.argsort(scores), 10)
+    return float(sum(abs(scores[part].mean() - right[part].mean()) * len(part) for part in parts) / len(scores))
+
+
 def align_images(source: Path, out: Path, base: str) -> None:
     """Align images alone, and print how many of the true lines have exactly their text."""
     truth = {
-        path.stem: [comparable(line.text) for line in parse_alto(parse_xml(path)).lines if line.text]
+        path.stem: [line.text for line in parse_alto(parse_xml(path)).lines if line.text]
         for path in (source / "alto").glob("*.xml")
     }
     texts = out / "texts"
@@ -130,146 +152,67 @@ def align_images(source: Path, out: Path, base: str) -> None:
     for name, lines in truth.items():
         (texts / f"{name}.txt").write_text(" ".join(lines), encoding="utf-8")
     dsocr.align(source / "jpg", texts, out / "aligned", run=base, rounds=1)
-    left = {name: Counter(lines) for name, lines in truth.items()}
-    right: list[tuple[bool, bool]] = []
-    with (out / "aligned" / LINES).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, dialect="excel-tab"):
-            text = comparable(unescape_formula(row["text"]))
-            right.append((left[row["page"]][text] > 0, row["sure"] == "yes"))
-            left[row["page"]][text] -= 1
-    total, matched = sum(map(len, truth.values())), sum(is_right for is_right, _ in right)
-    sure = [is_right for is_right, is_sure in right if is_sure]
-    print(
-        f"{matched} of {total} true lines have exactly their text ({matched / total:.1%}); {len(sure)} lines are sure,"
-    )
+    written = judge_lines(out / "aligned" / LINES, truth)
+    total, right = sum(map(len, truth.values())), sum(line.is_right for line in written)
+    sure = [line.is_right for line in written if line.is_sure]
+    print(f"{right} of {total} true lines have exactly their text ({right / total:.1%}); {len(sure)} lines are sure,")
     print(f"and {sum(sure)} of these are exactly a true line ({sum(sure) / len(sure):.2%})")
 
 
-def draw_book(source: Path, out: Path, count: int) -> list[list[str]]:
-    """Draw so many pages with PAGE files, and write a text of which they are a tenth; return the lines of the pages."""
-    rng = random.Random(1)
-    files = sorted((source / "alto").glob("*.xml"))
-    words = sorted({word for file in files for line in parse_alto(parse_xml(file)).lines for word in line.text.split()})
-    pages = [[" ".join(rng.choices(words, k=rng.randint(5, 9))) for _ in range(10)] for _ in range(10 * count)]
-    on_scans = sorted(rng.sample(range(len(pages)), count))
-    out.mkdir(parents=True)
-    (out / "text.txt").write_text("\n".join(" ".join(page) for page in pages), encoding="utf-8")
-    letters = ImageFont.load_default(28)
-    scans = out / "scans"
-    scans.mkdir()
-    for number, place in enumerate(rng.sample(on_scans, count)):
-        image = Image.new("L", (1400, 600), 245)
-        drawing, lines = ImageDraw.Draw(image), []
-        for row, text in enumerate(pages[place]):
-            drawing.text((20, 60 * row + 10), text, 30, letters)
-            box = f"20,{60 * row + 5} 1380,{60 * row + 5} 1380,{60 * row + 55} 20,{60 * row + 55}"
-            lines.append(f'<TextLine id="l{row}"><Coords points="{box}"/></TextLine>')
-        image.save(scans / f"{number:04d}.png")
-        page = f'<Page imageFilename="{number:04d}.png" imageWidth="1400" imageHeight="600"><TextRegion id="r">'
-        xml = f'<PcGts xmlns="{PAGE_SCHEMA}"><Metadata/>{page}<Coords points="0,0 1400,0 1400,600 0,600"/>'
-        (scans / f"{number:04d}.xml").write_text(f"{xml}{''.join(lines)}</TextRegion></Page></PcGts>", encoding="utf-8")
-        on_scans[number] = place
-    return [pages[place] for place in on_scans]
-
-
-def simulate_steps(text: str, characters: Sequence[str], rng: random.Random) -> NDArray[np.float32]:
-    """Return the steps of a network that misreads one letter in ten: two a letter, and a blank."""
-    steps = np.full((3 * len(text), len(characters) + 1), 1e-4, np.float32)
-    classes = {character: number for number, character in enumerate(characters, 1)}
-    for place, letter in enumerate(text):
-        right, other = classes.get(letter, 1), rng.randrange(1, len(characters) + 1)
-        sure = 0.3 if rng.random() < 0.1 else 0.9
-        steps[3 * place : 3 * place + 2, right] = sure
-        steps[3 * place : 3 * place + 2, other] += 0.95 - sure
-        steps[3 * place + 2, 0] = 0.95
-    steps /= steps.sum(1, keepdims=True)
-    return steps
-
-
-def align_book(source: Path, out: Path, count: int) -> None:
-    """Align a book, and print time, memory, and how many lines got exactly their text."""
-    lines = draw_book(source, out, count)
-    rng, pages, spent = random.Random(2), iter(lines), 0.0
-
-    def read_steps(reader: LocalReader, images: Sequence[tuple[str, object]]) -> list[tuple[str, NDArray[np.float32]]]:
-        nonlocal spent
-        began, read = time.process_time(), []
-        for text, _ in zip(next(pages), images, strict=True):
-            steps = simulate_steps(text, reader.characters, rng)
-            best = [int(step.argmax()) for step in steps[::3]]
-            read.append(("".join(reader.characters[place - 1] for place in best if place), steps))
-        spent += time.process_time() - began
-        return read
-
-    LocalReader.read_steps = read_steps  # type: ignore[method-assign, assignment]
-    began = time.process_time()
-    report = dsocr.align(out / "scans", out / "text.txt", out / "aligned")
-    seconds = time.process_time() - began - spent
-    right, sure = 0, 0
-    with (out / "aligned" / LINES).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, dialect="excel-tab"):
-            is_right = unescape_formula(row["text"]) == lines[int(row["page"])][int(row["line"].lstrip("l"))]
-            right, sure = right + is_right, sure + (is_right and row["sure"] == "yes")
-    memory = (peak_resident() or 0) / 2**20
-    print(f"{count} pages in a text of {10 * len(lines):,} pages: {seconds / count:.2f} s a page, {memory:.0f} MiB")
-    print(f"{right} of {10 * count} lines right; {report.sure} sure, {sure} of them right; {report.missing=}")
+def align_scene(scene: str, pages: Sequence[Sequence[ReadLine]], classes: dict[str, int], seed: int) -> list[str]:
+    """Align the disturbed pages, and return the cells of a row."""
+    rng, began = random.Random(seed), time.process_time()
+    order = rng.sample(range(len(pages)), len(pages))
+    disturbed = [disturb(page, scene, rng) for page in pages]
+    whole = "\n".join(disturbed[place][1] for place in order)
+    anchors = Anchors(whole)
+    aligned: list[AlignedLine] = []
+    truths: list[tuple[str, str | None]] = []
+    for lines, text, expected in disturbed:
+        if scene in {"anywhere", "together"}:
+            place = anchors.find(" ".join(line.fit.reading for line in lines))
+            text = whole[place[0] : place[1]] if place else ""
+        aligned += align_lines([line.fit for line in lines], text, classes)
+        truths += zip((line.text for line in lines), expected, strict=True)
+    seconds = (time.process_time() - began) / len(pages)
+    is_right = np.array([line.text == " ".join(text.split()) for line, (text, _) in zip(aligned, truths, strict=True)])
+    scores = np.array(judge(aligned, by_steps=isinstance(pages[0][0].fit, StepFit)))
+    is_whole = np.array([bool(expected) for _, expected in truths])
+    is_gone = np.array([expected == "" for _, expected in truths])
+    given = np.array([bool(line.text) for line in aligned])
+    is_sure = scores >= SURE
+    return [
+        scene,
+        str(len(aligned)),
+        str(is_whole.sum()),
+        f"{is_right[is_whole].mean():.1%}",
+        f"{(~given)[is_gone].mean():.1%} of {is_gone.sum()}" if is_gone.any() else "-",
+        f"{is_sure[is_whole].mean():.1%} ({is_sure.mean():.1%} of all)",
+        f"{is_right[is_sure].mean():.2%}",
+        f"{calibration_error(scores[given], is_right[given]):.3f}",
+        f"{seconds:.2f}",
+    ]
 
 
 def main() -> None:
     """Print a row for each scene."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--base", default="small")
     parser.add_argument("--pages", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from-images", type=Path)
-    parser.add_argument("--book", type=Path)
-    arguments = parser.parse_args()
-    if arguments.book:
-        align_book(arguments.dataset, arguments.book, min(arguments.pages, 300))
+    options = parse(parser)
+    if options.from_images:
+        align_images(options.dataset, options.from_images, options.base)
         return
-    if arguments.from_images:
-        align_images(arguments.dataset, arguments.from_images, arguments.base)
-        return
-    began = time.process_time()
-    pages, classes = read_pages(arguments.dataset, arguments.base, arguments.pages)
-    print(f"{len(pages)} pages, {sum(map(len, pages))} lines, read in {time.process_time() - began:.0f} s of processor")
-    print("| scene | lines | whole | right | no text where it is gone | sure | right of the sure | ECE | s a page |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    by_steps = isinstance(pages[0][0].fit, StepFit)
+    pages, classes = read_pages(options.dataset, options.base, options.pages)
+    print(f"{len(pages)} pages, {sum(map(len, pages))} lines")
+    heads = ("scene", "lines", "whole", "right", "no text where it is gone", "sure", "right of the sure", "ECE")
+    table = Table(*heads, "s a page")
     for scene in SCENES:
-        rng, began = random.Random(arguments.seed), time.process_time()
-        order = rng.sample(range(len(pages)), len(pages))
-        disturbed = [disturb(page, scene, rng) for page in pages]
-        whole = "\n".join(disturbed[place][1] for place in order)
-        anchors = Anchors(whole)
-        aligned: list[AlignedLine] = []
-        truths: list[tuple[str, str | None]] = []
-        for lines, text, expected in disturbed:
-            if scene in {"anywhere", "together"}:
-                place = anchors.find(" ".join(line.fit.reading for line in lines))
-                text = whole[place[0] : place[1]] if place else ""
-            aligned += align_lines([line.fit for line in lines], text, classes)
-            truths += zip((line.text for line in lines), expected, strict=True)
-        seconds = (time.process_time() - began) / len(pages)
-        is_right = np.array(
-            [line.text == " ".join(text.split()) for line, (text, _) in zip(aligned, truths, strict=True)]
-        )
-        scores = np.array(judge(aligned, by_steps=by_steps))
-        whole_lines = np.array([bool(expected) for _, expected in truths])
-        is_gone = np.array([expected == "" for _, expected in truths])
-        is_empty = np.array([not line.text for line in aligned])
-        is_sure = scores >= SURE
-        given = ~is_empty
-        parts = np.array_split(np.argsort(scores[given]), 10)
-        error = sum(abs(scores[given][part].mean() - is_right[given][part].mean()) * len(part) for part in parts)
-        left = f"{is_empty[is_gone].mean():.1%} of {is_gone.sum()}" if is_gone.any() else "-"
-        print(
-            f"| {scene} | {len(aligned)} | {whole_lines.sum()} | {is_right[whole_lines].mean():.1%} | {left} "
-            f"| {is_sure[whole_lines].mean():.1%} ({is_sure.mean():.1%} of all) "
-            f"| {is_right[is_sure].mean():.2%} | {error / given.sum():.3f} | {seconds:.2f} |",
-            flush=True,
-        )
+        table.row(*align_scene(scene, pages, classes, options.seed))
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,19 @@
-"""How well `dsocr audit` finds mistakes: spoils lines in seven ways, and compares its list with two baselines.
+"""Measure how well `dsocr audit` finds mistakes: spoil lines in seven ways, and compare its list with two baselines.
 
     python benchmarks/audit.py spoil DATASET OUT --seed 1
-    python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--all RUN] [--draws 20] [--small]
+    python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--draws 20] [--small]
 
-`spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json`, which says how each
-was spoiled. The ways are written apart from those by which the audit learns what mistakes look like
-(`dsocr.evaluation.mistakes`). `measure` reads every line with the models of an audit's work folder, once, keeps what
-the network says of each step, and judges texts by it. With `--spoiled` the dataset was spoiled before the folds were
-trained: one draw, in earnest. Without, the folds were trained on the dataset as it is, and texts are spoiled only where
-they are judged: many draws, each a little too easy, because the models that judge a line learned from right texts
-alone. With `--small` these draws also have smaller mistakes, a letter, a sign, an ending or a similar word, as many of
-each way.
+`spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json` with the way of each.
+The ways are written apart from those by which the audit learns to recognise mistakes (`dsocr.evaluation.mistakes`).
+`measure` reads every line once with the models of an audit's work folder, keeps the log probabilities, and judges texts
+by them. With `--spoiled` the dataset was spoiled before the folds were trained: one realistic draw. Without, texts are
+spoiled only where they are judged: many draws, each a little too easy, because the models learnt from right texts
+alone. With `--small` these draws also have smaller mistakes (a letter, a sign, an ending, a similar word).
 
-Baselines: how unusual the length of the text is for the size of the image (what `dsocr check` warns of, ranked), and
-the loss of a character under one model that was trained on all lines (`--all`); without it, under the model of the next
-fold, which was trained on the line too.
+Baselines: how unusual the length of the text is for the size of the image (as `dsocr check` warns), and the loss per
+character under the model of the next fold, which was trained on the line.
 """
 
-import argparse
 import json
 import math
 import random
@@ -45,6 +41,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.io.files import link_or_copy
 from dsocr.models.ctc import LineProcessor, score_texts
 from dsocr.runs import RunFolder
+from runner import Table, make_parser, parse, record
 
 WAYS = ("word missing", "word added", "lines swapped", "lines shifted", "spelling", "other script", "other image")
 SMALL_WAYS = ("letter", "sign", "ending", "similar word")
@@ -137,17 +134,12 @@ def take_similar(text: str, other: str, draw: random.Random, words: Sequence[str
     return text
 
 
-def take_other(text: str, other: str, draw: random.Random) -> str:
-    """Take the text of a line elsewhere."""
-    return other
-
-
 ALONE: dict[str, Callable[[str, str, random.Random], str]] = {
     "word missing": drop_word,
     "word added": add_word,
     "spelling": modernise,
     "other script": swap_script,
-    "other image": take_other,
+    "other image": lambda text, other, draw: other,
     "letter": change_letter,
     "sign": change_sign,
     "ending": change_ending,
@@ -318,18 +310,15 @@ def length_ratios(lines: Sequence[Line], samples: Sequence[Sample]) -> np.ndarra
     return off
 
 
-def seen_lines(work: Path, trained_on_all: Path | None) -> dict[str, tuple[torch.Tensor, dict[str, int]]]:
-    """Return each line as a model sees it that was trained on it: logits and their classes, by id.
-
-    That is the model trained on all lines if there is one, else the one of the next fold, which validates on another.
-    """
+def seen_lines(work: Path) -> dict[str, tuple[torch.Tensor, dict[str, int]]]:
+    """Return each line's logits and classes by id, under the model of the next fold, which was trained on it."""
     found: dict[str, tuple[torch.Tensor, dict[str, int]]] = {}
     folds = folds_of(work)
     for number, (own, samples) in enumerate(folds):
-        run = RunFolder(trained_on_all) if trained_on_all else folds[(number + 1) % len(folds)][0]
+        run = folds[(number + 1) % len(folds)][0]
         processor, loaded = load_steps(run, samples, f"logits-of-{own.path.name}.npz", read=False)
-        for place, one in enumerate(samples):
-            found[one.id] = torch.from_numpy(loaded[f"line-{place}"]).float(), dict(processor.classes)
+        for place, sample in enumerate(samples):
+            found[sample.id] = torch.from_numpy(loaded[f"line-{place}"]).float(), dict(processor.classes)
     return found
 
 
@@ -344,70 +333,69 @@ def recalls(scores: np.ndarray, wrong: Sequence[bool]) -> list[float]:
     return [*(float(hits[round(times * count) - 1] / count) for times in RANKS), eighty / count]
 
 
-def describe(name: str, draws: Sequence[Sequence[float]]) -> str:
-    """Return a row of means over draws, the recall at 2 n and the rank of 80 % with their extremes."""
+def means(draws: Sequence[Sequence[float]]) -> list[str]:
+    """Return means over draws, the recall at 2 n and the rank of 80 % with their extremes."""
     values = np.array(draws)
     cells = [f"{value:.2f}" for value in values.mean(0)]
-    if len(draws) > 1:
-        for column in (2, 4):
-            cells[column] += f" ({values[:, column].min():.2f} to {values[:, column].max():.2f})"
-    return f"| {name} | {' | '.join(cells)} |"
+    for column in (2, 4) if len(draws) > 1 else ():
+        cells[column] += f" ({values[:, column].min():.2f} to {values[:, column].max():.2f})"
+    return cells
 
 
-def measure(work: Path, spoiled: Path | None, trained_on_all: Path | None, draws: int, *, small: bool) -> None:
-    """Print the recall of the audit and the baselines."""
-    lines, seen = read_lines(work), seen_lines(work, trained_on_all)
+def measure(work: Path, spoiled: Path | None, draws: int, *, small: bool) -> Table:
+    """Print the recall of the audit and of the baselines."""
+    lines, seen = read_lines(work), seen_lines(work)
     rows = [
-        {"id": one.sample.id, "page": one.sample.page, "document": one.sample.document or "", "text": one.sample.text}
-        for one in lines
+        {
+            "id": line.sample.id,
+            "page": line.sample.page,
+            "document": line.sample.document or "",
+            "text": line.sample.text,
+        }
+        for line in lines
     ]
-    names = WAYS + SMALL_WAYS if small else WAYS
     found: dict[str, list[list[float]]] = defaultdict(list)
     missed, made = Counter[str](), Counter[str]()
     known = json.loads((spoiled / LIST).read_text(encoding="utf-8")) if spoiled else {}
-    for seed in [0] if spoiled else range(draws + 1):
-        drawn = spoil(rows, seed, names) if seed else {}
+    for seed in [0] if spoiled else range(1, draws + 1):
+        drawn = {} if spoiled else spoil(rows, seed, WAYS + SMALL_WAYS if small else WAYS)
         ways = {rows[place]["id"]: way for place, (way, _) in drawn.items()}
         ways |= {row["id"]: known[row["id"]]["way"] for row in rows if row["id"] in known}
         read = judge_lines(lines, {str(rows[place]["id"]): text for place, (_, text) in drawn.items()}, 17)
         scores = judge(read)
-        print(f"{work.name}, {f'draw {seed}' if seed else 'trained as it is'}, {len(ways)} spoiled", flush=True)
-        if not ways:
-            continue
         samples, wrong = [line.sample for line in read], [line.sample.id in ways for line in read]
-        losses = [-score_texts(*seen[one.id], [one.text])[0] / len(one.text) for one in samples]
+        losses = [-score_texts(*seen[sample.id], [sample.text])[0] / len(sample.text) for sample in samples]
         found["audit"].append(recalls(scores, wrong))
         found["loss, trained on it"].append(recalls(np.array(losses), wrong))
         found["length ratio"].append(recalls(length_ratios(lines, samples), wrong))
         first = {read[place].sample.id for place in np.argsort(-scores, kind="stable")[: 2 * sum(wrong)]}
         missed.update(way for id_, way in ways.items() if id_ not in first)
         made.update(ways.values())
-    print(f"\n| recall at | {' | '.join(f'{times:g} n' for times in RANKS)} | rank of 80 % over n |")
-    print("|---|" + "---:|" * (len(RANKS) + 1))
+    table = Table("recall at", *(f"{times:g} n" for times in RANKS), "rank of 80 % over n")
     for name, values in found.items():
-        print(describe(name, values))
+        table.row(name, *means(values))
     print("found in the first 2 n:", {way: f"{total - missed[way]} of {total}" for way, total in made.items()})
+    return table
 
 
 def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Spoil a dataset, or measure."""
+    parser = make_parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("spoil")
-    one.add_argument("dataset", type=Path)
-    one.add_argument("out", type=Path)
-    one.add_argument("--seed", type=int, default=1)
-    other = commands.add_parser("measure")
-    other.add_argument("work", type=Path)
-    other.add_argument("--spoiled", type=Path)
-    other.add_argument("--all", type=Path)
-    other.add_argument("--draws", type=int, default=20)
-    other.add_argument("--small", action="store_true")
-    options = parser.parse_args()
+    spoiling = commands.add_parser("spoil")
+    spoiling.add_argument("dataset", type=Path)
+    spoiling.add_argument("out", type=Path)
+    spoiling.add_argument("--seed", type=int, default=1)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("work", type=Path)
+    measuring.add_argument("--spoiled", type=Path)
+    measuring.add_argument("--draws", type=int, default=20)
+    measuring.add_argument("--small", action="store_true")
+    options = parse(parser)
     if options.command == "spoil":
         write_spoiled(options.dataset, options.out, options.seed)
     else:
-        measure(options.work, options.spoiled, options.all, options.draws, small=options.small)
+        record(options, measure(options.work, options.spoiled, options.draws, small=options.small).rows)
 
 
 if __name__ == "__main__":

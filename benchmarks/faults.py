@@ -1,24 +1,19 @@
-"""Kills commands with SIGKILL, fills their disks and damages what they keep, and compares what they make in the end.
+"""Kill commands with SIGKILL, fill their disks and damage their files, and compare the results.
 
     python benchmarks/faults.py [--kills 135] [--jobs prepare,train,...] [--parts kills,disks,damage] [--files 24]
-                                [--seed 17] [--record FILE [--minutes 25]] [--spawn]
+                                [--seed 17] [--spawn]
 
-Each job is run once undisturbed. Then it is killed at a change of a file that is drawn, or at any moment, run again,
-killed, ... until it ends: what it made must be the same but for times, nothing may be left beside it, and no more work
-may be done again than a kill may cost. A kill counts if it struck a process at work whose files were neither none nor
-all. A full disk (Linux, as root: a tmpfs) must be named, and the job must end the same when there is space again. Of
-what is kept, each file is flipped, cut, emptied, deleted or edited (`fault_damage.py`).
+Each job runs once without interruption. Then it is killed at a random change of a file, or at any moment, run again,
+killed, ... until it ends: its files must be the same but for times, nothing may be left beside them, and a kill may
+cost only so much work. A kill counts if it struck a process at work whose files were neither none nor all. A full disk
+(Linux, as root: a tmpfs) must be named, and the job must end the same when there is space again. Of kept folders, each
+file is flipped, cut, emptied, deleted or edited (`fault_damage.py`).
 
-With a record, what is in it is not done again: run it again until nothing is left. A job with a fault is done again.
-
-Processes are forked from one that has imported what takes long; where there is no fork, or with `--spawn`, each is a
-new Python.
+Processes are forked from one with the slow imports; where there is no fork, or with `--spawn`, each is a new Python.
 """
 
 import argparse
 import contextlib
-import json
-import math
 import os
 import random
 import shutil
@@ -29,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,19 +33,18 @@ import psutil
 import fault_jobs
 from fault_damage import KEPT, damage, make_kept
 from fault_jobs import MARK, SETTLED, Job, Process, content, draw_sources, draw_strike, jobs, serving, was_killed
-from measuring import table_line
+from runner import Table, make_parser, parse, record
 
 _SIZES = (0.2, 0.5, 0.85)
 """Sizes of disks, as parts of what a job needs."""
 _LEFT = {"out", "cache"}
 """What may be beside the output of a job."""
-_PARTS = {"kills": "kills", "disks": "full disks", "damage": "damaged files"}
-_WIDTHS = (24, 8, 14, 8, 8, 8, 6)
+_PARTS = ("kills", "disks", "damage")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job in one part of the suite: kills, full disks or damaged files, and pieces done again."""
+    """The result of one part of the suite for a job: kills, full disks or damaged files, and pieces done again."""
 
     part: str
     job: str
@@ -58,7 +52,6 @@ class Outcome:
     again: int
     units: int
     faults: Sequence[str]
-    minutes: float = 0.0
 
 
 class Suite:
@@ -228,69 +221,41 @@ def planned(suite: Suite, options: argparse.Namespace) -> Iterator[tuple[str, st
             yield "damage", name, partial(suite.damage, name, options.files)
 
 
-def read_record(record: Path | None) -> dict[tuple[str, str], Outcome]:
-    """What was done before without a fault."""
-    if record is None or not record.exists():
-        return {}
-    outcomes = [Outcome(**json.loads(row)) for row in record.read_text(encoding="utf-8").splitlines()]
-    return {(outcome.part, outcome.job): outcome for outcome in outcomes if not outcome.faults}
-
-
-def print_table(outcomes: Sequence[Outcome]) -> None:
-    """A row for each job: kills with the work they cost, full disks, damaged files, faults."""
-    print(table_line(("job", "kills", "again a kill", "disks", "damaged", "faults", "min"), _WIDTHS))
-    for name in dict.fromkeys(outcome.job for outcome in outcomes):
-        parts = {outcome.part: outcome for outcome in outcomes if outcome.job == name}
-        counts = [str(parts[part].count) if part in parts else "" for part in ("kills", "disks", "damage")]
-        kills = parts.get("kills")
-        again = f"{kills.again / kills.count:.1f} of {kills.units}" if kills and kills.count and kills.units else ""
-        faults = sum(len(part.faults) for part in parts.values())
-        minutes = sum(part.minutes for part in parts.values())
-        print(table_line((name, counts[0], again, *counts[1:], str(faults), f"{minutes:.1f}"), _WIDTHS))
-
-
 def main() -> None:
-    """Run the suite; the exit code is 1 if there was a fault, 3 if something is left to be done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run the suite; the exit code is 1 if there was a fault."""
+    parser = make_parser(__doc__)
     parser.add_argument("--kills", type=int, default=135, help="of all jobs together")
     parser.add_argument("--jobs", default="")
-    parser.add_argument("--parts", default="kills,disks,damage")
-    parser.add_argument("--files", type=int, default=24, help="of each folder that are damaged")
+    parser.add_argument("--parts", default=",".join(_PARTS))
+    parser.add_argument("--files", type=int, default=24, help="damaged files of each folder")
     parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--record", type=Path, help="what was done, a JSON object a line")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after which nothing is begun")
     parser.add_argument("--spawn", action="store_true", help="a new Python for each process, as on Windows")
-    options = parser.parse_args()
+    options = parse(parser)
     os.environ.update(SETTLED)
     fault_jobs.FORKS = fault_jobs.FORKS and not options.spawn
-    # What takes long, before processes are forked.
-    import dsocr.training.folds  # noqa: F401
+    import dsocr.training.folds  # noqa: F401 - slow imports, before processes are forked
 
-    began, outcomes, left = time.monotonic(), read_record(options.record), 0
+    outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
         suite = Suite(Path(name))
         os.environ["DSOCR_CACHE"] = str(suite.folder / "cache")
         draw_sources(suite.folder)
         with serving(suite.folder):
             for part, job, run in planned(suite, options):
-                started = time.monotonic()
-                if (part, job) in outcomes or started - began > 60 * options.minutes:
-                    left += (part, job) not in outcomes
-                    continue
                 suite.rng = random.Random(f"{options.seed} {part} {job}")
-                outcome = outcomes[part, job] = replace(run(), minutes=(time.monotonic() - started) / 60)
-                if options.record:
-                    with options.record.open("a", encoding="utf-8", newline="\n") as file:
-                        file.write(json.dumps(asdict(outcome)) + "\n")
+                outcomes.append(run())
         suite.others_left()
-    print_table(list(outcomes.values()))
-    totals = {part: sum(outcome.count for outcome in outcomes.values() if outcome.part == part) for part in _PARTS}
-    faults = [*suite.faults, *(fault for outcome in outcomes.values() for fault in outcome.faults)]
-    counted = ", ".join(f"{totals[part]} {title}" for part, title in _PARTS.items())
-    print(f"{counted} in {sum(outcome.minutes for outcome in outcomes.values()):.0f} min; {len(faults)} faults")
-    if left:
-        print(f"{left} parts are left: run the same command again")
-    sys.exit(1 if faults else 3 if left else 0)
+    table = Table("job", *_PARTS, "again a kill", "faults")
+    for job in dict.fromkeys(outcome.job for outcome in outcomes):
+        parts = {outcome.part: outcome for outcome in outcomes if outcome.job == job}
+        counts = [str(parts[part].count) if part in parts else "" for part in _PARTS]
+        kills = parts.get("kills")
+        again = f"{kills.again / kills.count:.1f} of {kills.units}" if kills and kills.count and kills.units else ""
+        table.row(job, *counts, again, sum(len(part.faults) for part in parts.values()))
+    record(options, table.rows)
+    faults = [*suite.faults, *(fault for outcome in outcomes for fault in outcome.faults)]
+    print(f"{len(faults)} faults")
+    sys.exit(1 if faults else 0)
 
 
 if __name__ == "__main__":

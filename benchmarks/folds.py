@@ -1,4 +1,4 @@
-"""Does the interval of a cross-validated CER hold the mean of many single splits? Simulated archives.
+"""Measure whether the interval of a cross-validated CER holds the mean of many single splits, on simulated archives.
 
     python benchmarks/folds.py --repeats 400
 
@@ -11,11 +11,10 @@ and new writers to read. Compared are the interval of the pooled readings, as in
 it did not know of the folds, and that of one fold alone.
 """
 
-import argparse
-
 import numpy as np
 
 from dsocr.evaluation.statistics import Clusters, interval_of
+from runner import Table, make_parser, parse, record
 
 FOLDS = 5
 
@@ -37,7 +36,7 @@ def rates(
     return np.asarray(difficulty[read] * (1 + np.exp(-2 * distance).sum(1)) ** -0.5 * chance)
 
 
-def measure(writers: int, noise: float, repeats: int, seed: int) -> str:
+def measure(writers: int, noise: float, repeats: int, seed: int) -> list[str]:
     """Return a row of the table."""
     random = np.random.default_rng(seed)
     total = errors = 0.0
@@ -70,24 +69,25 @@ def measure(writers: int, noise: float, repeats: int, seed: int) -> str:
                 known[name] += 1
                 held[name] += found.bounds[0] <= truth <= found.bounds[1]
                 widths[name].append(100 * (found.bounds[1] - found.bounds[0]))
-    cells = [
-        f"{100 * held[name] / known[name]:.1f} % | {np.median(widths[name]):.1f}" if known[name] else "none | "
-        for name in held
-    ]
-    return f"| {writers} | {noise} | {100 * truth:.2f} % | {' | '.join(cells)} |"
+    cells = [str(writers), f"{noise}", f"{100 * truth:.2f} %"]
+    for name in names:
+        cells += (
+            [f"{100 * held[name] / known[name]:.1f} %", f"{np.median(widths[name]):.1f}"] if known[name] else ["", ""]
+        )
+    return cells
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=400)
-    options = parser.parse_args()
-    shown = ("pooled", "width, points", "folds unknown", "width", "one fold", "width")
-    print(f"| writers | noise of a training | truth | {' | '.join(shown)} |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    options = parse(parser)
+    shown = ("pooled", "width, points", "folds unknown", "width", "one fold", "width of one")
+    table = Table("writers", "noise of a training", "truth", *shown)
     for writers in (10, 15, 25, 50, 100):
         for noise in (0.0, 0.05, 0.15, 0.3):
-            print(measure(writers, noise, options.repeats, 17), flush=True)
+            table.row(*measure(writers, noise, options.repeats, 17))
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.feature_cache import vision_features
-from measuring import anonymous, gigabytes, peak_resident
 from random_checkpoint import SEED, Numbers, base_folder, count_weights, is_written, original_tensors, write_checkpoint
+from runner import anonymous, gigabytes, peak_resident
 
 RESOLUTION, PROMPT = "tiny", "free_ocr"
 RANK = 8

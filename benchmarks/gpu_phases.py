@@ -1,4 +1,4 @@
-"""What `gpu.py` measures: the network with its adapter on one device, and what training and reading take there."""
+"""The measurements of `gpu.py`: the network with its adapter on one device, training and reading there."""
 
 import math
 import time
@@ -12,7 +12,7 @@ import torch
 from peft import PeftModel
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
@@ -27,8 +27,6 @@ from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.training.callbacks import Callback
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.trainer import Trainer, build_optimizer
-from gpu_floor import operations, wait
-from measuring import peak_resident
 from random_checkpoint import (
     BEGIN,
     END,
@@ -40,11 +38,12 @@ from random_checkpoint import (
     original_config_json,
     original_tensors,
 )
+from runner import peak_resident
 
 FAMILY = DeepseekOcr("deepseek_ocr", original=True)
 RANK = 16
 LEARNING_RATE = 1e-3
-UNTIMED = 3
+UNTIMED, TIMED = 3, 10
 LINE_TOKENS = 19
 LINE_SIZE = (1500, 120)
 NEW_TOKENS = 64
@@ -73,6 +72,50 @@ RECIPES = [
     Recipe("grouped, learnt, kept", learnt=True, experts="grouped_mm", kept=True),
     Recipe("the same, compiled", learnt=True, experts="grouped_mm", kept=True, compiled=True),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Operations a second of a large bfloat16 matrix product, and bytes a second of a large copy, read and written."""
+
+    operations: float
+    bytes: float
+
+    @classmethod
+    def of(cls, device: torch.device, *, side: int = 8192, megabytes: int = 4096) -> "Ceiling":
+        """Measured on random numbers; a CPU is asked for little, because it is there to try a benchmark out."""
+        if device.type != "cuda":
+            side, megabytes = 512, 16
+        left, right = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+        product = _seconds(lambda: left @ right, device)
+        source = torch.randn(megabytes * 250_000, device=device)
+        target = torch.empty_like(source)
+        copy = _seconds(lambda: target.copy_(source), device)
+        return cls(2 * side**3 / product, 2 * source.nbytes / copy)
+
+
+def operations(work: Callable[[], object]) -> int:
+    """The floating-point operations of the matrix products and attention in a piece of work, which is done once."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has finished its queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    for _ in range(UNTIMED):
+        work()
+    wait(device)
+    start = time.perf_counter()
+    for _ in range(TIMED):
+        work()
+    wait(device)
+    return (time.perf_counter() - start) / TIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +169,8 @@ class Bench:
                 self.model.unmerge_adapter()
         return {**row, "tokens": tokens, "seconds": seconds, "first_seconds": first, "peak_bytes": self._peak()}
 
-    def train(self, recipe: Recipe, images: int, steps: int, *, checkpointing: bool, trace: Path | None = None) -> Row:
-        """Train the adapter afresh on one batch again and again; `seconds` is None where the memory is too small.
-
-        A step's operations are counted once, on one image; with a trace, one more step is written down there.
-        """
+    def train(self, recipe: Recipe, images: int, steps: int, *, checkpointing: bool) -> Row:
+        """Train the adapter afresh on one batch again and again; `seconds` is None if memory runs out."""
         self._renew_adapter()
         self.model.get_base_model().set_experts_implementation(recipe.experts)
         self._set_checkpointing(checkpointing)
@@ -141,8 +181,6 @@ class Bench:
         try:
             batch = self._batch(images, recipe)
             losses, seconds = self._steps(batch, steps)
-            if trace is not None:
-                self._trace(batch, trace)
         except torch.OutOfMemoryError:
             losses, seconds = [], None
         finally:
@@ -202,15 +240,6 @@ class Bench:
             prepare_batch=FAMILY.prepare_batch,
         ).fit()
         return clock.losses, clock.seconds
-
-    def _trace(self, batch: dict[str, Any], trace: Path) -> None:
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-            self._loss(batch).backward()
-            wait(self.device)
-        by = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
-        table = seen.key_averages().table(sort_by=by, row_limit=60, max_name_column_width=70)
-        with trace.open("a", encoding="utf-8", newline="\n") as stream:
-            stream.write(table + "\n")
 
     def _batch(self, images: int, recipe: Recipe) -> dict[str, Any]:
         pad_id, samples = self.encoder.pad_id, self._samples(images)

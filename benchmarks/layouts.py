@@ -1,6 +1,6 @@
-"""Scores where programs find lines, by the same code: our detectors, and others by the PAGE they write.
+"""Score where programs find lines, by the same code: our detectors, and others by the PAGE that they write.
 
-    python benchmarks/layouts.py DRAWN SYSTEM [SYSTEM ...] [--json FILE]
+    python benchmarks/layouts.py DRAWN SYSTEM [SYSTEM ...]
 
 DRAWN is a folder of PAGE files beside their images. A SYSTEM is `detector` (the shipped one), the run folder of a
 detector, or a folder with a PAGE file of the same name for each page, as kraken writes it:
@@ -8,16 +8,16 @@ detector, or a folder with a PAGE file of the same name for each page, as kraken
     kraken -i p1.png OTHER/p1.xml -i p2.png OTHER/p2.xml -x segment -bl -i MODEL
 
 A line counts as found where it overlaps a drawn one (IoU of polygons at least 0.5), each once. Intervals are of the
-difference to the first system over 2,000 bootstrap samples of pages: too narrow where pages are by one hand.
+difference to the first system over pages drawn with replacement: too narrow where pages are by one hand.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsocr.data.lines import find_outlines
 from dsocr.document import Outline
@@ -27,19 +27,17 @@ from dsocr.formats.xml import parse_xml_bytes
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.models.text_detector import detect_text, load_detector, load_shipped_detector
 from dsocr.runs import RunFolder
-from measuring import append_json
-
-DRAWS = 2000
+from runner import Table, bootstrap, make_parser, parse, record
 
 
 def read_outlines(file: Path) -> tuple[str, list[Outline]]:
-    """The image that a PAGE file names, and the outlines of its lines."""
+    """Return the image that a PAGE file names, and the outlines of its lines."""
     page = parse_page(parse_xml_bytes(file.read_bytes()), file.stem)
     return page.image or "", [line.outline for line in page.lines if line.outline]
 
 
 def choose_system(system: str) -> Callable[[Path, Path], list[Outline]]:
-    """A function that returns the outlines of a page, given its PAGE file and image."""
+    """Return a function from a PAGE file and its image to the outlines that a system finds."""
     if system != "detector" and not RunFolder(Path(system)).config.is_file():
         return lambda file, image: read_outlines(Path(system) / file.name)[1]
     is_shipped = system == "detector"
@@ -52,42 +50,34 @@ def choose_system(system: str) -> Callable[[Path, Path], list[Outline]]:
     return find
 
 
-def score(system: str, files: Sequence[Path]) -> LayoutScores:
-    """Score the lines of each page that a system finds."""
-    find = choose_system(system)
-    pages = []
-    for file in files:
-        image, drawn = read_outlines(file)
-        pages.append(PageLines(file.stem, file.stem, count_lines(drawn, find(file, file.parent / image))))
-    return LayoutScores(system, str(files[0].parent), "test", pages)
+def difference(pages: Sequence[PageLines], first: Sequence[PageLines], chosen: NDArray[np.intp]) -> float:
+    """Return how much the F1 of lines over the chosen pages is above that of the first system."""
+    own, other = ([source[place] for place in chosen] for source in (pages, first))
+    return LayoutScores("", "", "", own).counts.f1 - LayoutScores("", "", "", other).counts.f1
 
 
 def main() -> None:
     """Score every system, and print a row for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("drawn", type=Path)
     parser.add_argument("systems", nargs="+")
-    parser.add_argument("--json", type=Path, help="JSON Lines to append to")
-    options = parser.parse_args()
+    options = parse(parser)
     files = sorted(options.drawn.glob("*.xml"))
-    chosen = np.random.default_rng(17).integers(0, len(files), (DRAWS, len(files)))
-    first: Sequence[PageLines] = ()
-    rows: list[dict[str, Any]] = []
+    table = Table("system", "pages", "lines", "found", "recall", "precision", "F1", "difference", "seconds")
+    first: list[PageLines] = []
     for system in options.systems:
-        begun = time.process_time()
-        scores = score(system, files)
-        first = first or scores.pages
-        row: dict[str, Any] = scores.to_dict() | {"seconds": time.process_time() - begun}
-        rows.append(row)
-        again, base = (
-            np.array([LayoutScores("", "", "", [pages[i] for i in draw]).counts.f1 for draw in chosen])
-            for pages in (scores.pages, first)
-        )
-        low, high = np.percentile(again - base, (2.5, 97.5))
-        print(f"{system}: {len(files)} pages, {row['drawn']} lines, {row['detected']} found, {row['seconds']:.0f} s")
-        values = "  ".join(f"{key} {row[key]:.3f}" for key in ("recall", "precision", "f1"))
-        print(f"  {values}  difference {low:+.3f} to {high:+.3f}")
-    append_json(options.json, "layouts", {"drawn": options.drawn, "pages": len(files)}, rows)
+        begun, find, pages = time.process_time(), choose_system(system), []
+        for file in files:
+            image, drawn = read_outlines(file)
+            pages.append(PageLines(file.stem, file.stem, count_lines(drawn, find(file, file.parent / image))))
+        first = first or pages
+
+        low, high = bootstrap(len(files), partial(difference, pages, first))
+        row = LayoutScores(system, str(options.drawn), "test", pages).to_dict()
+        scores = (f"{row[name]:.3f}" for name in ("recall", "precision", "f1"))
+        found = (len(files), row["drawn"], row["detected"], *scores, f"{low:+.3f} to {high:+.3f}")
+        table.row(system, *found, f"{time.process_time() - begun:.0f}")
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

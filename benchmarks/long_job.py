@@ -1,14 +1,12 @@
-"""What `dsocr transcribe` holds in memory over a long job: resident memory, journal and output by pages done.
+"""Measure the memory of `dsocr transcribe` over a long job: resident memory, journal and output by pages done.
 
-    python benchmarks/long_job.py [--pages 10000] [--run RUN] [--lines 1] [--actors N]
+    python benchmarks/long_job.py [--pages 10000] [--actors N]
 
-Pages are drawn: with `--lines 1` they are images of one line, else pages with that many bars, whose lines are found
-first. Without `--run` a stub returns as much text as a model would, so that a job of 10,000 pages takes minutes; growth
-with the number of pages still shows, because a model keeps nothing between batches. With `--actors` a Ray cluster
-reads, and the memory reported is that of the process that keeps the journal and writes.
+Images of one line are drawn, and a stub returns as much text as a model would, so that a job of 10,000 takes minutes;
+a model keeps nothing between batches. With `--actors` a Ray cluster reads, and the memory is that of the process that
+keeps the journal and writes.
 """
 
-import argparse
 import hashlib
 import os
 import tempfile
@@ -24,8 +22,9 @@ from dsocr.inference.confidence import Prediction, Word
 from dsocr.inference.engines import Cluster
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.work import work_path
-from dsocr.runs import RunFolder
-from measuring import describe, machine, write_reading
+from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.text import TextPolicy
+from runner import Table, make_parser, parse, record
 
 FORMATS = ("jsonl", "alto")
 
@@ -44,66 +43,53 @@ class StandIn:
 
 
 def main() -> None:
-    """Draws the pages, transcribes them, and prints a row now and then."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Draw the images and transcribe them; print a row now and then."""
+    parser = make_parser(__doc__)
     parser.add_argument("--pages", type=int, default=10_000)
-    parser.add_argument("--run", type=Path)
-    parser.add_argument("--lines", type=int, default=1)
     parser.add_argument("--actors", type=int)
-    given = parser.parse_args()
+    options = parse(parser)
     os.environ["SOURCE_DATE_EPOCH"] = "0"
-    print(describe(machine()))
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        draw(root / "in", given.pages, given.lines)
-        job(root, given.pages, given.run, Cluster(given.actors) if given.actors else None)
+        draw(root / "in", options.pages)
+        record(options, job(root, options.pages, Cluster(options.actors) if options.actors else None).rows)
 
 
-def draw(folder: Path, pages: int, lines: int) -> None:
-    """Images of one line, 200 to 900 pixels wide, or pages of several; strokes in the place of words."""
+def draw(folder: Path, pages: int) -> None:
+    """Draw images of one line, 200 to 900 pixels wide, with strokes in place of words."""
     random = np.random.default_rng(17)
     folder.mkdir()
     for number in range(pages):
-        height = 48 if lines == 1 else 60 + 60 * lines
-        pixels = np.full((height, random.integers(200, 900) if lines == 1 else 500), 235, np.uint8)
-        for line in range(lines):
-            top = 12 if lines == 1 else 40 + 60 * line
-            for left in range(20, pixels.shape[1] - 60, 50):
-                pixels[top : top + 20, left : left + random.integers(15, 45)] = 40
+        pixels = np.full((48, random.integers(200, 900)), 235, np.uint8)
+        for left in range(20, pixels.shape[1] - 60, 50):
+            pixels[12:32, left : left + random.integers(15, 45)] = 40
         Image.fromarray(pixels).save(folder / f"p{number:05d}.png")
 
 
-def job(root: Path, pages: int, run: Path | None, engine: Cluster | None) -> None:
-    """Transcribes what was drawn."""
-    process, began = psutil.Process(), time.monotonic()
-    out = root / "out"
+def job(root: Path, pages: int, engine: Cluster | None) -> Table:
+    """Transcribe the images."""
+    process, began, out = psutil.Process(), time.monotonic(), root / "out"
     journal = work_path(out) / "journal.sqlite"
-    print(f"{'pages':>7} {'seconds':>8} {'RSS MB':>7} {'journal MB':>11}")
-    wanted = iter([*range(pages // 10, pages, pages // 10), pages])
-    due = next(wanted)
+    table = Table("pages", "seconds", "resident MB", "MB of journal or output")
+    due = max(1, pages // 10)
+
+    def row(name: object, size: int) -> None:
+        memory = process.memory_info().rss
+        table.row(name, f"{time.monotonic() - began:.0f}", f"{memory / 1e6:.0f}", f"{size / 1e6:.1f}")
 
     def progress(done: int, _: int) -> None:
         nonlocal due
         if done >= due:
-            due = next(wanted, pages + 1)
-            sizes = f"{process.memory_info().rss / 1e6:>7.0f} {journal.stat().st_size / 1e6:>11.1f}"
-            print(f"{done:>7} {time.monotonic() - began:>8.0f} {sizes}", flush=True)
+            due += max(1, pages // 10)
+            row(done, journal.stat().st_size)
 
-    if run is None:
-        finished = RunFolder(root / "run")
-        write_reading(finished.path)
-    else:
-        finished = RunFolder.to_read_with(run)
-    reader = StandIn() if run is None else None
-    review = root / "review.tsv"
-    report = transcribe(
-        finished, [root / "in"], out, formats=FORMATS, reader=reader, engine=engine, progress=progress, review=review
-    )
-    written = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
-    print(
-        f"written {time.monotonic() - began:>7.0f} {process.memory_info().rss / 1e6:>7.0f}   "
-        f"{len(written)} files of {sum(written) / 1e6:.1f} MB, {report.lines} lines"
-    )
+    run = RunFolder(root / "run")
+    run.adapter.mkdir(parents=True)
+    settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), {})
+    (run.adapter / READING).write_text(settings.to_json(), encoding="utf-8")
+    transcribe(run, [root / "in"], out, formats=FORMATS, reader=StandIn(), engine=engine, progress=progress)
+    row("written", sum(path.stat().st_size for path in out.rglob("*") if path.is_file()))
+    return table
 
 
 if __name__ == "__main__":

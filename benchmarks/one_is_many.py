@@ -6,7 +6,6 @@ Lines are drawn from all splits of the datasets, as many of each. Confidences mu
 extra of that name. The exit code is 1 if a text differs.
 """
 
-import argparse
 import io
 import json
 import random
@@ -29,7 +28,7 @@ from dsocr.models.base_folder import embedded_bases
 from dsocr.server.engine import ServedModels
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
-from measuring import machine
+from runner import Table, make_parser, parse, record
 
 CLIENTS = 16
 TOLERANCE = 1e-5
@@ -107,26 +106,24 @@ def draw_lines(datasets: list[Path], count: int) -> dict[str, Image.Image]:
 
 
 def main() -> None:
-    """Print a line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print a row for each way."""
+    parser = make_parser(__doc__)
     parser.add_argument("datasets", nargs="+", type=Path)
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--base", default="small")
     parser.add_argument("--ray", action="store_true")
-    options = parser.parse_args()
-    print(machine())
+    options = parse(parser)
     lines, faults = draw_lines(options.datasets, options.lines), 0
+    table, alone = Table("way", "lines", "different texts", "differ from alone", "seconds"), Readings()
     with tempfile.TemporaryDirectory() as folder:
-        alone: Readings = {}
         began = time.monotonic()
         for way, readings in read_every_way(options.base, lines, Path(folder), ray=options.ray):
             alone = alone or readings
-            wrong = different(alone, readings)
-            faults += len(wrong)
-            texts, seconds = len({text for text, _ in readings.values()}), time.monotonic() - began
-            print(
-                f"{way}: {len(readings)} lines, {texts} texts, {len(wrong)} differ, after {seconds:.0f} s", flush=True
-            )
+            wrong = len(different(alone, readings))
+            faults += wrong
+            texts = len({text for text, _ in readings.values()})
+            table.row(way, len(readings), texts, wrong, f"{time.monotonic() - began:.0f}")
+    record(options, table.rows)
     sys.exit(1 if faults else 0)
 
 

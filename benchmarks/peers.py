@@ -1,18 +1,17 @@
-"""What several programs read of the same lines, one after the other in one run: CER with its interval, time and memory.
+"""Compare programs on the same lines in one run: CER with its interval, time and memory.
 
     python benchmarks/peers.py data/copiste small nano runs/copiste
-    python benchmarks/peers.py data/copiste small --kraken ~/kraken/bin --minutes 10 --tesseract rus+fra+eng
+    python benchmarks/peers.py data/copiste small --kraken ~/kraken/bin --minutes 10
 
 Readers are names of bases and run folders; `NAME@RESOLUTION` reads a base at another resolution. `--kraken` names the
 folder with the commands `kraken` and `ketos`: a model is trained from nothing on the training lines for `--minutes`.
-`--tesseract` needs the program and the languages. Each reads in a process of its own; seconds include its start.
+Each reads in a process of its own; seconds include its start.
 """
 
 import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,9 +25,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.scores import Score, score_lines
 from dsocr.inference.prediction_files import MatchedText
-from measuring import table_line, watch
-
-WIDTHS = [28, 34, 8, 10, 8]
+from runner import Table, make_parser, parse, record, watch
 
 
 def read_with_dsocr(name: str, dataset: Path, split: str, output: Path) -> None:
@@ -55,7 +52,7 @@ def read_with_dsocr(name: str, dataset: Path, split: str, output: Path) -> None:
 
 
 def export_lines(samples: Sequence[Sample], folder: Path) -> dict[str, Path]:
-    """Write each line as PNG with its text beside it, as kraken and tesseract read them; return the files by id."""
+    """Write each line as PNG with its text beside it, as kraken reads them; return the files by id."""
     folder.mkdir(parents=True)
     files = {}
     for number, sample in enumerate(samples):
@@ -91,23 +88,8 @@ def train_kraken(
         listed = "\n".join(str(file) for file in sorted((folder / name).glob("*.png")))
         (folder / f"{name}.txt").write_text(listed, encoding="utf-8")
     files = ["-t", str(folder / "train.txt"), "-e", str(folder / "validation.txt"), "-o", str(folder / "model")]
-    threads = str(os.cpu_count())
-    command = [
-        str(commands / "ketos"),
-        "--workers",
-        "0",
-        "--threads",
-        threads,
-        "train",
-        "-f",
-        "path",
-        "-B",
-        "8",
-        "--augment",
-        "--freq",
-        "0.25",
-        *files,
-    ]
+    options = f"--workers 0 --threads {os.cpu_count()} train -f path -B 8 --augment --freq 0.25"
+    command = [str(commands / "ketos"), *options.split(), *files]
     run_for(command, 60 * minutes, folder / "ketos.log")
     # The best of the checkpoints named by their accuracy, the last of equal ones, else what an interruption saved.
     accuracy = re.compile(r"checkpoint_\d+-([\d.]+)(?:-v\d+)?\.ckpt")
@@ -127,63 +109,47 @@ def train_kraken(
 def read_with_kraken(commands: Path, model: Path, files: Mapping[str, Path]) -> tuple[dict[str, str], dict[str, float]]:
     """Read exported lines with a kraken model."""
     pairs = [word for file in files.values() for word in ("-i", str(file), str(file.with_suffix(".out")))]
-    _, used = watch([str(commands / "kraken"), *pairs, "ocr", "-s", "-m", str(model)])
-    return {name: _text_of(file.with_suffix(".out")) for name, file in files.items()}, used
-
-
-def read_with_tesseract(languages: str, files: Mapping[str, Path]) -> tuple[dict[str, str], dict[str, float]]:
-    """Read exported lines with tesseract, as single lines."""
-    listed = next(iter(files.values())).with_name("files.txt")
-    listed.write_text("\n".join(map(str, files.values())), encoding="utf-8")
-    command = ["tesseract", str(listed), str(listed.with_name("all")), "--psm", "7", "-l", languages]
-    _, used = watch(command)
-    pages = _text_of(listed.with_name("all.txt")).split("\f")
-    return {name: page.strip() for name, page in zip(files, pages, strict=False)}, used
-
-
-def _text_of(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    used = watch([str(commands / "kraken"), *pairs, "ocr", "-s", "-m", str(model)])
+    outputs = {name: file.with_suffix(".out") for name, file in files.items()}
+    return {name: out.read_text("utf-8").strip() if out.is_file() else "" for name, out in outputs.items()}, used
 
 
 def main() -> None:
     """Read with each program and print a row for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("readers", nargs="*")
     parser.add_argument("--split", default="test")
     parser.add_argument("--kraken", type=Path)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--tesseract", metavar="LANGUAGES")
     parser.add_argument("--read-one", nargs=2, metavar=("READER", "OUTPUT"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.read_one:
         read_with_dsocr(options.read_one[0], options.dataset, options.split, Path(options.read_one[1]))
         return
     dataset = Dataset.open(options.dataset)
     samples = dataset.samples(Split(options.split))
-    print(table_line(["reader", "CER (95 % interval)", "WER", "seconds", "GB"], WIDTHS))
+    table = Table("reader", "CER (95 % interval)", "WER", "seconds", "GB")
 
     def show(name: str, texts: Mapping[str, str], used: Mapping[str, float]) -> None:
-        lines = score_lines(samples, {one.id: MatchedText(texts.get(one.id, "")) for one in samples})
+        lines = score_lines(samples, {sample.id: MatchedText(texts.get(sample.id, "")) for sample in samples})
         score = Score.compute(lines, intervals=True)
-        cells = [name, f"{score.cer.rate:.2%} {score.interval}", f"{score.wer.rate:.1%}"]
-        print(table_line([*cells, f"{used['seconds']:.1f}", f"{used['uss'] / 1e9:.2f}"], WIDTHS), flush=True)
+        cer = f"{score.cer.rate:.2%} {score.interval}"
+        table.row(name, cer, f"{score.wer.rate:.1%}", f"{used['seconds']:.1f}", f"{used['uss'] / 1e9:.2f}")
 
     with TemporaryDirectory() as place:
         folder = Path(place)
         for number, reader in enumerate(options.readers):
             output = folder / f"{number}.json"
             mine = [str(options.dataset), "--split", options.split, "--read-one", reader, str(output)]
-            _, used = watch([sys.executable, __file__, *mine])
+            used = watch([sys.executable, __file__, *mine])
             show(reader, json.loads(output.read_text(encoding="utf-8")), used)
-        if options.kraken or options.tesseract:
-            files = export_lines(samples, folder / "lines")
         if options.kraken:
+            files = export_lines(samples, folder / "lines")
             train, validation = dataset.samples(Split.TRAIN), dataset.samples(Split.VALIDATION)
             model = train_kraken(options.kraken, train, validation, folder / "kraken", options.minutes)
             show(f"kraken, {options.minutes:g} minutes", *read_with_kraken(options.kraken, model, files))
-        if options.tesseract and shutil.which("tesseract"):
-            show("tesseract", *read_with_tesseract(options.tesseract, files))
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ from statistics import mean, quantiles
 
 import psutil
 
-from measuring import machine
+from runner import Table, make_parser, parse, record
 
 CLIENTS = 24
 MAX_OPEN = 200
@@ -55,13 +55,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 async def ask(
-    port: int,
-    body: bytes,
-    *,
-    announced: int | None = None,
-    leave: bool = False,
-    path: str = "/v1/transcriptions",
-    headers: Mapping[str, str] | None = None,
+    port: int, body: bytes, *, announced: int | None = None, leave: bool = False, path: str = "/v1/transcriptions"
 ) -> str:
     """The status of one request on a new connection, or a word for why there is none."""
     try:
@@ -71,7 +65,7 @@ async def ask(
     try:
         size = len(body) if announced is None else announced
         method = "GET" if path == "/healthz" else "POST"
-        fields = {"Host": "localhost", "Content-Length": str(size), "Connection": "close", **(headers or {})}
+        fields = {"Host": "localhost", "Content-Length": str(size), "Connection": "close"}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await writer.drain()
@@ -179,13 +173,13 @@ async def attack(
 
 def main() -> None:
     """Start the server, measure it, and stop it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("images", type=Path)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--times", type=float, default=10)
     parser.add_argument("--half-open", type=int, default=700)
-    options = parser.parse_args()
+    options = parse(parser)
     images = [path.read_bytes() for path in sorted(options.images.rglob("*.jpg"))[:64]]
     images = images or [path.read_bytes() for path in sorted(options.images.rglob("*.png"))[:64]]
     with served(options.run) as (port, server):
@@ -225,22 +219,18 @@ def measure(port: int, images: list[bytes], options: argparse.Namespace, server:
     sizes = [size / 1e6 for _, size in memory]
     quarters = [sizes[len(sizes) * place // 4 : len(sizes) * (place + 1) // 4] for place in range(4)]
     after = asyncio.run(ask(port, images[0]))
-    row = {
-        "images_a_second_at_capacity": round(most, 1),
-        "asked_a_second": round(rate, 1),
-        "read_a_second": round(len(cut) / seconds, 1),
-        "p50_seconds": round(p50, 2),
-        "p99_seconds": round(p99, 2),
-        "statuses": dict(results.statuses),
-        "hostile": dict(results.hostile),
-        "unsent": results.unsent,
-        "rss_mb_by_quarter": ", ".join(f"{mean(quarter):.0f} (at most {max(quarter):.0f})" for quarter in quarters),
-        "slowest_health_check_seconds": round(max(health), 2),
-        "after": after,
-    }
-    print(machine())
-    for name, value in row.items():
-        print(f"{name:<28} {value}")
+    table = Table("measure", "value")
+    table.row("images/s at capacity", f"{most:.1f}")
+    table.row("images/s asked", f"{rate:.1f}")
+    table.row("images/s read", f"{len(cut) / seconds:.1f}")
+    table.row("p50, p99", f"{p50:.2f}, {p99:.2f} s")
+    table.row("statuses", dict(results.statuses))
+    table.row("hostile", dict(results.hostile))
+    table.row("unsent", results.unsent)
+    table.row("resident MB by quarter", ", ".join(f"{mean(part):.0f} (at most {max(part):.0f})" for part in quarters))
+    table.row("slowest health check", f"{max(health):.2f} s")
+    table.row("status afterwards", after)
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

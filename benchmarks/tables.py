@@ -1,13 +1,12 @@
-"""Measure how tables are found: cells in their row and column, columns of real registers, false alarms on prose.
+"""Measure how tables are found: cells in their row and column, entries of real registers, false alarms on prose.
 
     python tools/draw_registers.py data/registers --count 60            # pages whose cells are known
     python benchmarks/tables.py cells data/registers                    # by the true lines
     python benchmarks/tables.py cells data/registers --detect           # by the lines that the detector finds
     python benchmarks/tables.py cells tests/real_data/registers         # ten pages of real registers
     python benchmarks/tables.py texts tests/real_data/registers OUT     # OUT is what transcribe --tables wrote as PAGE
-    python benchmarks/tables.py columns REPERTOIRES                     # ALTO with regions called Col_1, Col_2, ...
-    python benchmarks/tables.py entries REPERTOIRES                     # the same, with lines called First_line
-    python benchmarks/tables.py edits tests/real_data/registers         # what is to be corrected in the workbench
+    python benchmarks/tables.py entries REPERTOIRES                     # ALTO with regions Col_1 ..., lines First_line
+    python benchmarks/tables.py edits tests/real_data/registers         # corrections needed in the workbench
     python benchmarks/tables.py prose FOLDER...                         # pages without tables
 
 A cell is in its place if all its lines, and no others, are in one cell with its row, column and spans. Rows of the body
@@ -17,12 +16,12 @@ A ruling is found if it is, on average, less than a line's height from where it 
 columns is found if it is between the rulings that it truly is between.
 """
 
-import argparse
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +37,9 @@ from dsocr.images import IMAGE_SUFFIXES
 from dsocr.outlines import contains
 from dsocr.registers import find_tables
 from dsocr.registers.edits import nodes_of
+from runner import make_parser, parse, pooled_share
 
+Pages = Iterator[tuple[Path, Image.Image, XmlPage]]
 Place = tuple[int, CellPlace]
 """The table of a cell and its place there; rows count as the benchmark says."""
 
@@ -127,7 +128,7 @@ def middle(line: Line) -> tuple[float, float]:
     return (left + right) / 2, (top + bottom) / 2
 
 
-def read_pages(folder: Path) -> Iterator[tuple[Path, Image.Image, XmlPage]]:
+def read_pages(folder: Path) -> Pages:
     """The pages of a folder of ALTO or PAGE files beside their images."""
     for path in sorted(folder.rglob("*.xml")):
         page = parse_xml_page(path)
@@ -139,51 +140,23 @@ def read_pages(folder: Path) -> Iterator[tuple[Path, Image.Image, XmlPage]]:
                 yield path, opened.convert("RGB"), page
 
 
-def interval(shares: Sequence[tuple[int, int]], draws: int = 2000) -> str:
-    """The pooled share, and its interval from pages drawn anew."""
-    rng, table = np.random.default_rng(1), np.array(shares, dtype=float)
-    sums = table[rng.integers(len(table), size=(draws, len(table)))].sum(axis=1)
-    low, high = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
-    return f"{table[:, 0].sum() / table[:, 1].sum():.1%} ({low:.1%} to {high:.1%}), n = {table[:, 1].sum():.0f}"
-
-
-def measure_cells(folder: Path, *, detected: bool, verbose: bool) -> None:
+def measure_cells(pages: Pages, *, detected: bool, verbose: bool) -> None:
     """Print the share of cells in their place."""
-    scores = []
-    seconds = 0.0
-    for path, image, page in read_pages(folder):
+    scores, seconds = [], 0.0
+    for path, image, page in pages:
         lines = detect(image) if detected else page.lines
         start = time.process_time()
         found, tables = find_tables(image, lines)
         seconds += time.process_time() - start
-        # Headings are known by what is written in them, so the texts are given.
+        # Headings are recognised by their texts, so these are given.
         read = with_texts(found, page) if detected else found
-        tables = [mark_headings(table, read) for table in tables]
-        score = score_page(page, found, tables, detected=detected)
+        score = score_page(page, found, [mark_headings(table, read) for table in tables], detected=detected)
         scores.append(score)
         if verbose:
-            print(
-                f"{path.name} cells {score.right}/{score.cells} columns {score.columns}",
-                f"rows {score.rows} tables {score.tables}",
-            )
-    for name, pick in (("in place", right), ("in their column", in_column), ("in their row", in_row)):
-        print(f"cells {name}: {interval([(pick(score), score.cells) for score in scores])}")
+            print(path.name, score)
+    for name in ("right", "columns", "rows"):
+        print(f"cells {name}: {pooled_share([(getattr(score, name), score.cells) for score in scores])}")
     print(f"{len(scores)} pages, {seconds / max(len(scores), 1):.2f} s each")
-
-
-def right(score: Score) -> int:
-    """Cells in their place."""
-    return score.right
-
-
-def in_column(score: Score) -> int:
-    """Cells in their column."""
-    return score.columns
-
-
-def in_row(score: Score) -> int:
-    """Cells in their row."""
-    return score.rows
 
 
 def cells_of_lines(image: Image.Image, page: XmlPage, *, detected: bool) -> tuple[dict[int | None, str], list[Table]]:
@@ -196,41 +169,11 @@ def cells_of_lines(image: Image.Image, page: XmlPage, *, detected: bool) -> tupl
     return {line.index: line.region.id if line.region else "" for line in found}, tables
 
 
-def measure_columns(folder: Path, *, every: int, start: int, detected: bool, verbose: bool) -> None:
-    """Print the share of lines in their true column, that of their region."""
+def measure_entries(pages: Pages, *, detected: bool, verbose: bool) -> None:
+    """Print the share of entries that are exactly one cell."""
     shares = []
-    for path, image, page in list(read_pages(folder))[start::every]:
-        types = region_types(path)
-        kinds = [types.get(line.region.id, "") if line.region else "" for line in page.lines]
-        true = {
-            line.index: kind for line, kind in zip(page.lines, kinds, strict=True) if re.fullmatch(r"Col_\d+", kind)
-        }
-        if len(set(true.values())) < 3:
-            continue
-        by_line, tables = cells_of_lines(image, page, detected=detected)
-        columns = {cell.id: (n, cell.place.column) for n, table in enumerate(tables) for cell in table.cells}
-        mine = {index: columns.get(cell) for index, cell in by_line.items()}
-        # Each column found stands for the true one that most of its lines are in, and each true one is taken once.
-        pairs = Counter((mine[index], kind) for index, kind in true.items() if mine.get(index) is not None)
-        matched: dict[object, str] = {}
-        for (column, kind), _ in pairs.most_common():
-            if column not in matched and kind not in matched.values():
-                matched[column] = kind
-        good = sum(matched.get(mine.get(index)) == kind for index, kind in true.items())
-        shares.append((good, len(true)))
-        if verbose:
-            print(
-                f"{path.name} {good}/{len(true)} true {len(set(true.values()))}",
-                f"found {len({*columns.values()})} tables {len(tables)}",
-            )
-    print(f"lines in their column: {interval(shares)}; {len(shares)} pages")
-
-
-def measure_entries(folder: Path, *, every: int, start: int, detected: bool, verbose: bool) -> None:
-    """Print the share of entries that are a cell, of each `every`-th page from `start` on."""
-    shares = []
-    for path, image, page in list(read_pages(folder))[start::every]:
-        types, kinds = region_types(path), line_types(path)
+    for path, image, page in pages:
+        types, kinds = types_of(path, "TextBlock"), types_of(path, "TextLine")
         firsts = [line for line in page.lines if kinds.get(line.id) == "First_line" and line.region]
         columns = Counter(types.get(line.region.id, "") for line in firsts if line.region)
         if len(firsts) < 3 or not columns.most_common(1)[0][0].startswith("Col_"):
@@ -255,7 +198,7 @@ def measure_entries(folder: Path, *, every: int, start: int, detected: bool, ver
         shares.append((whole, len(entries)))
         if verbose:
             print(f"{path.name} {whole}/{len(entries)} tables {len(tables)}")
-    print(f"whole entries: {interval(shares)}; {len(shares)} pages")
+    print(f"whole entries: {pooled_share(shares)}; {len(shares)} pages")
 
 
 def measure_texts(folder: Path, transcribed: Path) -> None:
@@ -268,8 +211,8 @@ def measure_texts(folder: Path, transcribed: Path) -> None:
         rates = [character_errors(text, prediction) for text, prediction in pairs]
         exact.append((sum(text == prediction for text, prediction in pairs), len(pairs)))
         errors.append((sum(rate.errors for rate in rates), sum(rate.length for rate in rates)))
-    print(f"cells read exactly: {interval(exact)}; {len(exact)} pages")
-    print(f"characters wrong: {interval(errors)}")
+    print(f"cells read exactly: {pooled_share(exact)}; {len(exact)} pages")
+    print(f"characters wrong: {pooled_share(errors)}")
 
 
 def texts_by_place(page: XmlPage, tables: Sequence[Table]) -> dict[Place, str]:
@@ -282,20 +225,12 @@ def texts_by_place(page: XmlPage, tables: Sequence[Table]) -> dict[Place, str]:
     return {place: " ".join(parts) for place, parts in texts.items()}
 
 
-def region_types(path: Path) -> dict[str, str]:
-    """The type of each block of an ALTO file by its id."""
+def types_of(path: Path, tag: str) -> dict[str, str]:
+    """Return the type of each block or line of an ALTO file by its id."""
     text = path.read_text(encoding="utf-8")
     labels = dict(re.findall(r'<OtherTag ID="(\w+)" LABEL="([^"]*)"', text))
-    blocks = re.findall(r'<TextBlock\b[^>]*?\bID="([^"]+)"[^>]*?TAGREFS="([^"]*)"', text, re.DOTALL)
-    return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in blocks}
-
-
-def line_types(path: Path) -> dict[str, str]:
-    """The type of each line of an ALTO file by its id."""
-    text = path.read_text(encoding="utf-8")
-    labels = dict(re.findall(r'<OtherTag ID="(\w+)" LABEL="([^"]*)"', text))
-    lines = re.findall(r'<TextLine\b[^>]*?\bID="([^"]+)"[^>]*?TAGREFS="([^"]*)"', text, re.DOTALL)
-    return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in lines}
+    found = re.findall(rf'<{tag}\b[^>]*?\bID="([^"]+)"[^>]*?TAGREFS="([^"]*)"', text, re.DOTALL)
+    return {id_: " ".join(labels.get(tag, tag) for tag in tags.split()) for id_, tags in found}
 
 
 @dataclass(frozen=True)
@@ -344,10 +279,10 @@ def ruling_places(table: Table, axis: int) -> list[float]:
     return [float(place) for place in nodes_of(table)[..., axis].mean(axis=axis)]
 
 
-def measure_edits(folder: Path, *, detected: bool, verbose: bool) -> None:
-    """Print how much is to be corrected until the grids are the true ones."""
-    pages: list[Edits] = []
-    for path, image, page in read_pages(folder):
+def measure_edits(pages: Pages, *, detected: bool, verbose: bool) -> None:
+    """Print the corrections needed until the grids are the true ones."""
+    counted: list[Edits] = []
+    for path, image, page in pages:
         lines = detect(image) if detected else page.lines
         _, tables = find_tables(image, lines)
         if len(tables) != len(page.tables):
@@ -355,13 +290,12 @@ def measure_edits(folder: Path, *, detected: bool, verbose: bool) -> None:
             continue
         near = float(np.median([line.outline.box[3] - line.outline.box[1] for line in lines if line.outline]))
         edits = [edits_of(true, found, near) for true, found in zip(page.tables, tables, strict=True)]
-        pages += edits
+        counted += edits
         if verbose:
             print(path.name, *edits)
-    for name in ("rulings", "added", "removed", "spans", "joined", "split"):
-        print(f"{name}: {sum(getattr(page, name) for page in pages)}")
-    right = sum(page.added + page.removed + page.joined + page.split == 0 for page in pages)
-    print(f"{right} of {len(pages)} tables need nothing")
+    for name, total in zip(Edits.__annotations__, np.sum([astuple(edits) for edits in counted], axis=0), strict=True):
+        print(f"{name}: {total}")
+    print(f"{sum(not any(astuple(edits)[2:]) for edits in counted)} of {len(counted)} tables need nothing")
 
 
 def measure_prose(folders: Sequence[Path]) -> None:
@@ -378,29 +312,23 @@ def measure_prose(folders: Sequence[Path]) -> None:
 
 
 def main() -> None:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "texts", "columns", "entries", "edits", "prose"))
+    """Measure."""
+    parser = make_parser(__doc__)
+    measures = {"cells": measure_cells, "entries": measure_entries, "edits": measure_edits}
+    parser.add_argument("what", choices=(*measures, "texts", "prose"))
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--detect", action="store_true", help="by detected lines")
-    parser.add_argument("--every", type=int, default=1, help="take each so many-th page")
+    parser.add_argument("--every", type=int, default=1, help="take every Nth page")
     parser.add_argument("--start", type=int, default=0, help="from this page on")
     parser.add_argument("--verbose", action="store_true", help="a line for each page")
-    options = parser.parse_args()
-    pages = {"every": options.every, "start": options.start}
-    measures: dict[str, Callable[[], None]] = {
-        "cells": lambda: measure_cells(options.folders[0], detected=options.detect, verbose=options.verbose),
-        "texts": lambda: measure_texts(*options.folders),
-        "columns": lambda: measure_columns(
-            options.folders[0], **pages, detected=options.detect, verbose=options.verbose
-        ),
-        "entries": lambda: measure_entries(
-            options.folders[0], **pages, detected=options.detect, verbose=options.verbose
-        ),
-        "edits": lambda: measure_edits(options.folders[0], detected=options.detect, verbose=options.verbose),
-        "prose": lambda: measure_prose(options.folders),
-    }
-    measures[options.what]()
+    options = parse(parser)
+    if options.what == "texts":
+        measure_texts(*options.folders)
+    elif options.what == "prose":
+        measure_prose(options.folders)
+    else:
+        pages = islice(read_pages(options.folders[0]), options.start, None, options.every)
+        measures[options.what](pages, detected=options.detect, verbose=options.verbose)
 
 
 if __name__ == "__main__":

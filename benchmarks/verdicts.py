@@ -12,7 +12,6 @@ Readers that are equal on average over writers differ a little for the typical o
 above their median; the rows "equal for the typical writer" have a median of 1 instead.
 """
 
-import argparse
 import math
 
 import numpy as np
@@ -21,7 +20,7 @@ from dsocr.evaluation.compare import System, compare
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scores import LineScore
 from intervals import Drawn, Scene, sets
-from measuring import processor
+from runner import Table, make_parser, parse, record
 
 SCENES = {
     "equal, gains 0.2": Scene(better=1.0, gains=0.2, runaways=0),
@@ -66,16 +65,15 @@ def measure(scene: Scene, writers: int, repeats: int) -> list[str]:
 
 def main() -> None:
     """Print a row for each scene and number of writers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    arguments = parser.parse_args()
-    print(f"{processor()}; {arguments.repeats} repeats\n")
-    print("| scene | writers | winner | better |\n|---|---:|---:|---:|")
+    options = parse(parser)
+    table = Table("scene", "writers", "winner", "better")
     for name, scene in SCENES.items():
-        for writers in arguments.sizes:
-            cells = measure(scene, writers, arguments.repeats)
-            print(f"| {name} | {writers} | {' | '.join(cells)} |", flush=True)
+        for writers in options.sizes:
+            table.row(name, writers, *measure(scene, writers, options.repeats))
+    record(options, table.rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,16 +14,11 @@ from safetensors.torch import load_file, save_file
 
 import dsocr
 from dsocr.config import RunConfig, load_config
-from dsocr.runs import RunFolder
 from dsocr.training.dry_run import dry_run
 from dsocr.training.train import train
 from tests.making_models import write_first, write_second
 from tests.models.chat_models import draw_text, write_chat_model
 from tests.models.encoder_decoder_models import write_trocr
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import first_numbers
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -129,16 +123,3 @@ def test_a_recipe_plans_trains_and_resumes(name: str, letters: Path, tmp_path: P
         assert train(config, preflight=False).resumed_from == 5
         assert {path.name: path.read_bytes() for path in run.adapter.iterdir()} == weights
         shutil.rmtree(run.path)
-
-
-def test_first_numbers_do_not_train_again_what_was_trained_before_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kill while the scores were computed left a finished run, which `dsocr train` does not touch."""
-    commands: list[str] = []
-    monkeypatch.setattr(first_numbers, "dsocr", lambda *arguments: commands.append(arguments[0]))
-    run = RunFolder(tmp_path / "run")
-    first_numbers.train(run, [])
-    run.adapter.mkdir(parents=True)
-    first_numbers.train(run, [])
-    assert commands == ["train"]
