@@ -2,7 +2,7 @@
 
 Better means fewer errors on a typical writer than chance gives once in 20 times (Wilcoxon's signed-rank test over the
 ratios of errors, two-sided), and fewer in all lines together. Pages stand for writers where few are known, and lines
-for pages. Every decision of training, the workbench and `compare` is this one.
+for pages. `compare`, the report, the language model and the workbench ask it; self-training does not yet.
 """
 
 from collections.abc import Iterable, Sequence
