@@ -1,7 +1,5 @@
-"""Systems compared: the verdict, what it does not show, what cannot be compared, and tables for a publication."""
+"""Systems compared: the verdict, what it does not show, and what cannot be compared."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +8,6 @@ import pytest
 
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
 from dsocr.evaluation.decide import holm
-from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.scores import LineScore
 from tests.evaluation.making_runs import scored
 from tests.raising import raises_code
@@ -170,8 +167,8 @@ def test_a_tool_that_writes_e_for_yo_is_no_worse_once_they_are_read_alike() -> N
 
 def test_small_differences_have_no_minus_before_zero() -> None:
     first, second = read([5] * 40, TEN), read([5] * 39 + [4], TEN)
-    tables = [comparison_latex(compare([System("a", first), System("b", other)])) for other in (second, first)]
-    assert not any("-$0.0 " in table or "-0.0 " in table for table in tables)
+    texts = [render_comparison(compare([System("a", first), System("b", other)])) for other in (second, first)]
+    assert not any("-0.0 " in text or "\N{MINUS SIGN}0.0 " in text for text in texts)
 
 
 def test_all_pairs_are_corrected_together() -> None:
@@ -218,36 +215,3 @@ def test_no_verdict_of_four_writers_stands_without_its_condition() -> None:
     assert all(rate["scope"] for rate in written["rates"])
     five = against(HARD, EASY, [f"w{n % 5}" for n in range(40)])
     assert five.differences[0].verdict == "too few"
-
-
-@pytest.fixture
-def found() -> Comparison:
-    systems = {"=base & co": 9, "50_%": 4, "c": 3}
-    return compare([System(name, read([wrong + n % 3 for n in range(40)], TEN)) for name, wrong in systems.items()])
-
-
-def test_the_csv_has_every_rate_of_every_system_and_every_pair(found: Comparison) -> None:
-    rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
-    assert len(rows) == len(found.rates) * (3 + 3)
-    (cer,) = [row for row in rows if (row["rate"], row["system"], row["compared_with"]) == ("CER", "50_%", "")]
-    assert float(cer["value"]) == found.systems[1].score.cer.rate
-    (pair,) = [row for row in rows if (row["rate"], row["system"], row["compared_with"]) == ("CER", "c", "50_%")]
-    difference = found.rates[0].of_pair("50_%", "c")
-    assert (float(pair["value"]), float(pair["p_holm"])) == (difference.difference, difference.corrected_p)
-    assert (pair["verdict"], pair["interval_over"], pair["clusters"], pair["test"]) == (
-        difference.verdict,
-        "writer",
-        "10",
-        "Wilcoxon signed-rank",
-    )
-    assert {row["system"][:1] for row in rows if "base" in row["system"]} == {"'"}, "no formula"
-
-
-def test_the_latex_is_balanced_and_escapes_names(found: Comparison) -> None:
-    text = comparison_latex(found)
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
-    assert r"=base \& co & 19." in text
-    assert r"50\_\% against =base \& co" in text
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {line.replace(r"\&", "").count("&") for line in rows} == {3, 4}
-    assert all(line.count("{") == line.count("}") for line in text.splitlines())

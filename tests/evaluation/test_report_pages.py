@@ -140,8 +140,7 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     first, second = (scored(*(("<script>c", text),) * 5, writers=names) for text in ("<i>", "<script>"))
     found = compare([System("<base>", first), System("a & b", second)])
     write_comparison(found, tmp_path / "out")
-    tables = {"comparison.csv", "comparison.tex"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, NUMBERS, CHANGES, PLOT, *tables}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, NUMBERS, CHANGES, PLOT}
     changes = [json.loads(line) for line in (tmp_path / "out" / CHANGES).read_text(encoding="utf-8").splitlines()]
     assert [change["errors_saved"] for change in changes] == [5] * 5
     svg = (tmp_path / "out" / PLOT).read_text(encoding="utf-8")

@@ -275,7 +275,7 @@ def compare(
         pool_seeds: Count runs that differ in seed alone as one reader.
         columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
-        output: Page.html, table.csv or table.tex, or a folder for all these.
+        output: Page.html, or a folder for the page, numbers and changed lines.
         overwrite: Replace what an earlier command wrote there.
 
     A single run is compared with its base.

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
-from dsocr.evaluation.publication import comparison_csv, comparison_latex
 from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
 from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, lines_by_writers, sentence
 from dsocr.evaluation.report.plots import (
@@ -26,37 +24,32 @@ from dsocr.runs import to_json
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
 PAGE_SUFFIX = ".html"
-TABLES = {".csv": comparison_csv, ".tex": comparison_latex}
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 def require_free_comparison(out: Path, *, overwrite: bool) -> None:
-    """Raise DataError if writing a comparison to `out`, a file or a folder, would destroy something else."""
-    is_file = out.suffix.lower() in {PAGE_SUFFIX, *TABLES}
-    require_free_output(out, "comparison", None if is_file else _comparison_files, overwrite=overwrite)
+    """Raise DataError if writing a comparison to `out`, a page or a folder, would destroy something else."""
+    is_page = out.suffix.lower() == PAGE_SUFFIX
+    require_free_output(out, "comparison", None if is_page else _comparison_files, overwrite=overwrite)
 
 
 def _comparison_files(folder: Path) -> list[str] | None:
-    stem = PAGE.removesuffix(PAGE_SUFFIX)
-    names = [PAGE, NUMBERS, CHANGES, PLOT, *(f"{stem}{suffix}" for suffix in TABLES)]
-    return names if (folder / NUMBERS).is_file() else None
+    return [PAGE, NUMBERS, CHANGES, PLOT] if (folder / NUMBERS).is_file() else None
 
 
 def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write `out`: the page alone if it ends in .html, a table of it ends in .csv or .tex, else a folder with all.
+    """Write the page alone if `out` ends in .html, else a folder.
 
-    The folder has `comparison.html`, `.json`, `.csv` and `.tex`, `writers.svg`, and in `changes.jsonl` every line that
-    changed. `progress` gets the number of illustrated lines done and of all.
+    The folder has `comparison.html` and `.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
+    `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    renderers: dict[str, Callable[[], str]] = {PAGE_SUFFIX: partial(render_comparison_page, comparison, progress)}
-    renderers |= {suffix: partial(render_table, comparison) for suffix, render_table in TABLES.items()}
-    if out.suffix.lower() in renderers:
-        write_file(out, renderers[out.suffix.lower()]())
+    page = render_comparison_page(comparison, progress)
+    if out.suffix.lower() == PAGE_SUFFIX:
+        write_file(out, page)
         return
     with writing_folder(out) as folder:
-        for suffix, render_file in renderers.items():
-            write_file((folder / PAGE).with_suffix(suffix), render_file())
+        write_file(folder / PAGE, page)
         write_file(folder / NUMBERS, to_json(comparison.to_dict()))
         with writing_file(folder / CHANGES) as file:
             for difference in comparison.differences:
