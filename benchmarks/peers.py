@@ -23,8 +23,8 @@ from PIL import Image
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
+from dsocr.evaluation.prediction_files import MatchedText
 from dsocr.evaluation.scores import Score, score_lines
-from dsocr.inference.prediction_files import MatchedText
 from runner import Table, make_parser, parse, record, watch
 
 

@@ -185,15 +185,6 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
         shutil.copy(str(sample.image), tmp_path / "new" / f"{number}.png")
     queue = dsocr.suggest(run, tmp_path / "new", tmp_path / "queue", count=1)
     assert (queue.untranscribed, len(queue.choices)) == (2, 1)
-    other = tmp_path / "other.tsv"
-    other.write_text("id\ttext\n0\tъ\n1\tъ\n", encoding="utf-8")
-    disputed = dsocr.suggest(run, tmp_path / "new", tmp_path / "queue-2", count=2, second=other)
-    before = {
-        choice.candidate.id: choice.value
-        for choice in dsocr.suggest(run, tmp_path / "new", tmp_path / "queue-3", count=2).choices
-    }
-    assert all(choice.value > before[choice.candidate.id] for choice in disputed.choices)
-
     dsocr.export(run, tmp_path / "export")
     assert dsocr.load(tmp_path / "export").read(image).text == alone.text
     with raises_code("output-exists"):

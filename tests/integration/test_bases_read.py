@@ -63,7 +63,7 @@ def test_every_command_that_reads_takes_a_base(
     assert code == 0, err
     assert {system["name"] for system in json.loads(out)["systems"]} == {results.path.name, "second"}
 
-    code, _, err = call("transcribe", base, images, "-o", "texts.jsonl", "--second", f"again={base}")
+    code, _, err = call("transcribe", base, images, "-o", "texts.jsonl")
     assert code == 0, err
     read = [json.loads(line)["text"] for line in Path("texts.jsonl").read_text("utf-8").splitlines()]
     assert len(read) == 2

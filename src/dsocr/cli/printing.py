@@ -391,8 +391,6 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
         printer.message(f"{counted(report.resumed, 'image')} had been transcribed before the interruption")
     if report.kept:
         printer.message(f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)")
-    if report.disputed:
-        printer.message(f"{report.disputed} lines were read differently by another reader")
     if report.scripts:
         decided = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
         printer.message(f"lines by the script decided for their page ({option('script')} sets it): {decided}")

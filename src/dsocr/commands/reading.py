@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -60,7 +60,6 @@ def transcribe(
     replace: bool = False,
     script: ScriptName | None = None,
     shard: str = "1/1",
-    second: StrPath | Sequence[StrPath] = (),
     review: StrPath | None = None,
     layer: str | None = None,
     fetch: FetchOptions | None = None,
@@ -86,7 +85,6 @@ def transcribe(
         replace: Also transcribe lines that have a text already.
         script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
         shard: Transcribe one share of the pages, as 2/5: the second of five.
-        second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
         review: Also write all lines to this file, least certain first.
         layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
             its image if not given.
@@ -126,7 +124,6 @@ def transcribe(
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local,
-            second=places_of(second),
             fetch=fetch,
             progress=done,
         )
@@ -152,11 +149,6 @@ def _parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def places_of(second: StrPath | Sequence[StrPath]) -> list[str]:
-    """Return the places of other readers as texts."""
-    return [fspath(second)] if isinstance(second, str | PathLike) else [fspath(place) for place in second]
-
-
 @checked
 def suggest(
     run: StrPath,
@@ -164,7 +156,6 @@ def suggest(
     output: StrPath,
     *,
     count: Count = 100,
-    second: StrPath | Sequence[StrPath] = (),
     script: ScriptName | None = None,
     format: str | None = None,
     writer: str | None = None,
@@ -182,7 +173,6 @@ def suggest(
         source: Anything that prepare reads, with lines without text, or a folder of line images.
         output: Folder to write.
         count: Number of lines to suggest.
-        second: Second reader: a run, a base, or predictions of another tool; NAME=PLACE names it; repeatable.
         script: Script that line recognisers keep to; auto decides it by the lines; as trained if not given.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
@@ -208,7 +198,6 @@ def suggest(
             Path(source),
             Path(output),
             count=count,
-            second=places_of(second),
             script=script,
             format=format,
             writer=writer,

@@ -14,10 +14,7 @@ from dsocr.errors import DataError, DsocrError, RunError, command, first_few, op
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
-from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
-from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
-from dsocr.evaluation.statistics import clusters_of
-from dsocr.inference.prediction_files import (
+from dsocr.evaluation.prediction_files import (
     MatchedText,
     Missing,
     clean_text,
@@ -28,6 +25,9 @@ from dsocr.inference.prediction_files import (
     read_predictions,
     stem_of,
 )
+from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
+from dsocr.evaluation.statistics import clusters_of
 from dsocr.io.encodings import text_encoding
 from dsocr.runs import RunFolder, to_json
 

@@ -245,10 +245,8 @@ class Prediction:
     a third time at another resolution if it looped again; `other_resolution` says that its text comes from there. A
     `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
     forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
-    `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown.
-    `script` is the script that was decided for its page. `plain` is the reading without the language model, None if
-    there is none; `others` are the readings of other
-    readers that differ from the text.
+    `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown. `script` is the
+    script that was decided for its page. `plain` is the reading without the language model, None if there is none.
     """
 
     id: str
@@ -266,7 +264,6 @@ class Prediction:
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
     script: str | None = None
     plain: str | None = field(default=None, repr=False)
-    others: tuple[str, ...] = field(default=(), repr=False)
 
     def rescore(self, scored: ScoredText, scales: Calibration) -> "Prediction":
         """Return it with another text, and the confidences that follow from its scores."""
@@ -311,7 +308,6 @@ class Prediction:
                 characters=self.characters[begin : begin + len(text)],
                 lines=(confidence,),
                 scores=(),
-                others=self.others if len(texts) == 1 else (),
             )
             for text, begin, confidence in zip(texts, begins, confidences, strict=False)
         ]
@@ -328,7 +324,6 @@ class Prediction:
             "truncated": self.truncated,
         }
         values |= {"script": self.script} if self.script else {}
-        values |= {"others": list(self.others)} if self.others else {}
         return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
 
 

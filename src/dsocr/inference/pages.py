@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,8 +17,6 @@ from dsocr.images import crop_box
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.detection import lies_on_side
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
-from dsocr.inference.prediction_files import LinePlace
-from dsocr.inference.review import SecondReader, with_others
 from dsocr.io.processes import return_free_memory
 from dsocr.io.work import Journal
 from dsocr.models.generation import spread
@@ -172,12 +170,11 @@ def read_locally(
     open_reader: Callable[[], ImageReader],
     *,
     strict: bool,
-    seconds: Sequence[SecondReader] = (),
 ) -> Generator[Rows]:
     """Yield the results of each group of pages, in order.
 
-    `open_reader` is called when there is something to read. `seconds` read the same lines. A page that cannot be read
-    is reported with the reason; with `strict` it is an error.
+    `open_reader` is called when there is something to read. A page that cannot be read is reported with the reason;
+    with `strict` it is an error.
     """
     opened_reader = cache(open_reader)
     for group in groups:
@@ -185,13 +182,9 @@ def read_locally(
         if strict:
             _require_readable(prepared)
         prepared = [(page, _choose_direction(result, preparer, opened_reader)) for page, result in prepared]
-        results = [result for _, result in prepared if isinstance(result, PreparedPage)]
-        placed = [(result.source, crop) for result in results for crop in result.crops]
-        images = partial(_open_crops, [crop for _, crop in placed])
-        read = list(opened_reader().read(images())) if placed else []
-        if seconds and placed:
-            read = with_others(read, seconds, images, [_line_place(page, crop) for page, crop in placed])
-        predictions, rows = iter(read), []
+        crops = [crop for _, result in prepared if isinstance(result, PreparedPage) for crop in result.crops]
+        predictions = iter(opened_reader().read(_open_crops(crops)) if crops else ())
+        rows = []
         for page, result in prepared:
             answers = list(islice(predictions, len(result.crops))) if isinstance(result, PreparedPage) else []
             rows.append((page_key(page), _row(result, answers, preparer, opened_reader)))
@@ -241,11 +234,6 @@ def _mean_confidence(read: Iterable[Prediction]) -> float:
 
 def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:
     return ((crop.id, crop.image()) for crop in crops)
-
-
-def _line_place(page: InputPage, crop: Crop) -> LinePlace:
-    line = crop.lines[0].id or "" if len(crop.lines) == 1 else ""
-    return LinePlace(crop.id, page.name, line, crop.outline)
 
 
 def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> None:

@@ -1,26 +1,16 @@
 """The order in which to check lines, and what checking brings.
 
 Flagged lines come first, then those where checking is expected to save most errors for the work.
-
-Other readers (`--second`) leave the text and its confidences as they are. A line that they read differently is checked
-earlier.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from PIL import Image
-from rapidfuzz.distance import Levenshtein
-
-from dsocr.errors import DataError
-from dsocr.inference.confidence import Prediction, log_odds
-from dsocr.inference.prediction_files import LinePlace, PlacedTexts, parse_name, read_predictions
 from dsocr.io.work import writing_file
-from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest
 from dsocr.text import percentage
 
 
@@ -114,92 +104,6 @@ class EstimatedCer:
         return cls(curve[0].rest, half, point_at(curve, half).rest, describe_gain(curve))
 
 
-_READERS = (READING, "config.yaml", "config.json")
-"""The file that a folder with a reader has: an adapter, a run, a base."""
-
-ReadImages = Callable[[Iterable[tuple[str, Image.Image]]], Iterable[Prediction]]
-"""Reads every (id, image), in their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class SecondReader:
-    """Another reader: a network, or what another tool read. `digest` changes with what it reads."""
-
-    name: str
-    source: ReadImages | PlacedTexts
-    digest: str
-
-    @classmethod
-    def open(cls, text: str, run: RunFolder) -> Self:
-        """Open `NAME=PLACE`, or a place that names itself: a run, an adapter, a base, or predictions of another tool.
-
-        Predictions get the text policy of `run`, the first reader. Raises DsocrError if the place is none of these.
-        """
-        name, path = parse_name(text)
-        if path.exists() and not any((path / file).is_file() for file in _READERS):
-            texts = PlacedTexts(read_predictions(path), ReadingSettings.load(run.adapter).text_policy)
-            return cls(name, texts, texts.digest)
-        from dsocr.inference.reader import LocalReader
-
-        second = RunFolder.to_read_with(path)
-        return cls(name, LocalReader.of_run(second).read, adapter_digest(second.adapter))
-
-    def read(
-        self, images: Callable[[], Iterable[tuple[str, Image.Image]]], places: Sequence[LinePlace]
-    ) -> Iterator[Prediction | None]:
-        """Yield the reading of each image, or of the line at each place; None for one that a tool did not read."""
-        return map(self.source.find, places) if isinstance(self.source, PlacedTexts) else iter(self.source(images()))
-
-
-def open_seconds(run: RunFolder, places: Sequence[str]) -> list[SecondReader]:
-    """Open other readers than a run. Raises DataError if two readers have the same name."""
-    names = [run.name, *(parse_name(place)[0] for place in places)]
-    if repeated := {name for name in names if names.count(name) > 1}:
-        message, hint = f"two readers are called {min(repeated)!r}", "name the second as NAME=PLACE"
-        raise DataError(message, code="duplicate-name", hint=hint)
-    return [SecondReader.open(place, run) for place in places]
-
-
-def with_others(
-    predictions: Sequence[Prediction],
-    seconds: Sequence[SecondReader],
-    images: Callable[[], Iterable[tuple[str, Image.Image]]],
-    places: Sequence[LinePlace],
-) -> list[Prediction]:
-    """Return predictions with what other readers read differently on the same images, or have at these places."""
-    readings = [list(second.read(images, places)) for second in seconds]
-    return [
-        replace(line, others=tuple(dict.fromkeys(other.text for other in others if other and other.text != line.text)))
-        for line, *others in zip(predictions, *readings, strict=True)
-    ]
-
-
-_DISPUTED = 1.5
-"""By how much the log odds of a character fall if another reader has something else there; fitted to pairs of readers,
-it was 0.8 to 2.5 (lab/verdicts.md, "Confidence and review")."""
-
-
-def disputed_places(text: str, others: Iterable[str]) -> set[int]:
-    """Return the places of the characters of a text at which another reading differs.
-
-    Where another reading has more, that is the next character, or the last one at the end.
-    """
-    steps = [step for other in others for step in Levenshtein.opcodes(text, other) if step.tag != "equal"]
-    places = {place for step in steps for place in range(step.src_start, max(step.src_end, step.src_start + 1))}
-    return {min(place, len(text) - 1) for place in places} if text else set()
-
-
-def doubted_confidence(
-    text: str, confidence: float | None, characters: Sequence[float], others: Sequence[str]
-) -> float | None:
-    """Return the confidence of a line by which it is checked: lower for each character that other readers dispute."""
-    if confidence is None or not others:
-        return confidence
-    disputed = [characters[place] if characters else confidence for place in disputed_places(text, others)]
-    lost = (before - 1 / (1 + math.exp(_DISPUTED - log_odds(before))) for before in disputed)
-    return confidence - math.fsum(lost) / max(len(text), 1)
-
-
 DOUBTFUL = 0.5
 """Words below this confidence are marked."""
 _WORD = re.compile(r"\S+")
@@ -211,8 +115,7 @@ _OPEN, _CLOSE = "⟦", "⟧"
 def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
     """Write `confidence<TAB>flags<TAB>id<TAB>text`, what is most worth checking first, doubtful words in ⟦⟧.
 
-    Words that other readers dispute are doubtful too. Their texts follow, each after another tab. Returns the estimated
-    result of checking in this order, and the confidences of the lines that have one.
+    Returns the estimated result of checking in this order, and the confidences of the lines that have one.
     """
     # Only the written lines and their lengths are kept: the rows of many pages would not fit into memory.
     ordered = sorted(
@@ -227,28 +130,17 @@ def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[Ch
 
 def _review_line(row: Mapping[str, Any]) -> str:
     confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
-    others = row.get("others", ())
-    texts = [mark_doubtful(str(row["text"]), row.get("words", ()), others), *others]
-    columns = [confidence, ",".join(row.get("flags", ())), row["id"], *(text.replace("\n", " / ") for text in texts)]
-    return "\t".join(columns) + "\n"
+    text = mark_doubtful(str(row["text"]), row.get("words", ())).replace("\n", " / ")
+    return "\t".join([confidence, ",".join(row.get("flags", ())), row["id"], text]) + "\n"
 
 
-def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]], others: Sequence[str] = ()) -> str:
-    """Return the text with its doubtful words, and those that other readers read differently, in ⟦⟧."""
+def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text with its doubtful words in ⟦⟧."""
     doubtful = {word["start"] for word in words if word["confidence"] < DOUBTFUL}
-    disputed = disputed_places(text, others)
-
-    def mark(word: re.Match[str]) -> str:
-        is_marked = word.start() in doubtful or not disputed.isdisjoint(range(*word.span()))
-        return f"{_OPEN}{word[0]}{_CLOSE}" if is_marked else word[0]
-
-    return _WORD.sub(mark, text)
+    return _WORD.sub(lambda word: f"{_OPEN}{word[0]}{_CLOSE}" if word.start() in doubtful else word[0], text)
 
 
 def _priority(row: Mapping[str, Any]) -> tuple[int, float]:
     flags = row.get("flags", ())
     most_serious = min((_FLAG_ORDER.index(flag) for flag in flags if flag in _FLAG_ORDER), default=len(_FLAG_ORDER))
-    confidence = doubted_confidence(
-        str(row["text"]), row.get("confidence"), row.get("characters", ()), row.get("others", ())
-    )
-    return most_serious, -worth_checking(confidence, len(row["text"]))
+    return most_serious, -worth_checking(row.get("confidence"), len(row["text"]))

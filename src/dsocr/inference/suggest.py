@@ -32,8 +32,7 @@ from dsocr.images import CropFailure, crop_page, open_image, read_bytes, upright
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.detection import detect_lines
 from dsocr.inference.inputs import guess_shows
-from dsocr.inference.prediction_files import LinePlace
-from dsocr.inference.review import SecondReader, doubted_confidence, open_seconds, with_others, worth_checking
+from dsocr.inference.review import worth_checking
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
 from dsocr.io.web import FetchOptions
@@ -199,21 +198,19 @@ def suggest(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
     reader: "ReadCandidates | None" = None,
-    second: Sequence[str] = (),
     script: str | None = None,
     fetch: FetchOptions | None = None,
 ) -> Suggestions:
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
     The source is what `prepare` reads, whose lines without a text are the untranscribed ones, or a folder of line
-    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `second`
-    are other readers; lines that they read differently are less certain. `script` replaces the run's
-    `generation.script`; where that is auto, the first lines decide. Raises DataError if there is no untranscribed line.
+    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. `script`
+    replaces the run's `generation.script`; where that is auto, the first lines decide. Raises DataError if there is no
+    untranscribed line.
     """
     require_free_conversion(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
         require_readable_adapter(run.adapter)
-    seconds = open_seconds(run, second)
     training, remarks = _training_content(run)
     notes = SourceReport(strict)
     with (
@@ -231,7 +228,7 @@ def suggest(
             raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
         crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        read = partial(_read_candidates, run, seconds, crops.places, script, remarks)
+        read = partial(_read_candidates, run, script, remarks)
         for candidate in (reader or read)(crops.images()):
             page, name = crops.pages[candidate.id]
             candidates.append(replace(candidate, page=name, writer=page.writer))
@@ -298,8 +295,6 @@ _TOGETHER = 64
 
 def _read_candidates(
     run: RunFolder,
-    seconds: Sequence[SecondReader],
-    places: Mapping[str, LinePlace],
     script: str | None,
     remarks: list[str],
     images: Iterator[tuple[str, Image.Image]],
@@ -311,9 +306,8 @@ def _read_candidates(
         if (decided := first.decide_script(image for _, image in group)) is not first:
             first = decided
             remarks.append(describe_script(first.generation.script))
-        for line in with_others(list(first.read(group)), seconds, lambda: group, [places[id_] for id_, _ in group]):
-            confidence = doubted_confidence(line.text, line.confidence, line.characters, line.others)
-            yield Candidate(line.id, line.text, confidence)
+        for line in first.read(group):
+            yield Candidate(line.id, line.text, line.confidence)
 
 
 def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
@@ -336,7 +330,6 @@ class _Crops:
     def __init__(self, untranscribed: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
         self._untranscribed, self._notes, self._folder = untranscribed, notes, folder
         self.pages: dict[str, tuple[Page, str]] = {}
-        self.places: dict[str, LinePlace] = {}
         self.files: dict[str, Path] = {}
 
     def images(self) -> Iterator[tuple[str, Image.Image]]:
@@ -359,7 +352,6 @@ class _Crops:
                 # For images of single lines, the folder stands for the page.
                 name = page.name if line.outline else PurePosixPath(page.name).parent.as_posix()
                 self.pages[id_] = (page, page.page or name)
-                self.places[id_] = LinePlace(line.where, page.name, line.id or "", line.outline)
                 self.files[id_] = self._folder / stored.file
                 yield id_, open_image(self.files[id_])
 

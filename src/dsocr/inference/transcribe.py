@@ -32,7 +32,7 @@ from dsocr.inference.inputs import (
     identify_segmenter,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
-from dsocr.inference.review import CheckedShare, EstimatedCer, open_seconds, write_review
+from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
@@ -164,13 +164,12 @@ class TranscribeReport:
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
-    they have, `disputed` lines differently by another reader, and `outside` lines are in regions that were not to be
-    read. `scripts` counts lines by the script decided for their
-    page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or script
-    are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody transcribed
-    them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's confidences
-    are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from those of the
-    calibration, and `unlike_calibration` says that they are too far for an estimate.
+    they have, and `outside` lines are in regions that were not to be read. `scripts` counts lines by the script decided
+    for their page. `rated` lines have a confidence, `mean_confidence` on average; `unfamiliar` says that their hands or
+    script are unlike all that the run knows, `may_learn` that it is a base which they can teach although nobody
+    transcribed them (`dsocr.train(unlabelled=...)`). `estimated_cer` is set if a review list was written and the run's
+    confidences are calibrated on lines like these: `confidence_distance` is how far the lines' confidences are from
+    those of the calibration, and `unlike_calibration` says that they are too far for an estimate.
     """
 
     out: Path
@@ -184,7 +183,6 @@ class TranscribeReport:
     looping: int = 0
     unmatched: int = 0
     outside: int = 0
-    disputed: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
     rated: int = 0
     mean_confidence: float | None = None
@@ -210,7 +208,6 @@ class TranscribeReport:
             self.kept += line.prediction is None and bool(line.text)
             self.truncated += bool((line.prediction or {}).get("truncated"))
             self.looping += "looping" in (line.prediction or {}).get("flags", ())
-            self.disputed += bool((line.prediction or {}).get("others"))
             self.empty += not line.text
             if script := (line.prediction or {}).get("script"):
                 self.scripts[script] = self.scripts.get(script, 0) + 1
@@ -238,7 +235,7 @@ class TranscribeReport:
 
     def counts(self) -> dict[str, Any]:
         """Return all numbers except `resumed`, which does not change what is written."""
-        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "outside", "disputed")
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched", "outside")
         decided = {"scripts": self.scripts} if self.scripts else {}
         return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed), **decided}
 
@@ -263,7 +260,6 @@ def transcribe(
     progress: Callable[[int, int], None] | None = None,
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
-    second: Sequence[str] = (),
     fetch: FetchOptions | None = None,
 ) -> TranscribeReport:
     """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
@@ -276,11 +272,10 @@ def transcribe(
     images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
     `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `second` are other readers as `SecondReader.open` takes them; where they differ is
-    kept. `fetch` says how manifests are fetched.
+    replaces the run's own network. `fetch` says how manifests are fetched.
     `progress` is called with the numbers of pages done and in total.
     """
-    _require_usable(out, script=script, engine=engine, second=second, review=review, overwrite=overwrite)
+    _require_usable(out, script=script, engine=engine, review=review, overwrite=overwrite)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
@@ -289,7 +284,6 @@ def transcribe(
     find_lines = choose_segmenter(segmenter, tables=with_tables)
     chosen = frozenset(main_type(kind).casefold() for kind in regions)
     preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, chosen)
-    seconds = open_seconds(run, second)
     with (
         resumable_work(out) as work,
         find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as listed,
@@ -313,12 +307,11 @@ def transcribe(
             "script": script,
             "shard": target.shard,
             **(engine.job_settings() if engine else {}),
-            **({"second": {other.name: other.digest for other in seconds}} if seconds else {}),
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
             read = partial(
-                engine.read if isinstance(engine, Cluster) else partial(read_locally, seconds=seconds),
+                engine.read if isinstance(engine, Cluster) else read_locally,
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
                 open_reader=partial(
@@ -361,7 +354,6 @@ def _require_usable(
     *,
     script: str | None,
     engine: RemoteEngine | Cluster | None,
-    second: Sequence[str],
     review: Path | None,
     overwrite: bool,
 ) -> None:
@@ -369,10 +361,6 @@ def _require_usable(
     if script is not None and isinstance(engine, RemoteEngine):
         message = f"{option('script', script)} is for readers in this process or on a cluster"
         raise ConfigError(message, code="option-invalid", hint="leave it out, or train with generation.script")
-    if second and engine is not None:
-        raise ConfigError(
-            "a second reader reads in this process", code="option-invalid", hint=f"leave {option('engine', ...)} out"
-        )
     if review is not None:
         require_free_output(review, "review list", overwrite=overwrite)
         if review.resolve().is_relative_to(out.resolve()):

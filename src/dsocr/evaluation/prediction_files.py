@@ -4,23 +4,21 @@ Files are tables, PAGE or ALTO files, or one text file per line. Their predictio
 by position on the page. A column that could hold the reference is never guessed to be the prediction.
 """
 
-import hashlib
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from dsocr.document import Box, Outline, Sample, Split
+from dsocr.document import Box, Outline, Sample
 from dsocr.errors import DataError, first_few, option
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
 from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
-from dsocr.inference.confidence import Prediction
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative
 from dsocr.text import TextPolicy
@@ -340,56 +338,3 @@ def parse_name(text: str) -> tuple[str, Path]:
         return name, Path(path)
     whole = Path(text)
     return whole.resolve().name if whole.is_dir() else whole.stem, whole
-
-
-class LinePlace(NamedTuple):
-    """Where a line to be read is: its id, the name of its page without suffix, and its id and outline there."""
-
-    id: str
-    page: str
-    line: str = ""
-    outline: Outline | None = None
-
-
-class PlacedTexts:
-    """Predictions of another tool for the lines of pages, found by page and line id, else by page and position."""
-
-    def __init__(self, file: PredictionFile, policy: TextPolicy) -> None:
-        self._file, self._policy = file, policy
-        self._pages: dict[str, list[FoundPrediction]] = defaultdict(list)
-        self._named: dict[tuple[str, str], list[FoundPrediction]] = defaultdict(list)
-        self._same_stem: dict[str, set[str]] = defaultdict(set)
-        for prediction in file.predictions:
-            page = normalize_name(prediction.page or "")
-            self._pages[page].append(prediction)
-            self._same_stem[PurePosixPath(page).name].add(page)
-            for how, name_of in _NAME_KEYS.items():
-                self._named[how, name_of(normalize_name(prediction.name))].append(prediction)
-
-    @property
-    def digest(self) -> str:
-        """Changes with the texts."""
-        texts = [(prediction.where, prediction.text) for prediction in self._file.predictions]
-        return hashlib.sha256(repr(texts).encode("utf-8", "surrogatepass")).hexdigest()
-
-    def find(self, place: LinePlace) -> Prediction | None:
-        """Return the text for a line, without confidences; None if the file has none, or several."""
-        prediction = self._at_position(place) if self._file.has_positions else self._by_name(place)
-        text = None if prediction is None else self._policy.apply(clean_text(prediction.text))
-        return None if prediction is None or text is None else Prediction(place.id, text, 0, prediction.truncated)
-
-    def _by_name(self, place: LinePlace) -> FoundPrediction | None:
-        several = (self._named.get((how, key(normalize_name(place.id))), []) for how, key in _NAME_KEYS.items())
-        return next((predictions[0] for predictions in several if len(predictions) == 1), None)
-
-    def _at_position(self, place: LinePlace) -> FoundPrediction | None:
-        page = normalize_name(place.page)
-        if page not in self._pages:
-            same = self._same_stem.get(PurePosixPath(page).name, set())
-            page = next(iter(same)) if len(same) == 1 else ""
-        lines = self._pages.get(page)
-        sample = Sample(place.id, Path(place.id), "", Split.TEST, source=f"{place.page}:{place.line}")
-        if place.outline is not None:
-            sample = replace(sample, geometry={"bbox": place.outline.box})
-        pairs = _match_on_page([sample], lines) if lines else []
-        return pairs[0][1] if pairs else None
