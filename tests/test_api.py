@@ -247,14 +247,14 @@ def code_of(name: str) -> str:
 
 
 def test_the_guide_to_training_in_other_projects_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks, loop, _ = blocks_of("docs/guide/train.md")
+    _, _, hooks, loop, _ = blocks_of("docs/guide/python.md")
     called: dict[str, Any] = {}
     monkeypatch.setitem(dsocr.__dict__, "train", called.update)
-    exec(compile(hooks, "train.md", "exec"), {})
+    exec(compile(hooks, "python.md", "exec"), {})
     (hook,) = called["callbacks"]
     assert isinstance(hook, dsocr.Callback)
     names: dict[str, Any] = {}
-    exec(compile(loop, "train.md", "exec"), names)
+    exec(compile(loop, "python.md", "exec"), names)
     assert names["trainer"].state.step == 100
     assert names["model"].weight.detach().numpy() == pytest.approx(1, abs=0.3)
 

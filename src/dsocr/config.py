@@ -581,7 +581,7 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
 def read_policy(base: StrPath | TextPolicy, settings: Mapping[str, str | None]) -> TextPolicy:
     """Read a text policy from a file, or take it, and change what is not None; all problems are in one error."""
     example = "struck: strip"
-    hint = f"a text policy is a YAML file of lines such as `{example}`; docs/guide/texts.md lists its keys"
+    hint = f"a text policy is a YAML file of lines such as `{example}`; docs/guide/dataset.md lists its keys"
     path = None if isinstance(base, TextPolicy) else Path(base)
     policy = base.as_dict() if isinstance(base, TextPolicy) else read_yaml(Path(base), example=example, hint=hint)
     policy |= {name: value for name, value in settings.items() if value is not None}
