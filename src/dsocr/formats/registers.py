@@ -12,6 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from dsocr.formats.xml import replace_forbidden
 OWN_COLUMNS = ("page", "link", "box", "table", "row", "confidence")
 OUTSIDE = "outside"
 
-_HEADING_ROWS = 4
-"""Rows that a heading has at most, with the numbers of the columns below it."""
 _NUMERIC = 0.6
 """Least share of numbers among the cells of a column of numbers."""
 _DITTO = frozenset({"", "-", "–", "—", '"', "„", "''", "//"})
@@ -55,54 +54,36 @@ class RegisterRow:
 
 
 def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
-    """Return a table with its heading rows marked, which are those above columns of numbers that hold no numbers.
+    """Return a table with its heading rows marked: those with letters and no digits above its columns of numbers.
 
-    A title above them and a row with the numbers of the columns belong to the heading. Without a column of numbers
-    the marks stay.
+    A title above them and a row with the numbers of the columns below them are headings, too. A table without a column
+    of numbers stays as it is.
     """
     texts = _texts(table, lines)
-    rows, _ = table.size
-    by_row: dict[int, list[TableCell]] = {}
-    for cell in table.cells:
-        by_row.setdefault(cell.place.row, []).append(cell)
     numbers = _number_columns(table, texts)
     if not numbers:
         return table
-    headings = 0
-    for row in range(min(_HEADING_ROWS, rows - 1)):
-        known = [cell for cell in by_row.get(row, ()) if texts[cell.id] not in _DITTO]
-        above = [cell for cell in known if numbers & set(cell.place.columns)]
-        counted = [texts[cell.id].strip(" .") for cell in known]
+    headings = reach = 0
+    for row in range(table.size[0] - 1):
+        cells = [cell for cell in table.cells if cell.place.row == row and texts[cell.id] not in _DITTO]
+        is_title = len(cells) == 1 and cells[0].place.column_span > 2
+        if not headings and (is_title or not cells):
+            continue
+        counted = [int(text) for cell in cells if (text := texts[cell.id].strip(" .")).isdecimal()]
         if (
             headings
-            and len(known) > 2
-            and counted == [str(int(counted[0]) + n) if counted[0].isdecimal() else "" for n in range(len(counted))]
+            and len(counted) == len(cells) > 2
+            and all(after == before + 1 for before, after in pairwise(counted))
         ):
             headings = row + 1
             break
-        is_title = not headings and len(known) == 1 and known[0].place.column_span > 2
-        if is_title:
-            continue
-        if any(re.search(r"\d", texts[cell.id]) for cell in above):
+        above = [texts[cell.id] for cell in cells if numbers.intersection(cell.place.columns)]
+        has_letters = any(re.search(r"[^\W\d_]|№", text) for text in above)
+        if any(re.search(r"\d", texts[cell.id]) for cell in cells) or not (has_letters or row < reach):
             break
-        # A year and a month under the heading, with a clerk's note beside them.
-        if (
-            headings
-            and 2 * len(known) <= len(by_row[row])
-            and any(re.search(r"\d{4}", texts[cell.id]) for cell in known)
-        ):
-            break
-        if not any(cell.place.column_span <= 2 and re.search(r"[^\W\d_]|№", texts[cell.id]) for cell in above):
-            if not headings and not known:
-                continue
-            break
-        below = max(cell.place.row_end for cell in by_row.get(row, ()) if texts[cell.id])
-        # A heading is not taken into the row of a year and month, even if no ruling was found between them.
-        while below > row + 1 and any(re.search(r"\d", texts[cell.id]) for cell in by_row.get(below - 1, ())):
-            below -= 1
-        headings = max(row + 1, below)
-    cells = (replace(cell, place=replace(cell.place, is_heading=cell.place.row < headings)) for cell in table.cells)
-    return replace(table, cells=tuple(cells))
+        headings, reach = row + 1, max([reach, *(cell.place.row_end for cell in cells)])
+    marked = (replace(cell, place=replace(cell.place, is_heading=cell.place.row < headings)) for cell in table.cells)
+    return replace(table, cells=tuple(marked))
 
 
 def _texts(table: Table, lines: Sequence[Line]) -> dict[str, str]:
