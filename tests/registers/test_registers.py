@@ -104,25 +104,6 @@ def test_tables_with_broken_rulings(look: Look, seed: int) -> None:
     test_every_line_is_in_its_cell(look, seed)
 
 
-def test_letters_that_line_up_are_no_ruling() -> None:
-    columns, rows = [50, 250, 450, 850], list(range(100, 501, 80))
-    image = ruled_page(columns, rows)
-    pen = ImageDraw.Draw(image)
-    pen.line((60, 211, 840, 211), fill=60, width=2)  # through a row of bold writing
-    lines = [
-        line
-        for row, top in enumerate(rows[:-1])
-        for line in (
-            bar(60, top + 20, 100, row),
-            bar(255, top + 20, 445, row),
-            bar(455, top + 20, 840, row),
-            bar(455, top + 44, 700, row),
-        )
-    ]
-    found, (table,) = find_tables(image, numbered(lines))
-    assert rows_of(table, found) == {row: {row} for row in range(len(rows) - 1)}
-
-
 def test_headings_over_several_columns_span() -> None:
     image, page = drawn(Look("revision", "full", rows=6, titled=False), 5)
     lines, (table,) = find_tables(image, [replace(line, index=n) for n, line in enumerate(page.lines)])
@@ -394,14 +375,6 @@ def test_a_mark_above_a_number_begins_no_row() -> None:
     made = days(MANY)
     made[6].append(bar(60, MANY[6] - 17, 84, 6))
     assert len(rows_by_number(made)) == 12
-
-
-@pytest.mark.parametrize(("width", "rows"), [pytest.param(6, 12, id="a speck"), pytest.param(24, 13, id="a number")])
-def test_a_speck_farther_above_a_number_begins_no_row(width: int, rows: int) -> None:
-    made = days(MANY)
-    made[5] = [line for line in made[5] if line.outline and line.outline.box[1] < MANY[5] + 10]  # leaves room
-    made[6].append(bar(60, MANY[6] - 26, 60 + width, 6))
-    assert len(rows_by_number(made)) == rows
 
 
 def test_a_day_beside_the_last_line_of_the_entry_above_moves_no_row() -> None:

@@ -9,23 +9,19 @@ from dataclasses import replace
 
 import numpy as np
 from PIL import Image
-from scipy.ndimage import uniform_filter1d
 
-from dsocr.document import CellPlace, Line, Outline, Point, Region, Table, TableCell
+from dsocr.document import CellPlace, Line, Outline, Region, Table, TableCell
 from dsocr.outlines import quarter_turns
-from dsocr.registers.cells import Span, cut_at_rulings, place_lines
+from dsocr.registers.cells import cut_at_rulings, place_lines
 from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, Item, columns_of_pages, free_columns, ruled_columns
-from dsocr.registers.rows import MIN_LINES, Grid, divide_heading, drop_ends, find_rows
-from dsocr.registers.rulings import STEEPEST, Frame, Rulings, find_rulings
+from dsocr.registers.headings import divide_heading, drop_ends
+from dsocr.registers.rows import Grid, find_rows
+from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 
 _FILLED_ROWS = 0.4
 """Share of the rows that have it."""
 _SHORT_LINE = 7.0
 """Heights up to which lines are those of a table; half of the columns without rulings have such."""
-_ANGLE_STEP = 0.1
-"""Degrees between the angles that a page may be turned by."""
-_LEVEL = 0.15
-"""Heights in which baselines are on a level."""
 
 
 def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True) -> tuple[list[Line], list[Table]]:
@@ -36,18 +32,18 @@ def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True)
     """
     numbered = [replace(line, index=number) for number, line in enumerate(lines)]
     upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
-    if len(upright) < MIN_LINES:
+    if len(upright) < 2 * MIN_ROWS:
         return list(lines), []
-    rulings = find_rulings(page, _slope(upright))
+    height = float(np.median([_height(line.outline) for line in upright if line.outline]))
+    rulings = find_rulings(page, _baseline_points(upright, height) / height)
     frame = rulings.frame
-    height = float(np.median([_height(line.outline) for line in upright if line.outline])) * frame.scale
-    items = [_item(line, frame, height) for line in upright]
+    items = [_item(line, frame, height * frame.scale) for line in upright]
     tables: list[Table] = []
     parts: Parts = {}
-    for number, grid in enumerate(_grids(items, rulings, height, page.size), start=1):
-        spans = place_lines(grid, items, height, frame, split=split)
-        tables.append(_table(grid, spans, number, frame, page.size))
-        _collect(grid, spans, tables[-1], number, parts)
+    for number, grid in enumerate(_grids(items, rulings, page.size), start=1):
+        places = place_lines(grid, items, frame, split=split)
+        tables.append(_table(grid, places, number, frame, page.size))
+        _collect(grid, tables[-1], number, parts)
     if not tables:
         return list(lines), []
     if split:
@@ -56,28 +52,15 @@ def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True)
     return [replace(line, index=first.index) for line, first in zip(kept, lines, strict=True)], tables
 
 
-def _slope(lines: Sequence[Line]) -> float:
-    """Return the angle at which the baselines of a page are level with themselves and with those beside them.
-
-    The baselines of short lines, as numbers, are not exact enough by themselves.
-    """
-    baselines = [np.array(line.outline.baseline, dtype=np.float64) for line in lines if line.outline]
-    height = float(np.median([_height(line.outline) for line in lines if line.outline]))
+def _baseline_points(lines: Sequence[Line], height: float) -> Floats:
+    """Return points (n, 2) along the baselines of lines, a line's height from each other."""
     parts = []
-    for baseline in baselines:
+    for line in lines:
+        baseline = np.array(line.outline.baseline if line.outline else (), dtype=np.float64)
         left, right = baseline[[0, -1], 0]
         across = np.linspace(left, right, max(round(abs(right - left) / height), 1) + 1)
-        order = np.argsort(baseline[:, 0])
-        parts.append(np.stack([across, np.interp(across, *baseline[order].T)], axis=1))
-    x, y = np.concatenate(parts).T
-    angles = np.radians(np.arange(-STEEPEST, STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
-    unit = _LEVEL * height
-    scores = []
-    for angle in angles:
-        places = (y * np.cos(angle) - x * np.sin(angle)) / unit
-        counts = np.bincount((places - places.min()).astype(np.int64)).astype(np.float64)
-        scores.append(float((uniform_filter1d(counts, 3, mode="constant") ** 2).sum()))
-    return float(angles[int(np.argmax(scores))])
+        parts.append(np.stack([across, np.interp(across, *baseline[np.argsort(baseline[:, 0])].T)], axis=1))
+    return np.concatenate(parts)
 
 
 def _height(outline: Outline) -> float:
@@ -90,88 +73,79 @@ def _height(outline: Outline) -> float:
 
 def _item(line: Line, frame: Frame, height: float) -> Item:
     assert line.outline
-    points = frame.of_page(line.outline.baseline)
-    return Item(line, float(points[:, 0].min()), float(points[:, 0].max()), float(points[:, 1].mean()) - 0.3 * height)
+    u, v = frame.of_page(line.outline.baseline).T
+    return Item(line, float(u.min()), float(u.max()), float(v.mean()) - 0.3 * height, height)
 
 
-def _grids(items: Sequence[Item], rulings: Rulings, height: float, size: tuple[int, int]) -> Iterator[Grid]:
+def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> Iterator[Grid]:
     """Yield the tables of a page."""
-    for is_ruled in (True, False):
-        between = ruled_columns(items, rulings, height) if is_ruled else free_columns(items, height)
+    for columns in (ruled_columns(items, rulings), free_columns(items)):
         grids = []
-        for edges, uprights, top, bottom in columns_of_pages(between, items, height, size, rulings.frame.scale):
+        width, is_opening = size[0] * rulings.frame.scale, size[0] > 1.05 * size[1]
+        for part in columns_of_pages(columns, items, width, is_opening=is_opening) if columns else ():
             # A detector joins numbers over a ruling, which are those of rows only one by one.
-            parts = [part for item in items for part in cut_at_rulings(item, edges, uprights, height, rulings.frame)]
-            grid = find_rows(edges, uprights, top, bottom, parts, rulings, height)
-            if grid:
-                drop_ends(grid, parts)
-                divide_heading(grid, parts, height)
-            if grid and _is_table(grid, parts, height):
-                grids.append(grid)
+            cut = [piece for item in items for piece in cut_at_rulings(item, part, rulings.frame)]
+            if grid := find_rows(part, cut, rulings):
+                drop_ends(grid, cut)
+                divide_heading(grid, cut)
+                if _is_table(grid, cut):
+                    grids.append(grid)
         if grids:
             yield from grids
             return
 
 
-def _is_table(grid: Grid, items: Sequence[Item], height: float) -> bool:
+def _is_table(grid: Grid, items: Sequence[Item]) -> bool:
     """Whether enough columns have text, side by side in enough rows."""
     filled: dict[int, set[int]] = {}
     widths: dict[int, list[float]] = {}
-    count = len(grid.edges) - 1
     for item in items:
-        row, column = grid.row_of(item), grid.column_of(item)
-        if 0 <= row < len(grid.rows) - 1 and 0 <= column < count:
-            filled.setdefault(row, set()).add(column)
-            widths.setdefault(column, []).append(item.width)
+        if cell := grid.cell_of(item):
+            filled.setdefault(cell[0], set()).add(cell[1])
+            widths.setdefault(cell[1], []).append(item.width)
     used = [column for column, lengths in widths.items() if len(lengths) >= 2]
     beside = sum(len(columns) >= 2 for columns in filled.values())
     if beside < max(MIN_ROWS, _FILLED_ROWS * len(filled)):
         return False
-    is_ruled = any(grid.rulings)
-    if is_ruled:
-        inner = sum(ruling is not None for ruling in grid.rulings)
-        is_list = len(used) == 2 and inner >= 3 and beside >= 0.6 * len(filled)
+    if grid.is_drawn:
+        inner = sum(border.is_drawn for border in grid.columns.borders)
+        is_list = len(used) == 2 and inner >= 3 and 2 * beside >= len(filled)
         return is_list or (len(used) >= MIN_COLUMNS and inner >= 2)
-    short = sum(float(np.median(widths[column])) <= _SHORT_LINE * height for column in used)
+    short = sum(float(np.median(widths[column])) <= _SHORT_LINE * grid.height for column in used)
     return len(used) >= MIN_COLUMNS and 2 * short >= len(used)
 
 
-def _table(grid: Grid, spans: Sequence[Span], number: int, frame: Frame, size: tuple[int, int]) -> Table:
-    def corners(row: int, column: int, deep: int, width: int) -> tuple[Point, ...]:
-        sides = grid.edges[column], grid.edges[column + width]
-        places = []
-        for side, down in ((0, 0), (0, 1), (1, 1), (1, 0)):
-            v = grid.rows[row + deep * down]
-            u = sides[side](v)
-            places.append((sides[side](v + grid.bend(u)), v + grid.bend(u)))
-        return frame.to_page(places, size)
+def _table(grid: Grid, places: Sequence[CellPlace], number: int, frame: Frame, size: tuple[int, int]) -> Table:
+    def outline(place: CellPlace) -> Outline:
+        corners = []
+        for column, row in (
+            (place.column, place.row),
+            (place.column, place.row_end),
+            (place.column_end, place.row_end),
+            (place.column_end, place.row),
+        ):
+            border, v = grid.columns.borders[column], grid.rows[row]
+            v += grid.bend(border.at(v))
+            corners.append((border.at(v), v))
+        return Outline.of_polygon(frame.to_page(corners, size))
 
-    cells = tuple(
-        TableCell(
-            f"t{number}r{row + 1}c{column + 1}",
-            Outline.of_polygon(corners(row, column, deep, width)),
-            CellPlace(row, column, deep, width, row + deep <= grid.heading_rows),
-        )
-        for row, column, deep, width in spans
-    )
-    whole = corners(0, 0, len(grid.rows) - 1, len(grid.edges) - 1)
-    return Table(f"t{number}", Outline.of_polygon(whole), cells)
+    cells = (TableCell(f"t{number}r{place.row + 1}c{place.column + 1}", outline(place), place) for place in places)
+    return Table(f"t{number}", outline(CellPlace(0, 0, *grid.size)), tuple(cells))
 
 
 Parts = dict[int, list[tuple[tuple[int, ...], Line]]]
 """The parts of each line by its number, each with its place among the lines of tables."""
 
 
-def _collect(grid: Grid, spans: Sequence[Span], table: Table, number: int, parts: Parts) -> None:
+def _collect(grid: Grid, table: Table, number: int, parts: Parts) -> None:
     """Add the lines of a table's cells."""
-    regions = {(cell.place.row, cell.place.column): Region(cell.id, cell.outline) for cell in table.cells}
-    for row, column, _, _ in spans:
-        for order, item in enumerate(
-            sorted(grid.items.get((row, column), ()), key=lambda item: (item.middle, item.left))
-        ):
-            line = replace(item.line, region=regions[row, column])
+    for cell in table.cells:
+        at = (cell.place.row, cell.place.column)
+        items = sorted(grid.items.get(at, ()), key=lambda item: (item.middle, item.left))
+        for order, item in enumerate(items):
+            line = replace(item.line, region=Region(cell.id, cell.outline))
             assert item.line.index is not None
-            parts.setdefault(item.line.index, []).append(((number, row, column, order), line))
+            parts.setdefault(item.line.index, []).append(((number, *at, order), line))
 
 
 def _arrange(lines: Sequence[Line], parts: Parts) -> list[Line]:

@@ -20,9 +20,10 @@ Mask = NDArray[np.bool_]
 
 _LONGEST = 1800
 """Pixels of the longer side that a page is looked at with."""
-STEEPEST = 4.5
-"""Degrees by which a page may be turned."""
-_ANGLE_STEP = 0.25
+_STEEPEST, _ANGLE_STEP = 4.5, 0.25
+"""Degrees by which a page may be turned, and between angles that are tried."""
+_LEVEL = 0.3
+"""Heights of lines within which baselines are on a level."""
 _SIDES = (3, 6)
 """Pixels from the middle of a ruling to the paper beside it; a ruling is thinner than the larger of them."""
 _SMOOTHING = 9
@@ -42,12 +43,14 @@ _STEP = 4.0
 _GAP = 8
 """Strips in which a ruling may be missing."""
 _MIN_STRIPS = 4
-_MIN_RULINGS = 3
-"""Rulings of a page whose angle they show."""
 _MIN_FOUND = 0.3
 """Share of the strips between its ends in which a ruling is found."""
 _MIN_CLEAR = 0.3
 """The same over the whole length of a ruling, with its gaps."""
+STRONG = 0.5
+"""Share of the ink, or of the darkness, of the best rulings that others between columns or rows have."""
+OPEN = 0.4
+"""Share of a ruling's usual ink below which it is interrupted, so that cells on both sides are one."""
 _NEAR = 3
 """Pixels from the middle of a ruling within which ink is the ruling's."""
 
@@ -85,6 +88,16 @@ class Ruling:
     strength: float
     """By how much it is darker than the paper, as a share of the page's light; its median."""
 
+    @classmethod
+    def undrawn(cls, place: float) -> "Ruling":
+        """Return a border without ink."""
+        return cls(np.zeros(1), np.array([place]), np.zeros(0, dtype=np.bool_), 0, 0.0)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it has ink."""
+        return len(self.ink) > 0
+
     @property
     def begin(self) -> float:
         """Where it begins."""
@@ -109,6 +122,10 @@ class Ruling:
         start, stop = max(round(begin) - self.first, 0), max(round(end) - self.first, 0)
         return float(self.ink[start:stop].sum() / max(round(end) - round(begin), 1))
 
+    def is_interrupted(self, begin: float, end: float) -> bool:
+        """Whether a stretch has hardly any of its usual ink."""
+        return begin < end and self.coverage(begin, end) < OPEN * self.coverage(self.begin, self.end)
+
 
 @dataclass(frozen=True, slots=True)
 class Rulings:
@@ -118,26 +135,27 @@ class Rulings:
     upright: list[Ruling]
     level: list[Ruling]
 
+    def strong_level(self) -> list[Ruling]:
+        """Return the level rulings that are as dark as upright ones, without lines to write on."""
+        darkest = max((ruling.strength for ruling in (*self.level, *self.upright)), default=0.0)
+        return [ruling for ruling in self.level if ruling.strength >= STRONG * darkest]
 
-def find_rulings(page: Image.Image, angle: float) -> Rulings:
-    """Find the rulings of a page; `angle` (radians) is its skew as its lines show it, if there are no rulings."""
+
+def find_rulings(page: Image.Image, baselines: Floats) -> Rulings:
+    """Find the rulings of a page; `baselines` are points (n, 2) of its lines' baselines, in heights of lines."""
     scale = min(1.0, _LONGEST / max(page.size))
     size = max(round(page.width * scale), 16), max(round(page.height * scale), 16)
     grey = np.asarray(page.convert("L").resize(size, Image.Resampling.BOX), dtype=np.float32)
     light = float(np.percentile(grey, 80)) or 1.0
     down, across = (_thin_points(part / light) for part in (grey, grey.T))
     upright, level = (part[:2].astype(np.float64) for part in (down, across[[1, 0, 2]]))
-    shown = _find_angle(upright, level)
-    for turned in (angle if shown is None else shown, angle):
-        sine, cosine = math.sin(turned), math.cos(turned)
-        rulings = Rulings(
-            Frame(scale, turned),
-            _chain(upright[1] * cosine + upright[0] * sine, upright[0] * cosine - upright[1] * sine, down[2]),
-            _chain(level[0] * cosine - level[1] * sine, level[1] * cosine + level[0] * sine, across[2]),
-        )
-        if len(rulings.upright) + len(rulings.level) >= _MIN_RULINGS:
-            break
-    return rulings
+    angle = _find_skew([(-upright[0], upright[1]), (level[1], level[0]), tuple(baselines.T / _LEVEL)])
+    sine, cosine = math.sin(angle), math.cos(angle)
+    return Rulings(
+        Frame(scale, angle),
+        _chain(upright[1] * cosine + upright[0] * sine, upright[0] * cosine - upright[1] * sine, down[2]),
+        _chain(level[0] * cosine - level[1] * sine, level[1] * cosine + level[0] * sine, across[2]),
+    )
 
 
 def _thin_points(light: NDArray[np.float32]) -> Floats:
@@ -153,21 +171,16 @@ def _thin_points(light: NDArray[np.float32]) -> Floats:
     return np.stack([rows, columns, darker[rows, columns]]).astype(np.float64)
 
 
-def _find_angle(upright: Floats, level: Floats) -> float | None:
-    """Return the angle (radians) at which points (rows, columns) line up best; None if they do at none."""
-    scores = []
-    angles = np.radians(np.arange(-STEEPEST, STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
-    for angle in angles:
-        sine, cosine = math.sin(angle), math.cos(angle)
-        score = 0.0
-        for places in (upright[1] * cosine + upright[0] * sine, level[0] * cosine - level[1] * sine):
-            if len(places):
-                counts = np.bincount((places - places.min()).astype(np.int64)).astype(np.float64)
-                score += float((counts**3).sum())
-        scores.append(score)
-    # Letters line up a little at any angle.
-    best = int(np.argmax(scores))
-    return float(angles[best]) if scores[best] > 1.5 * float(np.median(scores)) else None
+def _find_skew(groups: Sequence[tuple[Floats, Floats]]) -> float:
+    """Return the angle (radians) at which points (along, across) of each group are on the fewest levels."""
+    angles = np.radians(np.arange(-_STEEPEST, _STEEPEST + _ANGLE_STEP / 2, _ANGLE_STEP))
+    scores = np.zeros(len(angles))
+    for along, across in groups:
+        if len(along):
+            levels = (across * math.cos(angle) - along * math.sin(angle) for angle in angles)
+            peaks = [float((np.bincount((level - level.min()).astype(np.int64)) ** 3).sum()) for level in levels]
+            scores += np.array(peaks) / np.median(peaks)
+    return float(angles[int(np.argmax(scores))])
 
 
 def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
@@ -228,6 +241,28 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
             strength = float(np.median(dark[close[of_ruling]]))
             rulings.append(Ruling(ends, positions + low, ink, round(begin - _STRIP + origin), strength))
     return sorted(rulings, key=lambda ruling: float(np.median(ruling.across)))
+
+
+def covered_share(rulings: Sequence[Ruling], left: float, right: float) -> float:
+    """Return the share of a stretch that any of the rulings has ink on."""
+    ink = np.zeros(max(int(right - left), 1), dtype=bool)
+    for ruling in rulings:
+        start = ruling.first - int(left)
+        begin, end = max(start, 0), min(start + len(ruling.ink), len(ink))
+        if begin < end:
+            ink[begin:end] |= ruling.ink[begin - start : end - start]
+    return float(ink.mean())
+
+
+def group(values: Sequence[float], reach: float) -> list[list[int]]:
+    """Group values that are nearer than `reach` to the mean of their group; in ascending order, by their places."""
+    groups: list[list[int]] = []
+    for place in np.argsort(values, kind="stable").tolist():
+        if groups and values[place] - sum(values[other] for other in groups[-1]) / len(groups[-1]) < reach:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
 
 
 def _middles(places: NDArray[np.intp]) -> list[float]:
