@@ -39,10 +39,7 @@ PAGES, UNREAD_PAGES, ACCEPTED = 12, 3, 24
 HEIGHTS = {390: 844, 800: 1100, 1400: 900, 2560: 1440, 4000: 2200}
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 REGISTER, SEED = Look("revision", "full", rows=7, skew=1.5, titled=False), 5
-IN_GUIDE = (
-    *("workbench", "overview", "reading", "shapes", "tables", "letters", "other_readings", "search", "keys", "export"),
-    "second_look",
-)
+IN_GUIDE = ["workbench", "overview", "shapes", "tables", "letters", "other_readings", "search", "export", "second_look"]
 
 Scheme = Literal["light", "dark"]
 Text = Callable[[str], str]
