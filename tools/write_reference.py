@@ -98,8 +98,21 @@ def _help(text: str) -> str:
     return f"```text\n{text.strip()}\n```"
 
 
-_MODULES = r"\b(?:[a-z_]+\.)+(?=[A-Z])"
-"""What stands before the name of a class."""
+_TYPES = (
+    (r"\b(?:[a-z_]+\.)+(?=[A-Z])", ""),  # modules
+    (r"Annotated\[((?:[^\[\],]|\[[^\]]*\])+), \w+\([^)]*\)\]", r"\1"),
+    (r"Optional\[((?:[^\[\]]|\[[^\]]*\])+)\]", r"\1 | None"),
+    (r"str \| PathLike\[str\]", "StrPath"),
+    (r"Callable\[\[int, int\], None\]", "ProgressCallback"),
+    (r"\*<class '(\w+)'>", r"\1"),
+)
+
+
+def _plain(code: str) -> str:
+    """Types as a reader writes them, without modules and ranges."""
+    for pattern, replacement in _TYPES:
+        code = re.sub(pattern, replacement, code)
+    return code
 
 
 def api_page() -> str:
@@ -113,7 +126,7 @@ def api_page() -> str:
         elif inspect.isfunction(value):
             blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
         elif not isinstance(value, str):  # the name of a type
-            blocks += [f"## dsocr.{name}", f"```python\n{name} = {re.sub(_MODULES, '', str(value))}\n```"]
+            blocks += [f"## dsocr.{name}", f"```python\n{name} = {_plain(str(value))}\n```"]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -132,6 +145,9 @@ def _members(name: str, owner: type) -> Iterator[str]:
             yield from (f"### {name}.{member}", _markdown(value))
         elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
             function = getattr(owner, member)
+            if inspect.getdoc(function) == inspect.getdoc(getattr(dsocr, member, None)):
+                yield from (f"### {name}.{member}", f"`dsocr.{member}` with this object as its first argument.")
+                continue
             is_method = inspect.isfunction(value)
             yield from _described(f"### {name}.{member}", f"{name}.{member}", function, is_method=is_method)
 
@@ -146,7 +162,7 @@ def _described(heading: str, called: str, function: Any, *, is_method: bool = Fa
     result = signature.return_annotation
     named = isinstance(result, type)
     lines.append(")" if result is inspect.Signature.empty else f") -> {result.__name__ if named else result}")
-    code = re.sub(_MODULES, "", "\n".join(lines))
+    code = _plain("\n".join(lines))
     return [heading, f"```python\n{code}\n```", _markdown(function)]
 
 
@@ -169,7 +185,7 @@ def codes_page() -> str:
     )
     lines = ["| code | error | says |", "|---|---|---|"]
     for (code, kind), messages in sorted(rows.items()):
-        says = "; ".join(dict.fromkeys(message for message in messages if message)).replace("|", "\\|")
+        says = next(filter(None, messages), "").replace("|", "\\|")
         lines.append(f"| `{code}` | `{kind}` | {says} |")
     return "\n\n".join(["# Codes of errors", intro, "\n".join(lines)]) + "\n"
 
