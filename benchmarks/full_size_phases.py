@@ -39,7 +39,16 @@ from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.feature_cache import vision_features
-from random_checkpoint import SEED, Numbers, base_folder, count_weights, is_written, original_tensors, write_checkpoint
+from random_checkpoint import (
+    SEED,
+    Numbers,
+    base_folder,
+    count_weights,
+    is_integer,
+    is_written,
+    original_tensors,
+    write_checkpoint,
+)
 from runner import anonymous, gigabytes, peak_resident
 
 RESOLUTION, PROMPT = "tiny", "free_ocr"
@@ -234,9 +243,9 @@ def load_merged(task: Task, scope: str) -> list[Row]:
 
 
 def _described(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and number format of every tensor of a checkpoint."""
+    """Return the shape and type of every weight; exports leave out the integer buffer, which vLLM refuses."""
     types = tensor_types(folder)
-    return {name: (shape, types[name]) for name, shape in tensor_shapes(folder).items()}
+    return {name: (shape, types[name]) for name, shape in tensor_shapes(folder).items() if not is_integer(name)}
 
 
 def _loaded(folder: Path) -> tuple[BaseModel, float]:

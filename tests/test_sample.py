@@ -1,4 +1,4 @@
-"""What the shipped handwriting promises, and the texts and the plan of the larger test that is drawn in its hands."""
+"""The promises of the shipped handwriting."""
 
 import re
 from collections import Counter, defaultdict
@@ -14,13 +14,9 @@ from draw_writers import WRITERS, Penman, draw_page
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from render_more import MORE
-from render_sample import TEXTS, read_pages, read_texts
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "examples" / "handwriting"
-
-RUSSIAN = "абвгдеёжзийклмнопрстуфхцчшщъыьэюя"
 
 LINES = {
     Split.TRAIN: {"anna": 110, "boris": 110, "vera": 110},
@@ -39,12 +35,6 @@ def samples(dataset: Dataset) -> list[Sample]:
     return list(chain.from_iterable(dataset.samples(split) for split in Split))
 
 
-@pytest.fixture(scope="module")
-def more() -> list[tuple[str, ...]]:
-    """The texts of the larger test, as the lines of each."""
-    return [lines for _, lines in read_texts(MORE)]
-
-
 def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
@@ -53,11 +43,6 @@ def threes(lines: Iterable[str]) -> list[tuple[str, ...]]:
     """All three words in a row, also where a sentence runs on from line to line."""
     run = words(" ".join(lines))
     return list(zip(run, run[1:], run[2:], strict=False))
-
-
-def repeated(lines: Iterable[str]) -> list[str]:
-    """The lines whose words occur twice."""
-    return [line for line, count in Counter(" ".join(words(line)) for line in lines).items() if count > 1]
 
 
 @pytest.mark.parametrize("split", Split)
@@ -83,19 +68,6 @@ def test_check_finds_nothing_but_the_known_writers_and_rare_characters(dataset: 
         ("rare-characters", "note"),
         ("seen-once", "note"),
     }
-
-
-def test_the_larger_test_repeats_nothing_of_the_sample_and_can_tell_an_error_of_3_percent(
-    more: list[tuple[str, ...]],
-) -> None:
-    """Perfect confidences of 918 words show 0.034 by chance, and of four times as many half of that."""
-    assert sum(len(line.split()) for lines in more for line in lines) >= 2000
-    pages = list(read_pages(TEXTS))
-    known = {three for page in pages for three in threes(page.lines)}
-    assert len(known) > 1000
-    assert [" ".join(three) for lines in more for three in threes(lines) if three in known] == []
-    known_lines = {" ".join(words(line)) for page in pages for line in page.lines}  # those of two words too
-    assert [line for lines in more for line in lines if " ".join(words(line)) in known_lines] == []
 
 
 RUSSIAN_SAMPLE = ROOT / "examples" / "russian"

@@ -36,6 +36,7 @@ from hands.hand_fonts import (
     ITALIC,
     LATIN_HANDS,
     PRINT,
+    Face,
     load_faces,
     load_file,
     write_in_font,
@@ -51,11 +52,18 @@ from pretrain_small import (
     grey_line,
     start_network,
 )
-from render import Face
-from small_alphabet import CHARACTERS
 from small_lines import open_cache, write_source
-from small_texts import LATIN_WEIGHTS, WEIGHTS, LineMaker, Words, count_words, literature_lines, load_words
-from texts import is_held_out
+from small_texts import (
+    CHARACTERS,
+    LATIN_WEIGHTS,
+    WEIGHTS,
+    LineMaker,
+    Words,
+    count_words,
+    is_held_out,
+    literature_lines,
+    load_words,
+)
 
 WORDS = {
     "ru": ("large_ru", "ru_RU"),
@@ -245,13 +253,13 @@ def read_well(
     """Leave out the lines that a reader reads with too many errors."""
     torch.set_num_threads(1)
     network = start_network(reader).eval()
-    left_out = 0
+    skipped = 0
     for text, pixels, validates in lines:
         if error_rate(network, [(text, pixels)]) > MOST_ERRORS:
-            left_out += 1
+            skipped += 1
         else:
             yield text, pixels, validates
-    print(f"{left_out} lines left out that {reader} cannot read", flush=True)
+    print(f"{skipped} lines left out that {reader} cannot read", flush=True)
 
 
 def picture(source: Path, out: Path, count: int, seed: int) -> None:

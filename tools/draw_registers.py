@@ -25,7 +25,7 @@ from draw_writers import Penman
 from dsocr.document import CellPlace, Line, Outline, Page, Point, Region, Table, TableCell
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import serialize
-from hands.archive_texts import MEN, MONTHS, SURNAMES, VILLAGES, WOMEN
+from hands.archive_texts import MEN, MONTHS, VILLAGES, WOMEN, Choices
 from hands.cursive import can_write
 
 Floats = NDArray[np.float32]
@@ -66,23 +66,12 @@ class Book:
     row: Callable[["Texts", int], list[list[str]]]
 
 
-class Texts:
-    """What clerks write."""
+class Texts(Choices):
+    """The entries that clerks write."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def choice(self, items: Sequence[str]) -> str:
-        """Any of them."""
-        return items[int(self.rng.integers(len(items)))]
-
-    def number(self, least: int, most: int) -> str:
-        """A number."""
-        return str(self.rng.integers(least, most + 1))
-
-    def surname(self) -> str:
-        """A man's surname."""
-        return self.choice(SURNAMES).removesuffix("ъ") + "ъ"
+    def figure(self, least: int, most: int) -> str:
+        """Return a number in figures."""
+        return str(self.number(least, most))
 
     def maybe(self, text: str, share: float) -> list[str]:
         """The text as a line; nothing in a share of the cases."""
@@ -100,29 +89,29 @@ class Texts:
 
     def soul(self, number: int) -> list[list[str]]:
         """A man of a revision list."""
-        left = f"умеръ {self.number(1811, 1815)}" if self.rng.random() < 0.4 else f"въ рекр. {self.number(1811, 1815)}"
+        left = f"умеръ {self.figure(1811, 1815)}" if self.rng.random() < 0.4 else f"въ рекр. {self.figure(1811, 1815)}"
         name = [f"{self.choice(MEN)} {self.surname()}"]
         if self.rng.random() < 0.25:
             name.append(f"сынъ {self.choice(MEN)}")
-        known = self.number(1, 70)
+        known = self.figure(1, 70)
         return [[str(number)], name, [known], self.maybe(left, 0.6), self.maybe(str(int(known) + 5), 0.2)]
 
     def confessor(self, number: int) -> list[list[str]]:
         """A person of a confession register."""
         is_man = bool(self.rng.random() < 0.5)
-        name, age = self.choice(MEN if is_man else WOMEN), self.number(1, 80)
+        name, age = self.choice(MEN if is_man else WOMEN), self.figure(1, 80)
         who = self.choice(["дворовый", "жена его", "сынъ", "дочь", "вдова", "солдатка"])
         numbers = [[str(number)], []] if is_man else [[], [str(number)]]
         ages = [[age], []] if is_man else [[], [age]]
-        return [self.maybe(self.number(1, 60), 0.7), *numbers, [f"{who} {name}"], *ages, self.maybe("былъ", 0.3)]
+        return [self.maybe(self.figure(1, 60), 0.7), *numbers, [f"{who} {name}"], *ages, self.maybe("былъ", 0.3)]
 
     def account(self, number: int) -> list[list[str]]:
         """A payment of a ledger."""
         goods, unit = GOODS[int(self.rng.integers(len(GOODS)))]
-        what = [f"{self.choice(['отъ', 'у'])} купца {self.surname()}", f"за {self.number(2, 40)} {unit} {goods}"]
-        day = f"{self.number(1, 28)} {self.choice(MONTHS)}"
+        what = [f"{self.choice(['отъ', 'у'])} купца {self.surname()}", f"за {self.figure(2, 40)} {unit} {goods}"]
+        day = f"{self.figure(1, 28)} {self.choice(MONTHS)}"
         lines = what[: int(self.rng.integers(1, 3))]
-        return [[str(number)], [day], lines, [self.number(1, 900)], self.maybe(self.number(1, 99), 0.2)]
+        return [[str(number)], [day], lines, [self.figure(1, 900)], self.maybe(self.figure(1, 99), 0.2)]
 
     def soldier(self, number: int) -> list[list[str]]:
         """A name of a roll."""
@@ -265,7 +254,7 @@ def draw_register(look: Look, seed: int) -> tuple[Image.Image, Page]:
     )
     if look.titled:
         canvas.write(book.title, 500, 1000, 78, Region("title"), printed=look.printed)
-        canvas.write(texts.number(1, 300), width - 120, width - 40, 60, Region("number"))
+        canvas.write(texts.figure(1, 300), width - 120, width - 40, 60, Region("number"))
     tables = []
     for number, plan in enumerate(plans):
         _fill(canvas, plan, look, number)
@@ -320,7 +309,7 @@ def _plan(
         add(0, 3, 1, top + PITCH + 12, ["Итого"])
         bottom = top + PITCH + 12
         for column in (3, 4):
-            add(column, 1, 1, bottom, [texts.number(10, 99)])
+            add(column, 1, 1, bottom, [texts.figure(10, 99)])
     return cells
 
 

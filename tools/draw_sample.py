@@ -3,14 +3,14 @@
     python tools/draw_sample.py [--out FOLDER]
 
 Lines are drawn as `tools/draw_writers.py` draws them, on paper that is drawn too, so that nothing of anybody's scans is
-in it. Texts are made: two writers keep registers, households and accounts in the spelling before 1918, put together
-here from lists of names, villages and things; the others write letters, diaries and recipes of `sample_texts` too. The
-same Pillow, NumPy and SciPy give the same files.
+in it. Two writers keep registers, households and accounts in the spelling before 1918, put together here from lists of
+names, villages and things; the others write letters, diaries and recipes of `sample_texts` too. The same Pillow, NumPy
+and SciPy give the same files.
 """
 
 import argparse
-import csv
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from draw_writers import WRITERS, Penman, draw_page
+from draw_writers import WRITERS, Penman, draw_page, lines_table
+from dsocr.data.dataset import Card, read_card
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
+from dsocr.io.files import CARD_FILE
 from hands import archive_texts
-from hands.archive_texts import modern
+from hands.archive_texts import Choices, modern
 from hands.cursive import can_write
-from render_sample import TEXTS, lay_into
 
+TEXTS = Path(__file__).parent / "sample_texts"
 SAMPLE = Path(__file__).parents[1] / "examples" / "russian"
 SEED = 1861
 JPEG_QUALITY = 72
@@ -63,69 +65,57 @@ GOODS = [
 GOODS += [("муки", "куля"), ("гвоздей", "фунта"), ("холста", "аршина"), ("дровъ", "сажени"), ("желѣза", "пуда")]
 
 
-class Clerk:
+class Clerk(Choices):
     """Makes pages as offices and parishes keep them; lines are spelled as before 1918."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def _one(self, items: list[str]) -> str:
-        return items[int(self._rng.integers(len(items)))]
-
-    def _number(self, least: int, most: int) -> int:
-        return int(self._rng.integers(least, most + 1))
-
     def _man(self) -> str:
-        return self._one(archive_texts.MEN)
+        return self.choice(archive_texts.MEN)
 
     def _woman(self) -> str:
-        return self._one(archive_texts.WOMEN)
-
-    def _surname(self) -> str:
-        return self._one(archive_texts.SURNAMES).removesuffix("ъ") + "ъ"
+        return self.choice(archive_texts.WOMEN)
 
     def _village(self) -> str:
-        return f"{self._one(['дер.', 'село', 'с.', 'хуторъ'])} {self._one(archive_texts.VILLAGES)}"
+        return f"{self.choice(['дер.', 'село', 'с.', 'хуторъ'])} {self.choice(archive_texts.VILLAGES)}"
 
     def page(self) -> list[str]:
         """The lines of a page of one kind."""
-        kind = (self._births, self._deaths, self._households, self._accounts, self._roll)[self._number(0, 4)]
+        kind = (self._births, self._deaths, self._households, self._accounts, self._roll)[self.number(0, 4)]
         lines: list[str] = []
         while len(lines) < 10:
             lines += kind()
         return lines[:10]
 
     def _births(self) -> list[str]:
-        month, day = self._one(archive_texts.MONTHS), self._number(1, 26)
+        month, day = self.choice(archive_texts.MONTHS), self.number(1, 26)
         return [
-            f"{self._number(1, 90)}. {month} {day} родился, {day + 2} крещенъ {self._man()}",
-            f"{self._village()}, крест. {self._man()} {self._surname()}",
+            f"{self.number(1, 90)}. {month} {day} родился, {day + 2} крещенъ {self._man()}",
+            f"{self._village()}, крест. {self._man()} {self.surname()}",
             f"жена его {self._woman()}, оба православные",
-            f"воспр. {self._one(['мѣщанинъ', 'солдатъ', 'купецъ', 'дьячокъ'])} {self._man()} {self._surname()}",
+            f"воспр. {self.choice(['мѣщанинъ', 'солдатъ', 'купецъ', 'дьячокъ'])} {self._man()} {self.surname()}",
         ]
 
     def _deaths(self) -> list[str]:
         return [
-            f"{self._one(archive_texts.MONTHS)} {self._number(1, 28)} умеръ {self._man()}, {self._number(1, 88)} л.",
-            f"{self._village()}, отъ {self._one(['горячки', 'чахотки', 'кашля', 'оспы', 'старости'])}",
+            f"{self.choice(archive_texts.MONTHS)} {self.number(1, 28)} умеръ {self._man()}, {self.number(1, 88)} л.",
+            f"{self._village()}, отъ {self.choice(['горячки', 'чахотки', 'кашля', 'оспы', 'старости'])}",
         ]
 
     def _households(self) -> list[str]:
         return [
-            f"Дворъ {self._number(1, 60)}. {self._man()} {self._surname()}, {self._number(19, 80)} лѣтъ,",
-            f"жена {self._woman()} {self._number(18, 70)}, сынъ {self._man()} {self._number(1, 17)},",
-            f"дочь {self._woman()} {self._number(1, 17)}, мать вдова {self._woman()}",
+            f"Дворъ {self.number(1, 60)}. {self._man()} {self.surname()}, {self.number(19, 80)} лѣтъ,",
+            f"жена {self._woman()} {self.number(18, 70)}, сынъ {self._man()} {self.number(1, 17)},",
+            f"дочь {self._woman()} {self.number(1, 17)}, мать вдова {self._woman()}",
         ]
 
     def _accounts(self) -> list[str]:
-        goods, unit = GOODS[self._number(0, len(GOODS) - 1)]
+        goods, unit = GOODS[self.number(0, len(GOODS) - 1)]
         return [
-            f"{goods} {self._number(2, 40)} {unit} — {self._number(1, 90)} р. {self._number(1, 99)} к.",
-            f"{self._one(['отъ', 'у'])} {self._one(['купца', 'мѣщанина'])} {self._surname()[:-1]}а",
+            f"{goods} {self.number(2, 40)} {unit} — {self.number(1, 90)} р. {self.number(1, 99)} к.",
+            f"{self.choice(['отъ', 'у'])} {self.choice(['купца', 'мѣщанина'])} {self.surname()[:-1]}а",
         ]
 
     def _roll(self) -> list[str]:
-        return [f"{self._surname()} {self._man()}, {self._one(['рядовой', 'писарь', 'ратникъ'])}, {self._village()}"]
+        return [f"{self.surname()} {self._man()}, {self.choice(['рядовой', 'писарь', 'ратникъ'])}, {self._village()}"]
 
 
 class DrawnPaper:
@@ -175,11 +165,8 @@ def pages_of(name: str, split: Split, known: set[str]) -> list[list[str]]:
 
 def draw(out: Path) -> None:
     """Write the images and the table of the sample."""
-    out.mkdir(parents=True)
-    with (out / "lines.csv").open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["image", "text", "writer", "page", "split"])
-        known: set[str] = set()
+    known: set[str] = set()
+    with lines_table(out, "split", quality=JPEG_QUALITY) as write_line:
         for name, person in PEOPLE.items():
             penman, number = Penman(person.number), 0
             for split in person.lines:
@@ -188,8 +175,20 @@ def draw(out: Path) -> None:
                     images = draw_page(penman, page, DrawnPaper(), (WRITERS, person.number, 1000 + number))
                     for place, (line, image) in enumerate(zip(page, images, strict=True), 1):
                         path = f"{name}-{number:02d}-{place:02d}.jpg"
-                        image.save(out / path, quality=JPEG_QUALITY)
-                        table.writerow([path, line, name, f"{name}-{number:02d}", split])
+                        write_line(image, path, line, name, f"{name}-{number:02d}", split)
+
+
+def lay_into(out: Path, dataset: Path, card: Card) -> None:
+    """Move a prepared dataset to `out`; an unchanged dataset keeps its creation date."""
+    if (out / CARD_FILE).is_file() and (former := read_card(out)).splits == card.splits:
+        former.write(dataset)
+    for new in (path for name in (CARD_FILE, *Split) if (path := dataset / name).exists()):
+        old = out / new.name
+        if old.is_dir():
+            shutil.rmtree(old)
+        old.parent.mkdir(parents=True, exist_ok=True)
+        old.unlink(missing_ok=True)
+        shutil.move(new, old)
 
 
 def main() -> None:

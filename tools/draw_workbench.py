@@ -1,4 +1,4 @@
-"""Draw every view of the workbench, so that the pictures of the guide can be drawn again.
+"""Draw the views of the workbench that the guide shows.
 
     python tools/draw_workbench.py pictures                   # English, light and dark, at 1400, 800 and 2560 pixels
     python tools/draw_workbench.py pictures --widths 390 4000 --languages ru
@@ -16,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from html import unescape
 from itertools import product
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from PIL import Image, ImageDraw
+from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from draw_registers import Look, draw_register
@@ -39,7 +39,6 @@ PAGES, UNREAD_PAGES, ACCEPTED = 12, 3, 24
 HEIGHTS = {390: 844, 800: 1100, 1400: 900, 2560: 1440, 4000: 2200}
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 REGISTER, SEED = Look("revision", "full", rows=7, skew=1.5, titled=False), 5
-IN_GUIDE = ["workbench", "overview", "shapes", "tables", "letters", "other_readings", "search", "export", "second_look"]
 
 Scheme = Literal["light", "dark"]
 Text = Callable[[str], str]
@@ -68,18 +67,6 @@ def click(name: str) -> Callable[[Page, Text], None]:
     return lambda page, text: page.get_by_role("button", name=text(name), exact=True).click()
 
 
-def drawing(page: Page, text: Text) -> None:
-    """A region that is being drawn."""
-    press("Alt+f Alt+e")(page, text)
-    click("view_drawRegion")(page, text)
-    page.wait_for_timeout(500)
-    box = page.locator(".page-view-layer img").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.1 * box["height"])
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 0.4 * box["height"], steps=3)
-
-
 def tables(page: Page, text: Text) -> None:
     """The table of a register, a ruling of it chosen."""
     press("Alt+v Alt+f Alt+b")(page, text)
@@ -99,28 +86,9 @@ def letters(page: Page, text: Text) -> None:
     page.get_by_role("option").nth(3).click()
 
 
-def your_name(page: Page, text: Text) -> None:
-    """The dialog that asks for a name."""
-    click("menu")(page, text)
-    page.get_by_text(text("your_name"), exact=True).click()
-
-
 def second_look(page: Page, text: Text) -> None:
     """A line that somebody else accepted."""
     page.get_by_text(text("order_check"), exact=True).click()
-
-
-def switch_learning(page: Page, text: Text, checked: str) -> None:
-    """Switch learning on or off; the switch answers after a moment."""
-    switch = page.get_by_role("switch", name=text("learn"))
-    if switch.get_attribute("aria-checked") != checked:
-        switch.click()
-
-
-def learning(page: Page, text: Text) -> None:
-    """The status of a workbench that learns; it is switched off afterwards."""
-    switch_learning(page, text, "true")
-    page.wait_for_timeout(1600)  # until the status is asked for
 
 
 def other_readings(page: Page, text: Text) -> None:
@@ -133,23 +101,14 @@ def other_readings(page: Page, text: Text) -> None:
 
 VIEWS: dict[str, Callable[[Page, Text], None]] = {
     "workbench": lambda page, text: None,
-    "whole_page": press("Alt+f"),
-    "reading": press("Alt+v Alt+f"),
     "shapes": press("Alt+e"),
-    "drawing": drawing,
     "tables": tables,
     "overview": click("view_pages"),
-    "adjust": click("view_adjust"),
     "letters": letters,
     "other_readings": other_readings,
     "search": search,
-    "keys": press("F1"),
-    "remark": press("Alt+n"),
-    "menu": click("menu"),
-    "name": your_name,
     "export": click("export"),
     "second_look": second_look,
-    "learning": learning,
 }
 
 
@@ -232,8 +191,8 @@ def answers(port: int) -> bool:
 
 def draw(
     browser: Browser, address: str, out: Path, name: str, *, width: int, scheme: Scheme, language: Language
-) -> Path:
-    """Draw one view in a window of its own; returns the file."""
+) -> None:
+    """Draw one view in a window of its own."""
     size: ViewportSize = {"width": width, "height": HEIGHTS.get(width, 900)}
     with closing(browser.new_context(viewport=size, color_scheme=scheme)) as context:
         page = context.new_page()
@@ -246,26 +205,7 @@ def draw(
         page.wait_for_load_state("networkidle")
         VIEWS[name](page, text)
         page.wait_for_timeout(1000)  # dialogs slide in, images load
-        path = out / f"{name}-{width}-{scheme}-{language}.png"
-        page.screenshot(path=path)
-        if name == "learning":
-            switch_learning(page, text, "false")
-    return path
-
-
-def write_sheet(files: Sequence[Path], path: Path) -> None:
-    """Write small images of these files, with their names, as one JPEG file."""
-    images = [Image.open(file).convert("RGB") for file in files]
-    for image in images:
-        image.thumbnail((350, 320), Image.Resampling.LANCZOS)
-    width, height = max(image.width for image in images) + 8, max(image.height for image in images) + 24
-    columns = 1440 // width
-    sheet = Image.new("RGB", (columns * width, -(-len(files) // columns) * height), "white")
-    for place, (file, image) in enumerate(zip(files, images, strict=True)):
-        x, y = place % columns * width + 4, place // columns * height
-        sheet.paste(image, (x, y + 18))
-        ImageDraw.Draw(sheet).text((x, y + 3), file.stem.split("-")[0].replace("_", " "), "black")
-    sheet.save(path, quality=55, optimize=True)
+        page.screenshot(path=out / f"{name}-{width}-{scheme}-{language}.png")
 
 
 def main() -> None:
@@ -292,13 +232,10 @@ def main() -> None:
         stack.callback(browser.close)
         for width, scheme, language in product(options.widths, options.schemes, options.languages):
             how: How = {"width": width, "scheme": scheme, "language": language}
-            files = [
+            for name in options.views:
                 draw(browser, addresses["register" if name == "tables" else "letters"], options.out, name, **how)
-                for name in options.views
-            ]
-            write_sheet(files, options.out / f"sheet-{width}-{scheme}-{language}.jpg")
     if options.docs:
-        for name in (name for name in IN_GUIDE if name in options.views):
+        for name in options.views:
             picture = Image.open(options.out / f"{name}-1400-light-en.png").convert("RGB")
             name = name if name == "workbench" else f"workbench_{name}"
             picture.quantize(96, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(

@@ -9,7 +9,8 @@ come from `(WRITERS, number)`, so none is among those. SHEETS and WORDS are as i
 
 import argparse
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +19,10 @@ from PIL import Image
 
 from hands.archive_texts import ArchiveTexts, modern
 from hands.cursive import can_write, random_writer, write
-from hands.hand_fonts import LEAN, draw_text, load_file
+from hands.hand_fonts import LEAN, Face, draw_text, load_file
 from hands.own_letters import bend_picture
 from hands.paper import Paper, Sheets, crop, degrade, put_on_paper
 from hands.pens import Style, Written, deform, draw_strokes, middle_line, random_style, warp
-from render import Face
 from small_texts import load_words
 
 WRITERS = 5_000_011
@@ -76,14 +76,27 @@ def draw_page(penman: Penman, lines: list[str], paper: Paper, seed: tuple[int, .
     return images
 
 
+@contextmanager
+def lines_table(out: Path, *columns: str, quality: int = 75) -> Iterator[Callable[..., None]]:
+    """Open the table of a folder of line images; yield a function that saves an image and adds its row."""
+    out.mkdir(parents=True)
+    with (out / "lines.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "text", "writer", "page", *columns])
+
+        def write_line(image: Image.Image, name: str, *cells: str) -> None:
+            (out / name).parent.mkdir(exist_ok=True)
+            image.save(out / name, quality=quality)
+            table.writerow([name, *cells])
+
+        yield write_line
+
+
 def write_collection(
     out: Path, penmen: list[Penman], lines: int, text: Callable[[np.random.Generator], str], paper: Paper
 ) -> None:
     """Write so many lines of each writer, and the table of their texts."""
-    (out / "images").mkdir(parents=True)
-    with (out / "lines.csv").open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["image", "text", "writer", "page"])
+    with lines_table(out) as write_line:
         for penman in penmen:
             number = penman.number
             rng = np.random.default_rng((WRITERS, number, 4))
@@ -96,8 +109,7 @@ def write_collection(
                 images = draw_page(penman, shown, paper, (WRITERS, number, page))
                 for place, (line, image) in enumerate(zip(shown, images, strict=True)):
                     name = f"images/w{number:02d}-{page:02d}-{place:02d}.png"
-                    image.save(out / name)
-                    table.writerow([name, line, f"w{number:02d}", f"w{number:02d}-{page:02d}"])
+                    write_line(image, name, line, f"w{number:02d}", f"w{number:02d}-{page:02d}")
 
 
 def main() -> None:

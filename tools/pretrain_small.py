@@ -51,9 +51,8 @@ from dsocr.models.ctc_network import (
 )
 from dsocr.models.language_model import LanguageModel, search
 from hands.archive_texts import archive_lines
-from small_alphabet import CHARACTERS
 from small_lines import Batch, Line, Source, open_cache, stream_pools, to_batch, write_source
-from small_texts import count_words, literature_lines
+from small_texts import CHARACTERS, count_words, literature_lines
 
 CLASSES = {character: place for place, character in enumerate(CHARACTERS, start=1)}
 

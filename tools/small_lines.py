@@ -24,7 +24,7 @@ from PIL import Image
 
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE
 from dsocr.models.ctc_inputs import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps
-from small_alphabet import CHARACTERS
+from small_texts import CHARACTERS
 
 MAX_WIDTH = 2400
 

@@ -20,8 +20,7 @@ from hands.paper import Sheets, clean_sheet, finish_line
 from hands.pens import Written, deform, draw_strokes, middle_line, random_style, thin, warp
 from hands.real_ink import BASELINE, HEIGHT, X_HEIGHT, RealInk, coverage, cut_line, measure_slant
 from pretrain_small import CLASSES, STRETCH, grey_line, start_network
-from small_alphabet import CHARACTERS
-from small_texts import Words, count_words
+from small_texts import CHARACTERS, Words, count_words
 
 LETTERS = "абвгдеёжзийклмнопрстуфхцчшщъыьэюяѣіѳѵ"
 WORDS = Words(["дом", "шинель", "объявление", "хуй"], np.cumsum([0.4, 0.3, 0.2, 0.1]), [])

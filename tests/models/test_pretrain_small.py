@@ -16,9 +16,8 @@ import pretrain_small
 from dsocr.models.ctc_inputs import HEIGHT, collate_lines
 from dsocr.models.ctc_network import create_network, load_network, save_network
 from pretrain_small import Training
-from small_alphabet import CHARACTERS
 from small_lines import Batches, open_cache, stream_pools, to_batch, write_source
-from small_texts import LineMaker, Words, spell_before_reform
+from small_texts import CHARACTERS, LineMaker, Words, spell_before_reform
 
 
 def line(width: int, value: int = 200) -> NDArray[np.uint8]:

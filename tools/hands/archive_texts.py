@@ -5,7 +5,7 @@ not lists; nobody needs obscenities to learn letters, so those are left out.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +99,25 @@ def modern(text: str) -> str:
 def is_decent(word: str) -> bool:
     """Whether a word has none of the parts that are left out."""
     return _OBSCENE.search(word) is None
+
+
+class Choices:
+    """Random choices of a clerk."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def choice(self, items: Sequence[str]) -> str:
+        """Return one of the items."""
+        return items[int(self.rng.integers(len(items)))]
+
+    def number(self, least: int, most: int) -> int:
+        """Return a number, the limits included."""
+        return int(self.rng.integers(least, most + 1))
+
+    def surname(self) -> str:
+        """Return a man's surname."""
+        return self.choice(SURNAMES).removesuffix("ъ") + "ъ"
 
 
 @dataclass(frozen=True)

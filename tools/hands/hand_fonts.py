@@ -1,15 +1,21 @@
-"""Shapes of letters from fonts, joined or not: their outlines, or their middle lines drawn with another pen."""
+"""Shapes of letters from fonts, joined or not: their outlines, or their middle lines drawn with another pen.
 
-from collections.abc import Sequence
+Fonts are npm packages `@fontsource/<name>`, unpacked side by side in one folder; none is shipped. Their Cyrillic files
+hold letters only, so a word is drawn in runs, each from the file that has its characters.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from fontsource import load_face
 from hands.own_letters import Cell, bend_picture, random_letters
 from hands.pens import Style, Written, middle_line, warp
-from render import Face, load_font
 
 CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
 CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]
@@ -38,6 +44,65 @@ LEAN = {
     "russkopis": 0.28,
 }
 """How much a font leans by itself, which is taken away before a writer leans it."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """One style of a font family: its files, and the characters that each of them has."""
+
+    name: str
+    files: tuple[Path, ...]
+    characters: tuple[frozenset[str], ...]
+    capitals_only: bool = False
+    family: str = ""
+
+    @property
+    def alphabet(self) -> frozenset[str]:
+        """All characters that the face can draw."""
+        return frozenset().union(*self.characters)
+
+    def can_draw(self, text: str) -> bool:
+        """Whether every character except the space has a glyph."""
+        return set(text) - {" "} <= self.alphabet
+
+    def runs(self, word: str) -> Iterator[tuple[Path, str]]:
+        """Split a word into runs, each with the file that draws it."""
+
+        def file_index(character: str) -> int:
+            return next(index for index, known in enumerate(self.characters) if character in known)
+
+        for index, run in groupby(word, key=file_index):
+            yield self.files[index], "".join(run)
+
+
+@lru_cache(maxsize=4096)
+def load_font(path: Path, size: int) -> ImageFont.FreeTypeFont:
+    """Load a font at a size in pixels."""
+    return ImageFont.truetype(path, size)
+
+
+def load_face(folder: Path, weight: int = 400, *, slope: str = "normal", capitals_only: bool = False) -> Face:
+    """A face of an unpacked @fontsource package, e.g. `fonts/caveat`."""
+    files = [
+        path
+        for subset in ("latin", "cyrillic", "latin-ext", "cyrillic-ext")
+        if (path := folder / "files" / f"{folder.name}-{subset}-{weight}-{slope}.woff2").is_file()
+    ]
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight {weight}, {slope}")
+    characters = [frozenset(map(chr, _character_map(path))) for path in files]
+    name = f"{folder.name}-{weight}" + ("" if slope == "normal" else f"-{slope}")
+    return Face(name, tuple(files), tuple(characters), capitals_only)
+
+
+@cache
+def _character_map(path: Path) -> frozenset[int]:
+    cache = path.with_suffix(".cmap.json")
+    if not cache.is_file():
+        from fontTools.ttLib import TTFont  # in the extra `tools`
+
+        cache.write_text(json.dumps(sorted(TTFont(path, lazy=True).getBestCmap())), encoding="utf-8")
+    return frozenset(json.loads(cache.read_text(encoding="utf-8")))
 
 
 def load_file(name: str, file: Path) -> Face:
