@@ -101,7 +101,7 @@ def _shown(value: object) -> str:
     return "yes" if isinstance(value, bool) else "TEXT" if isinstance(value, str) else "NUMBER"
 
 
-DEFAULT_FETCH = FetchOptions()
+DEFAULT_FETCH: FetchOptions = FetchOptions()
 
 
 @dataclass(frozen=True, slots=True)
