@@ -3,8 +3,8 @@
     python benchmarks/audit.py spoil DATASET OUT --seed 1
     python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--draws 20] [--small]
 
-`spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json` with the way of each.
-The ways are written apart from those by which the audit learns to recognise mistakes (`dsocr.evaluation.mistakes`).
+`spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json` with their kinds.
+The kinds are written apart from those by which the audit learns to recognise mistakes (`dsocr.evaluation.mistakes`).
 `measure` reads every line once with the models of an audit's work folder, keeps the log probabilities, and judges texts
 by them. With `--spoiled` the dataset was spoiled before the folds were trained: one realistic draw. Without, texts are
 spoiled only where they are judged: many draws, each a little too easy, because the models learnt from right texts

@@ -34,7 +34,7 @@ Damage = Callable[[Path, random.Random], None]
 class Kept:
     """A folder that a command left, how it is used, and which files of it are damaged.
 
-    `is_exact` if an intact use and one that says nothing must give the same; else only tracebacks are faults.
+    `is_exact` if an intact use and one without a message must agree; otherwise only tracebacks are faults.
     """
 
     name: str
@@ -140,7 +140,7 @@ def _is_announced(path: Path, printed: str) -> bool:
 def _cases(kept: Kept, intact: Path, most: int, rng: random.Random) -> Iterator[tuple[Path, str, Damage]]:
     files = sorted(path.relative_to(intact) for path in intact.rglob(kept.files) if path.is_file())
     files = [path for path in files if "tensorboard" not in path.parts and not path.name.startswith(".lock")]
-    if kept.name == "audit":  # of trainings that ended, which nothing but a reader reads any more
+    if kept.name == "audit":  # only readers use the rest of a finished run
         files = [path for path in files if path.name != "metrics.jsonl" and "model" not in path.parts]
     chosen = sorted(rng.sample(files, min(most, len(files))))
     for path in chosen:

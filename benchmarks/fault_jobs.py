@@ -48,7 +48,7 @@ _STEP = "dsocr.training.trainer:Trainer._train_step"
 class Job:
     """Something that writes the output it is given, and resumes.
 
-    `unit` names a function; each of its calls is a piece of work, of which a kill may cost `again` pieces. `is_timed`
+    `unit` names a function; each of its calls is a piece of work, and a kill may cost `again` pieces. `is_timed`
     if its files hold times. `share` of the kills strike it: quick jobs are killed more often.
     """
 

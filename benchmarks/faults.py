@@ -90,7 +90,7 @@ class Suite:
         out = self.place(job)
         began, process = time.monotonic(), Process(job, out, self.folder)
         if process.wait():
-            self.fault(job.name, f"undisturbed: {process.output[-800:]}")
+            self.fault(job.name, f"without a kill: {process.output[-800:]}")
             return self.outcome("kills", job.name, 0)
         took, whole = time.monotonic() - began, content(out, is_timed=job.is_timed)
         changes, work = int((self.folder / "changes.txt").read_text(encoding="utf-8")), self.units()

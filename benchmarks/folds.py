@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=400)
     options = parse(parser)
     shown = ("pooled", "width, points", "folds unknown", "width", "one fold", "width of one")
-    table = Table("writers", "noise of a training", "truth", *shown)
+    table = Table("writers", "noise of a run", "truth", *shown)
     for writers in (10, 15, 25, 50, 100):
         for noise in (0.0, 0.05, 0.15, 0.3):
             table.row(*measure(writers, noise, options.repeats, 17))

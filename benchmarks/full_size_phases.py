@@ -58,17 +58,17 @@ TEXT = "The quick brown fox is "
 """With the begin token, 73 image slots, ten characters of prompt and the end token it makes a sample of 108 tokens."""
 
 UNIFORM_WITHIN = 0.02
-"""How near the first loss is to that of guessing all tokens alike."""
+"""Largest distance of the first loss from that of a uniform guess."""
 
 MERGING_LOSES = 0.25
-"""The most of what the adapter has learnt that may be lost by merging it: a share of the fall of the loss."""
+"""Largest share of the fall of the loss that merging may undo."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Where to write, a checkpoint of which numbers, and how many steps to train."""
+    """Output folder, numbers of the checkpoint, and steps of training."""
 
     folder: Path
     numbers: Numbers
@@ -207,7 +207,7 @@ def reload(task: Task, scope: str) -> list[Row]:
     digests = _digests(adapter_tensors(model))
     equal = sum(digests[name] == digest for name, digest in saved["digests"].items() if name in digests)
     loss = _loss(model, _batch(base))
-    problems = [] if equal == len(saved["digests"]) == len(digests) else ["tensors differ from those that were saved"]
+    problems = [] if equal == len(saved["digests"]) == len(digests) else ["tensors differ from the saved ones"]
     problems += [] if math.isclose(loss, saved["loss"], abs_tol=1e-3) else ["the loss differs from that when saved"]
     size = (task.run(scope).adapter / WEIGHTS).stat().st_size
     found = (
@@ -274,7 +274,7 @@ def _loss(network: Any, batch: Mapping[str, Any]) -> float:
 
 
 def _save_run(model: PeftModel, task: Task, scope: str, loss: float) -> None:
-    """What a training leaves and an export takes, and what tells whether the adapter comes back."""
+    """Save the run for an export, with digests that show whether the adapter comes back."""
     run = task.run(scope)
     shutil.rmtree(run.path, ignore_errors=True)
     run.adapter.mkdir(parents=True)

@@ -116,7 +116,7 @@ def reading_cells(row: Mapping[str, Any], ceiling: float) -> list[str]:
 
 
 def training_cells(row: Mapping[str, Any], ceiling: float, usual: float) -> list[str]:
-    """Return the cells of a training."""
+    """Return the cells of a training run."""
     names = [row["recipe"], str(row["images"]), "on" if row["checkpointing"] else "off"]
     if row["seconds"] is None:
         return [*names, "out of memory"]

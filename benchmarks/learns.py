@@ -3,9 +3,9 @@
     python benchmarks/learns.py data/writers data/peraire --base small_before --base small --lines 50 --lines 100 \\
         --lines 250 --work runs/learns [--set training.epochs=20]
 
-Each collection is a prepared dataset, and the first base is the one that others are compared with. Every training has
-the product's defaults and the first so many lines of one draw; the test split is read as `dsocr evaluate` reads it, by
-the base alone too. Finished trainings are kept in WORK. The last column says with how many lines another base reads as
+Each collection is a prepared dataset, and the others are compared with the first base. Every run has the product's
+defaults and the first lines of one draw; the test split is read as `dsocr evaluate` reads it, by the base alone too.
+Finished runs are kept in WORK. The last column says with how many lines another base reads as
 well as the first: on the straight line between two measured points over the logarithm of the lines plus one.
 """
 

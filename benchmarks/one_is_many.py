@@ -73,7 +73,7 @@ def read_every_way(
         texts: Readings = {}
         for shard in shards:
             out = folder / f"{way} {shard[0]}"
-            # The script is decided for a page, of which these lines have none.
+            # Without a page there is no script to decide.
             options = {"images": "line", "format": "jsonl", "script": "any", "shard": shard}
             dsocr.transcribe(base, folder / "lines", out, engine=engine, actors=actors, **options)  # type: ignore[arg-type]
             for file in out.rglob("*.jsonl"):

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 PROJECT = Path(__file__).resolve().parents[1]
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
-"""The pages of Copiste d'un jour: those that ship, or the full-size export that DSOCR_REAL_DATA names."""
+"""The pages of Copiste d'un jour: the shipped ones, or the full-size export that DSOCR_REAL_DATA names."""
 DRAWS = 2000
 """Bootstrap samples."""
 

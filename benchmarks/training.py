@@ -157,18 +157,18 @@ def measure(
     scope: str, recipes: Sequence[Recipe], lines: Sequence[Sample], others: Sequence[Sample], folder: Path
 ) -> Table:
     """Train with each recipe, and print the results."""
-    trainings = [begin(scope, recipe, lines, folder) for recipe in recipes]
-    for number, training in in_turns(trainings, len(lines) // STEP):
-        training.step(number)
+    runs = [begin(scope, recipe, lines, folder) for recipe in recipes]
+    for number, run in in_turns(runs, len(lines) // STEP):
+        run.step(number)
     heads = ("recipe", "lines/s", "CPU ms/line", "clock ratio", "CPU ratio", "first loss", "last loss", "CER %")
     print(f"\nscope {scope}, {len(lines)} lines")
     table = Table(*heads)
-    for training in trainings:
-        processor: Any = training.samples.processor
-        cer = f"{100 * read(training, others, processor):.1f}" if training.recipe.read else ""
-        speed = (f"{1 / median(training.times.clock):.1f}", f"{1000 * median(training.times.processor):.1f}")
-        losses = (f"{training.losses[place]:.4f}" for place in (0, -1))
-        table.row(training.recipe.name, *speed, *training.times.ratios(trainings[0].times), *losses, cer)
+    for run in runs:
+        processor: Any = run.samples.processor
+        cer = f"{100 * read(run, others, processor):.1f}" if run.recipe.read else ""
+        speed = (f"{1 / median(run.times.clock):.1f}", f"{1000 * median(run.times.processor):.1f}")
+        losses = (f"{run.losses[place]:.4f}" for place in (0, -1))
+        table.row(run.recipe.name, *speed, *run.times.ratios(runs[0].times), *losses, cer)
     return table
 
 

@@ -6,7 +6,7 @@
 A run on so many lines of the train split, drawn with the seed, learns from scans as `dsocr train --unlabelled` does; by
 default these are the other lines of that split, whose texts are never read. Three readers are scored on the test split:
 the first training, the same number of steps again on the transcribed lines alone, and the second training with the
-run's own readings, kept or not. Reductions compare the third with the second, with intervals over pages. Trainings and
+run's own readings, kept or not. Reductions compare the third with the second, with intervals over pages. Runs and
 scores are kept in WORK; a stopped benchmark resumes.
 
 With `--lines 0` nothing is transcribed: the run learns from images of the train split alone, and is compared with its

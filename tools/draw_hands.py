@@ -200,7 +200,7 @@ class Hands:
         return text, write_in_font(text, face, style, rng, middle=0.55)
 
     def write_in_ink(self, ink: RealInk, text: str, style: Style, rng: np.random.Generator) -> tuple[str, Written]:
-        """Write, of several texts, the one of which a random page has most letters."""
+        """Write the text whose letters a random page has most of."""
         while True:
             page = ink.page(rng)
             texts = [text for text in (text, *(self.text(rng) for _ in range(11))) if can_write(text)] or ["и"]

@@ -11,8 +11,8 @@ lowest CER on validation lines, which are whole documents that training never se
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
 On a GPU, `train --device cuda --workers 6 --pool 1024 --lines 64` lets processes prepare batches of few shapes, and
 `--minutes` ends it at a time; lines that `draw_hands.py` writes meanwhile are taken in as they come.
-`blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
-from them with `--base`. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
+`blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; `--base` starts
+from them. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
 letters of the real training lines, of lines as Russian archives have them, and of Russian literature (prose/ of
 github.com/d0rj/RusLit, in the public domain: Chekhov, Dostoevsky, Gogol, Pushkin, Tolstoy, Turgenev), and chooses the
 weight of that model on the validation lines.
