@@ -12,14 +12,12 @@ from dsocr.evaluation.breakdown import (
     MAX_CHARACTERS,
     MAX_GROUPS,
     Averages,
-    BlockCount,
     CharacterCount,
     CharacterErrors,
     Confusion,
     Frequency,
     LineGroups,
     MacroAverage,
-    SimilarLetters,
 )
 from tests.evaluation.making_runs import scored
 
@@ -60,26 +58,6 @@ def test_character_errors() -> None:
     assert (errors.deleted.top, errors.inserted.top) == ((Frequency("ь", 1),), (Frequency("!", 1),))
 
 
-def test_similar_letters_count_all_errors_and_mutual_confusions() -> None:
-    lines = scored(("шипит", "щипит"), ("мама", "моша"), ("Нина", "Пина"), ("тоъ", "тоь"), ("и", "И"))
-    assert CharacterErrors.compute(lines).similar_letters == (
-        SimilarLetters("инпт", 9, 2, 1),
-        SimilarLetters("шщм", 3, 2, 2),
-        SimilarLetters("ьъ", 1, 1, 1),
-        SimilarLetters("ао", 4, 1, 1),
-    )
-
-
-def test_blocks_count_occurrences_errors_and_insertions() -> None:
-    lines = scored(("да 5", "дa"), ("да", "да—"), ("😀", ""))
-    assert CharacterErrors.compute(lines).blocks == (
-        BlockCount("Cyrillic", 4, 1, 0),
-        BlockCount("Basic Latin", 2, 2, 0),
-        BlockCount("Emoticons", 1, 1, 0),
-        BlockCount("General Punctuation", 0, 0, 1),
-    )
-
-
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
 def test_all_counts_add_up_to_the_errors_of_the_cer(pairs: list[tuple[str, str]]) -> None:
     lines = scored(*pairs)
@@ -87,7 +65,6 @@ def test_all_counts_add_up_to_the_errors_of_the_cer(pairs: list[tuple[str, str]]
     errors = sum(line.cer.errors for line in lines)
     assert found.substitutions + found.deletions + found.insertions == errors
     assert sum(one.errors for one in found.by_character) + found.insertions == errors
-    assert sum(block.errors + block.inserted for block in found.blocks) == errors
     assert sum(line.count for line in found.by_character) == found.count == sum(line.cer.length for line in lines)
 
 

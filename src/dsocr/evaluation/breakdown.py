@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Self, TypeVar
 
 import numpy as np
-from fontTools import unicodedata as unicode_blocks
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.data.splits import length_bounds, script_of
@@ -30,9 +29,6 @@ MAX_GROUPS = 40
 
 MAX_CHARACTERS = 60
 """Characters and confused pairs that are listed; the others are counted."""
-
-SIMILAR_LETTERS = ("инпт", "шщм", "ьъ", "ао")
-"""Small Russian letters that look alike in handwriting."""
 
 _LOCATION = re.compile(r"#.*|:\d+$", re.DOTALL)
 """The location of a line within its source file."""
@@ -193,26 +189,6 @@ class Frequencies:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockCount:
-    """A Unicode block: its characters in the references, how many of them were misread, and how many were inserted."""
-
-    block: str
-    count: int
-    errors: int
-    inserted: int
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarLetters:
-    """Letters that look alike, in both cases: occurrences, errors, and how often one was read as another."""
-
-    letters: str
-    count: int
-    errors: int
-    confused: int
-
-
-@dataclass(frozen=True, slots=True)
 class CharacterErrors:
     """Character errors of some lines; `substitutions`, `deletions` and `insertions` together are all of them.
 
@@ -230,8 +206,6 @@ class CharacterErrors:
     other_pairs_count: int
     deleted: Frequencies
     inserted: Frequencies
-    blocks: tuple[BlockCount, ...]
-    similar_letters: tuple[SimilarLetters, ...]
 
     @classmethod
     def compute(cls, lines: Sequence[LineScore]) -> Self:
@@ -251,10 +225,9 @@ class CharacterErrors:
         substituted = Counter[str]()
         for (character, _), count in pairs.items():
             substituted[character] += count
-        errors = substituted + deleted
         listed = [
             CharacterCount(character, counts[character], substituted[character], deleted[character])
-            for character, _ in _ranked(errors)[:MAX_CHARACTERS]
+            for character, _ in _ranked(substituted + deleted)[:MAX_CHARACTERS]
         ]
         rest = CharacterCount(
             None,
@@ -275,33 +248,7 @@ class CharacterErrors:
             other_pairs_count=sum(pair.count for pair in confusions[MAX_CHARACTERS:]),
             deleted=Frequencies.compute(deleted),
             inserted=Frequencies.compute(inserted),
-            blocks=_by_block(counts, errors, inserted),
-            similar_letters=tuple(_count_similar(letters, counts, errors, pairs) for letters in SIMILAR_LETTERS),
         )
-
-
-def _by_block(*counters: Counter[str]) -> tuple[BlockCount, ...]:
-    """Sum counts, errors and insertions of characters by Unicode block, the most frequent block first."""
-    blocks: dict[str, list[int]] = {}
-    for column, counter in enumerate(counters):
-        for character, count in counter.items():
-            blocks.setdefault(unicode_blocks.block(character), [0, 0, 0])[column] += count
-    ranked = sorted(blocks.items(), key=lambda item: (-item[1][0], item[0]))
-    return tuple(BlockCount(block, *numbers) for block, numbers in ranked)
-
-
-def _count_similar(
-    letters: str, counts: Counter[str], errors: Counter[str], pairs: Counter[tuple[str, str]]
-) -> SimilarLetters:
-    members = set(letters + letters.upper())
-    confused = sum(
-        count
-        for (reference, prediction), count in pairs.items()
-        if reference in members and prediction in members and reference.lower() != prediction.lower()
-    )
-    return SimilarLetters(
-        letters, sum(counts[member] for member in members), sum(errors[member] for member in members), confused
-    )
 
 
 def _ranked(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
