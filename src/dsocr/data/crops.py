@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -27,35 +28,29 @@ from dsocr.images import (
 )
 from dsocr.io.files import inside
 from dsocr.io.processes import Workers
-from dsocr.io.work import Journal, Work
+from dsocr.io.work import Work
+
+_DAMAGED = (OSError, ValueError, LookupError, TypeError)
+"""Errors of a `sources.jsonl` that is missing or damaged; its pages are cropped again, with the same result."""
 
 
 def read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield what an existing dataset says of its crops by their keys, with files relative to it."""
-    try:
-        with (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
-            for line in file:
-                row = json.loads(line)
-                if crops_from_json(row["cut"]) is not None:
-                    yield row["key"], row["cut"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return  # Without it, pages are cropped again, with the same result.
+    """Yield the recorded crops of an existing dataset by their keys, with files relative to it."""
+    with suppress(*_DAMAGED), (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            if crops_from_json(row["cut"]) is not None:
+                yield row["key"], row["cut"]
 
 
 def source_pictures(dataset: Path) -> Iterator[tuple[str, set[str]]]:
     """Yield the hash of each source image of a dataset, and the ids of the samples that were cut from it."""
-    try:
-        with (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file]
-        for row in rows:
-            lines = row["cut"].get("lines", ())
-            yield row["picture"], {line[0] for line in lines if isinstance(line, list)}
-    except (OSError, ValueError, LookupError, TypeError):
-        return
+    with suppress(*_DAMAGED), (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
+        for row in [json.loads(line) for line in file]:
+            yield row["picture"], {line[0] for line in row["cut"].get("lines", ()) if isinstance(line, list)}
 
 
 def hash_picture(content: bytes) -> str:
-    """Return the hash by which `sources.jsonl` knows the file of an image."""
+    """Return the hash of an image file in `sources.jsonl`."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -128,7 +123,10 @@ class Cropper:
         # Columns are not needed, and the content function could not be sent to another process.
         stem = f"{key[:2]}/{key[:40]}"
         arguments = replace(page, content=None, columns={}), data, self._folder, stem, self._max_pixels
-        if _is_large(data):
+        is_large = False
+        with suppress(DataError):
+            is_large = math.prod(upright_size(data)) > MAX_PIXELS
+        if is_large:
             # One at a time and in this process: several at once would not fit into memory.
             result: Future[CroppedPage | CropFailure] = Future()
             result.set_result(crop_page(*arguments))
@@ -139,7 +137,7 @@ class Cropper:
     def _finish(self, page: Page, key: str, picture: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = self._workers.result(result)
         if isinstance(crops, CroppedPage):
-            _record(self._journal, key, crops)
+            self._journal.add([(key, crops_to_json(crops))])
             self._new.add(key)
         return CropResult(page, crops, self._folder, key, picture)
 
@@ -168,7 +166,7 @@ class Cropper:
                 (self._folder / line.file).write_bytes(content)
             lines.append(line)
         unpacked = CroppedPage(crops.size, tuple(lines))
-        _record(self._journal, key, unpacked)
+        self._journal.add([(key, crops_to_json(unpacked))])
         return unpacked, self._folder
 
     def _read_packed(self, file: str) -> bytes:
@@ -180,18 +178,6 @@ class Cropper:
             return read_packed(self._packed[split][name])
         except (DataError, ValueError, KeyError):
             return b""
-
-
-def _record(journal: Journal, key: str, crops: CroppedPage) -> None:
-    """Record the crops of a page, whose files must be written already."""
-    journal.add([(key, crops_to_json(crops))])
-
-
-def _is_large(data: bytes) -> bool:
-    try:
-        return math.prod(upright_size(data)) > MAX_PIXELS
-    except DataError:
-        return False
 
 
 def _is_unchanged(folder: Path, line: CroppedLine) -> bool:

@@ -33,9 +33,9 @@ from dsocr.data.check.text_checks import (
     lone_latin_words,
 )
 from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, require_free_dataset
-from dsocr.data.source_report import CountCard, count_example
+from dsocr.data.source_report import count_example
 from dsocr.data.split_plan import draw_folds
-from dsocr.data.splits import SplitCandidate, count_crossing
+from dsocr.data.splits import count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import read_rows, unescape_formula
@@ -241,20 +241,22 @@ def fix_dataset(
         if after != row.text:
             fixes.append(Fix(id_, "correction", row.text, after))
             row.columns["text"] = row.text if after is None else after
-    dropped_ids = {fix.id for fix in fixes if fix.after is None}
-    splits = {split: [row for row in rows if row.sample.id not in dropped_ids] for split, rows in splits.items()}
+    splits = _without_dropped(splits, fixes)
     for row in chain.from_iterable(splits.values()):
         for change in fix_text(row.text):
             row.columns["text"] = change.after
             fixes.append(Fix(row.sample.id, change.rule, change.before, change.after))
-    evaluated = [*splits[Split.VALIDATION], *splits[Split.TEST]]
-    splits[Split.TRAIN], dropped = _drop_duplicates(splits[Split.TRAIN], evaluated)
-    fixes += dropped
-    splits[Split.TRAIN], dropped = _drop_near_duplicates(splits[Split.TRAIN], evaluated)
-    fixes += dropped
-    duplicates_left = len(evaluated) - len({row.key for row in evaluated})
+    for find in (_find_duplicates, _find_near_duplicates):
+        train, *evaluated = splits.values()
+        fixes += find(train, [*chain.from_iterable(evaluated)])
+        splits = _without_dropped(splits, fixes)
+    evaluated_rows = [*splits[Split.VALIDATION], *splits[Split.TEST]]
+    duplicates_left = len(evaluated_rows) - len({row.key for row in evaluated_rows})
     if not fixes and not lost:
         return FixReport(None, [], duplicates_left)
+    repaired = {code: card.model_copy(deep=True) for code, card in dataset.card.repaired.items()}
+    for fix in fixes:
+        count_example(repaired, fix.code, str(fix))
     with writing_folder(out) as folder:
         # Inside the dataset, so that the list of changes goes where the dataset goes.
         lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
@@ -264,7 +266,7 @@ def fix_dataset(
             "created": current_time().isoformat(timespec="seconds"),
             "splits": _write_samples(folder, splits, dataset.card.store, progress),
             "crossing": {**dataset.card.crossing, **_count_crossing(splits)},
-            "repaired": _count_repairs(dataset.card.repaired, fixes),
+            "repaired": repaired,
             "notes": [*dataset.card.notes, *(f"samples of {split} that were lost: {lost[split]}" for split in lost)],
         }
         dataset.card.model_copy(update=changes).write(folder)
@@ -288,6 +290,14 @@ def copy_with_folds(
     return Dataset.open(out)
 
 
+_Splits = dict[Split, list[_StoredRow]]
+
+
+def _without_dropped(splits: _Splits, fixes: list[Fix]) -> _Splits:
+    dropped = {fix.id for fix in fixes if fix.after is None}
+    return {split: [row for row in rows if row.sample.id not in dropped] for split, rows in splits.items()}
+
+
 def _read_rows(dataset: Dataset, split: Split, *, may_be_short: bool = False) -> Iterator[_StoredRow]:
     samples = [sample for _, sample in dataset.stored(split, may_be_short=may_be_short)]
     if not samples:
@@ -297,52 +307,44 @@ def _read_rows(dataset: Dataset, split: Split, *, may_be_short: bool = False) ->
         yield _StoredRow(sample, json.loads(line), hashlib.sha256(read_bytes(sample.image)).hexdigest())
 
 
-def _drop_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tuple[list[_StoredRow], list[Fix]]:
-    """Train without samples that are in another split or earlier in train, by image and text."""
+def _find_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> Iterator[Fix]:
+    """Yield the samples of train that are in another split or earlier in train, by image and text."""
     first = {row.key: row.sample.id for row in reversed(evaluated)}
-    kept, dropped = [], []
     for row in train:
         same_as = first.setdefault(row.key, row.sample.id)
-        if same_as == row.sample.id:
-            kept.append(row)
-        else:
-            dropped.append(Fix(row.sample.id, "duplicate-image", row.text, None, same_as))
-    return kept, dropped
+        if same_as != row.sample.id:
+            yield Fix(row.sample.id, "duplicate-image", row.text, None, same_as)
 
 
-def _drop_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tuple[list[_StoredRow], list[Fix]]:
-    """Train without samples that are nearly the same as one in another split or as one that stays before it."""
+def _find_near_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> Iterator[Fix]:
+    """Yield the samples of train that are nearly the same as one in another split or as one that stays before them."""
     by_letters: dict[str, list[_StoredRow]] = defaultdict(list)
     for row in chain(evaluated, train):
         by_letters[letters_of(row.text)].append(row)
+    by_letters.pop("", None)
     trained = {row.sample.id for row in train}
     same_as: dict[str, str] = {}
-    for letters, rows in by_letters.items():
-        if not letters or len(rows) < 2 or trained.isdisjoint(row.sample.id for row in rows):
+    for rows in by_letters.values():
+        if len(rows) < 2 or trained.isdisjoint(row.sample.id for row in rows):
             continue
+        images = (open_image(row.sample.image, max_pixels=MAX_PAGE_PIXELS) for row in rows)
         measured = [
-            CheckedSample(
-                "",
-                row.sample,
-                row.digest,
-                stats=measure_image(open_image(row.sample.image, max_pixels=MAX_PAGE_PIXELS)),
-            )
-            for row in rows
+            CheckedSample("", row.sample, row.digest, stats=stats)
+            for row, stats in zip(rows, map(measure_image, images), strict=True)
+            if not stats.is_blank
         ]
-        for item, others in similar_with_same_text(
-            [item for item in measured if item.stats and not item.stats.is_blank]
-        ):
+        for item, others in similar_with_same_text(measured):
             stays = next((other.sample.id for other in others if other.sample.id not in same_as), None)
             if stays is not None and item.sample.id in trained:
                 same_as[item.sample.id] = stays
-    dropped = [row for row in train if row.sample.id in same_as]
-    fixes = [Fix(row.sample.id, "near-duplicate-image", row.text, None, same_as[row.sample.id]) for row in dropped]
-    return [row for row in train if row.sample.id not in same_as], fixes
+    for row in train:
+        if row.sample.id in same_as:
+            yield Fix(row.sample.id, "near-duplicate-image", row.text, None, same_as[row.sample.id])
 
 
 def _write_samples(
     folder: Path,
-    splits: dict[Split, list[_StoredRow]],
+    splits: _Splits,
     store: Store,
     progress: ProgressCallback | None,
     *,
@@ -375,20 +377,6 @@ def _read_image(row: _StoredRow) -> bytes:
     return data
 
 
-def _count_crossing(splits: dict[Split, list[_StoredRow]]) -> dict[str, int]:
-    candidates, placed = [], []
-    for split, rows in splits.items():
-        for sample in (replace(row.sample, text=row.text) for row in rows):
-            candidates.append(
-                SplitCandidate(sample.id, sample.id, sample.text, sample.writer, sample.document, sample.page)
-            )
-            placed.append(split)
-    return count_crossing(candidates, placed)
-
-
-def _count_repairs(before: dict[str, CountCard], fixes: list[Fix]) -> dict[str, CountCard]:
-    """Number of repairs by code with examples, those of an earlier fix included."""
-    repaired = {code: card.model_copy(deep=True) for code, card in before.items()}
-    for fix in fixes:
-        count_example(repaired, fix.code, str(fix))
-    return repaired
+def _count_crossing(splits: _Splits) -> dict[str, int]:
+    samples = [replace(row.sample, text=row.text) for rows in splits.values() for row in rows]
+    return count_crossing(samples, [split for split, rows in splits.items() for _ in rows])

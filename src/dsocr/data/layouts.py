@@ -1,4 +1,4 @@
-"""Pages as samples: where their lines and regions are, of which type and in which order, whether or not transcribed.
+"""Pages as samples: places, types and order of their lines and regions, transcribed or not.
 
 A sample keeps its page as PAGE XML in pixels of its image, so that every program that reads PAGE can read it.
 """
@@ -18,9 +18,9 @@ from dsocr.formats.xml import parse_xml_bytes, serialize
 from dsocr.images import MAX_PAGE_PIXELS, MAX_PIXELS, scale_line, scale_table
 
 _SAME = 0.9
-"""Share of two boxes that is common from which two lines are the same line, drawn twice."""
+"""If at least this share of two boxes is common, they are one line that was drawn twice."""
 _INSIDE = 0.5
-"""Share of a line's box that is in its region, below which it is drawn elsewhere."""
+"""If less than this share of a line's box is in its region, it is drawn elsewhere."""
 
 
 def largest_sample(unit: str) -> int:
@@ -52,7 +52,7 @@ def take_layout(page: Page, report: SourceReport) -> Page | None:
 
 
 def _fault(line: Line, page: Page, others: list[Line], boxes: NDArray[np.int64]) -> Skipped | None:
-    """What is wrong with a line beside others, whose boxes come first in `boxes`."""
+    """The fault of a line beside others, whose boxes come first in `boxes`."""
     if line.outline is None:
         return Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
     box = line.outline.box
@@ -68,13 +68,12 @@ def _fault(line: Line, page: Page, others: list[Line], boxes: NDArray[np.int64])
 
 
 def _is_astray(line: Line) -> bool:
-    if line.outline is None or line.region is None or line.region.outline is None:
+    region = line.region and line.region.outline
+    if not (line.outline and region):
         return False
-    return _area(_common(line.outline.box, line.region.outline.box)) < _INSIDE * _area(line.outline.box)
-
-
-def _common(first: Box, second: Box) -> Box:
-    return max(first[0], second[0]), max(first[1], second[1]), min(first[2], second[2]), min(first[3], second[3])
+    box, other = line.outline.box, region.box
+    common = max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])
+    return _area(common) < _INSIDE * _area(box)
 
 
 def _area(box: Box) -> int:

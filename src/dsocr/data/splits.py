@@ -147,7 +147,7 @@ def find_crossing(values: Iterable[tuple[str | None, Split]]) -> dict[str, list[
     return {value: [split for split in Split if split in used] for value, used in splits.items() if len(used) > 1}
 
 
-def count_crossing(candidates: Sequence[SplitCandidate], splits: Sequence[Split | None]) -> dict[str, int]:
+def count_crossing(candidates: Sequence[Sample | SplitCandidate], splits: Sequence[Split | None]) -> dict[str, int]:
     """Number of writers, documents, pages and texts that occur in more than one split."""
     used = [(candidate, split) for candidate, split in zip(candidates, splits, strict=True) if split is not None]
     return {
