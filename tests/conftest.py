@@ -45,7 +45,7 @@ PATIENCE = 300
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
 
 
-DRAW = dsocr.html._draw
+DRAW = dsocr.html.Plot._draw
 
 
 def pytest_configure() -> None:
@@ -95,17 +95,17 @@ def _unrendered_plots() -> Iterator[None]:
 
     def write_outline(figure: Any, file: Any, **options: Any) -> None:
         if options["format"] == "svg":
-            file.write('<svg viewBox="0 0 1 1"></svg>')
+            file.write(b'<svg viewBox="0 0 1 1"></svg>')
         else:
             Image.new("L", (8, 8)).save(file, options["format"])
 
-    def paint(*arguments: Any, **options: Any) -> None:
+    def paint(*arguments: Any, **options: Any) -> bytes:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("matplotlib.figure.Figure.savefig", write_outline)
-            DRAW(*arguments, **options)
+            return DRAW(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.html._draw", paint)
+        patch.setattr("dsocr.html.Plot._draw", paint)
         yield
 
 
@@ -113,7 +113,7 @@ def _unrendered_plots() -> Iterator[None]:
 def rendering() -> Iterator[None]:
     """Render plots as they are without the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.html._draw", DRAW)
+        patch.setattr("dsocr.html.Plot._draw", DRAW)
         yield
 
 

@@ -10,7 +10,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -23,13 +23,10 @@ from PIL import Image
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.images import MAX_PAGE_PIXELS, open_image
-from dsocr.io.work import write_file
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.axes import Axes
-
-    Paint = Callable[[Axes], None]
 
 RUN_COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b", "#188a8a", "#555555")
 """Colours of runs and readings on a light background; `base.css` has their counterparts for a dark one."""
@@ -132,54 +129,43 @@ def run_colour(place: int) -> str:
     return RUN_COLOURS[place % len(RUN_COLOURS)]
 
 
-def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.4), standalone: bool = False) -> Markup:
-    """Draw a plot as SVG: for a page, whose style has its colours in light and dark, or as a file of its own."""
-    file = io.StringIO()
-    _draw([paint], file, size, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    svg = file.getvalue()
-    body = svg[svg.index("<svg") :]
-    head, _, content = body.partition(">")
-    box = re.search(r'viewBox="[^"]*"', head)
-    assert box is not None
-    namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
-    if not standalone:
-        content = re.sub(
-            "#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content.replace("xlink:href", "href")
-        )
-        content = re.sub(r"<style.*?</style>", "", content, count=1, flags=re.DOTALL)
-    opening = f'<svg{namespaces} {box[0]} role="img" aria-label="{escape(printable(label))}">'
-    return Markup(opening + content)  # noqa: S704 matplotlib escapes what it is given
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot: what it shows, the function that draws it, its size in inches, and a note for beside it."""
 
+    title: str
+    paint: "Callable[[Axes], None]"
+    size: tuple[float, float] = (5.0, 2.3)
+    note: str = ""
 
-def plots_png(paints: "Sequence[Paint]", path: Path) -> None:
-    """Draw plots in two columns into a PNG file, which appears whole or not at all."""
-    columns = min(2, len(paints))
-    picture = io.BytesIO()
-    size = (6.2 * columns, 2.8 * -(-len(paints) // 2))
-    _draw(paints, picture, size, format="png", dpi=160, facecolor="white", columns=columns)
-    write_file(path, picture.getvalue())
+    def svg(self, *, standalone: bool = False) -> Markup:
+        """Draw it as SVG: for a page, whose style has its colours in light and dark, or as a file of its own."""
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        svg = self._draw(format="svg", metadata=metadata, transparent=True).decode("utf-8")
+        head, _, content = svg[svg.index("<svg") :].partition(">")
+        box = head[head.index("viewBox=") :].split('"')[1]
+        namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
+        if not standalone:
+            content = re.sub("#[0-9a-f]{6}", lambda match: _VARIABLES.get(match[0], match[0]), content)
+            content = re.sub(r"<style.*?</style>", "", content.replace("xlink:href", "href"), count=1, flags=re.DOTALL)
+        opening = f'<svg{namespaces} viewBox="{box}" role="img" aria-label="{escape(printable(self.title))}">'
+        return Markup(opening + content)  # noqa: S704 matplotlib escapes its texts
 
+    def png(self) -> bytes:
+        """Draw it as PNG."""
+        return self._draw(format="png", dpi=160, facecolor="white")
 
-def _draw(
-    paints: "Sequence[Paint]",
-    file: "io.StringIO | io.BytesIO",
-    size: tuple[float, float],
-    columns: int = 1,
-    **options: Any,
-) -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    def _draw(self, **options: Any) -> bytes:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
 
-    with mpl.rc_context(_RC), warnings.catch_warnings():
-        # matplotlib's font lacks some scripts; an SVG is shown in the reader's fonts, and a PNG shows a box.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure: Figure = Figure(figsize=size)
-        axes = figure.subplots(-(-len(paints) // columns), columns, squeeze=False).ravel()
-        for place, paint in zip(axes, paints, strict=False):
-            paint(place)
-        for empty in axes[len(paints) :]:
-            empty.remove()
-        figure.savefig(file, **({"transparent": True} | options))
+        with mpl.rc_context(_RC), warnings.catch_warnings():
+            # matplotlib's font lacks some scripts; an SVG is shown in the reader's fonts, and a PNG shows a box.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+            figure, file = Figure(figsize=self.size), io.BytesIO()
+            self.paint(figure.subplots())
+            figure.savefig(file, **options)
+        return file.getvalue()
 
 
 @dataclass

@@ -22,7 +22,6 @@ from dsocr.data.check.findings_page import bar_chart, histogram
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.html import plot_svg
 from tests.conftest import rendering
 from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
@@ -52,10 +51,10 @@ def test_nothing_to_count_is_no_chart() -> None:
 
 @pytest.mark.usefixtures("rendered_plots")
 def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
-    chart = bar_chart([("<", 3), ("$x^2$", 2), ("漢", 1)], "<b>", "")
+    chart = bar_chart([("<", 3), ("$x^2$", 2), ("漢", 1)], '<b> "', "")
     assert chart is not None
-    drawn = plot_svg(chart.paint, '<b> "')
-    assert drawn == plot_svg(chart.paint, '<b> "')
+    drawn = chart.svg()
+    assert drawn == chart.svg()
     assert {"&lt;", "$x^2$", "漢"} <= {text.rpartition(">")[2] for text in drawn.split("</text>")}
     assert "<b>" not in drawn
     assert "http" not in drawn

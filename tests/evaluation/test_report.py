@@ -139,7 +139,7 @@ def test_similar_letters_of_two_scripts_are_named() -> None:
     read = replace(line(1, 1), reference="а", prediction="a")
     tables = character_tables({"adapter": CharacterErrors.compute([read])})
     assert tables is not None
-    assert tables["pairs"] == [("а (Cyrillic)", "a (Latin)", ["1"])]
+    assert tables["pairs"] == [("а (Cyrillic) read as a (Latin)", "1")]
     assert character_tables({"adapter": CharacterErrors.compute([line(1, 0)])}) is None
 
 

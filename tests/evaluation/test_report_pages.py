@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from lxml import etree
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dsocr.errors import RunError
@@ -12,7 +14,7 @@ from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.contents import gather_contents, unbroken
-from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, curve_svg, writers_svg
+from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_plot
 from dsocr.evaluation.report.result_pages import (
     CHANGES,
     NUMBERS,
@@ -51,9 +53,10 @@ def test_curves_hold_the_numbers_of_the_run(tmp_path: Path) -> None:
     row = {"kind": "validation", "step": 40, "loss": 0.5, "cer": 0.1}
     run = make_run(tmp_path / "run", tail=json.dumps(row) + "\n")
     plots = {plot.title: plot for plot in curve_plots(read_history(run))}
-    assert plots["training loss"].points == [(10, 0.3), (20, 0.15), (30, 0.1)]
-    assert plots["validation CER, %"].best == (40, 10.0)
-    assert "best 10" in curve_svg(plots["validation CER, %"])
+    axes = Figure().subplots()
+    plots["training loss over steps"].paint(axes)
+    assert np.array(axes.lines[0].get_data()).T.tolist() == [[10, 0.3], [20, 0.15], [30, 0.1]]
+    assert "best 10" in plots["validation CER, % over steps"].svg()
     assert len(plots) == 3
 
 
@@ -62,7 +65,7 @@ def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
     row = {"kind": "train", "step": 1, "loss": 0.0, "learning_rate": 0.0}
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     (plot,) = curve_plots(read_history(tmp_path / "run"))
-    assert "<svg" in curve_svg(plot)
+    assert "<svg" in plot.svg()
 
 
 def test_rows_of_a_resumed_run_replace_earlier_ones_and_a_partial_line_is_skipped(tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     assert not root.findall(".//{*}script")
     texts = {text for element in root.iter("{*}text") if (text := element.text)}
     assert {"<base>", "a & b", "<script> (1)", "w\ufffd2 (1)", "$a$ (1)"} <= texts
-    assert writers_svg(["<base>", "a & b"], found.groups, "writer", standalone=True) == svg
+    assert writers_plot(["<base>", "a & b"], found.groups, "writer").svg(standalone=True) == svg
     write_comparison(found, tmp_path / "page.html")
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert page.tags.count("script") == 1
@@ -162,7 +165,7 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
 
 def test_the_plot_has_the_writers_that_changed_most() -> None:
     groups = [ComparedGroup(f"w{n}", 1, [ErrorRate(500, 1000), ErrorRate(100 + n, 1000)]) for n in range(500)]
-    svg = writers_svg(["a", "b"], groups, "writer")
+    svg = writers_plot(["a", "b"], groups, "writer").svg()
     assert svg.count("(1)") == MOST_WRITERS
     assert ">w0 (1)<" in svg
     assert ">w499 (1)<" in svg

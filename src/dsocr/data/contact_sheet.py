@@ -13,7 +13,7 @@ from PIL import Image
 
 from dsocr.errors import DataError
 from dsocr.html import image_tag, render
-from dsocr.io.work import explain_disk_errors, write_file
+from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 
 _MAX_SIZE = (720, 720)
 """Width and height in pixels; larger images are scaled down."""
@@ -38,8 +38,7 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[SheetRow]], None]:
     if path.suffix.lower() not in writers:
         hint = f"for example {path.with_suffix('.html').name}"
         raise DataError("contact sheets are .html or .png", where=path, hint=hint, code="sheet-format")
-    if not path.absolute().parent.is_dir():
-        raise DataError("folder does not exist", where=path.parent, code="output-folder-missing")
+    require_output_folder(path)
     make = writers[path.suffix.lower()]
 
     def write(title: str, rows: Iterable[SheetRow]) -> None:

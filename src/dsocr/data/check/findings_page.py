@@ -3,11 +3,11 @@
 import hashlib
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -20,12 +20,14 @@ from dsocr.data.sources import open_source
 from dsocr.document import Page, Sample, Split
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
-from dsocr.html import BAR, Thumbnails, plot_svg, render
+from dsocr.html import BAR, Plot, Thumbnails, render
 from dsocr.images import MAX_PAGE_PIXELS, open_image, scale_outline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_CHART = (4.4, 1.9)
+"""Inches."""
 _MOST_BINS = 36
 _SHOWN = 0.995
 """Share of values drawn to scale; the last bar holds all larger ones."""
@@ -51,15 +53,7 @@ _Illustrated = tuple[Example, list[tuple[Markup, str]]]
 """An example with its images and the text below each."""
 
 
-class Chart(NamedTuple):
-    """A bar chart: its title, a note, and the function that draws it."""
-
-    title: str
-    note: str
-    paint: "Callable[[Axes], None]"
-
-
-def distributions(samples: Sequence[CheckedSample]) -> list[Chart]:
+def distributions(samples: Sequence[CheckedSample]) -> list[Plot]:
     """Chart sizes, lengths, ink, writers and letters; a value far from all others is worth a look."""
     sized = [(item, *item.size) for item in samples if item.size]
     dense = [100 * len(item.text) / item.stats.ink_width for item, _, _ in sized if item.stats]
@@ -79,7 +73,7 @@ def distributions(samples: Sequence[CheckedSample]) -> list[Chart]:
     return [chart for chart in charts if chart]
 
 
-def histogram(values: Sequence[float], title: str, unit: str) -> Chart | None:
+def histogram(values: Sequence[float], title: str, unit: str) -> Plot | None:
     """Chart values in bins of a round width; the last bin holds everything larger. None without any value."""
     from matplotlib.ticker import MaxNLocator
 
@@ -96,10 +90,10 @@ def histogram(values: Sequence[float], title: str, unit: str) -> Chart | None:
         axes.set_xlabel(unit)
         axes.margins(x=0.01)
 
-    return Chart(title, f"median {ordered[len(ordered) // 2]:.4g}, largest {ordered[-1]:.4g}", paint)
+    return Plot(title, paint, _CHART, f"median {ordered[len(ordered) // 2]:.4g}, largest {ordered[-1]:.4g}")
 
 
-def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_log: bool = False) -> Chart | None:
+def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_log: bool = False) -> Plot | None:
     """Chart the counts of named things. None without any."""
 
     def paint(axes: "Axes") -> None:
@@ -113,7 +107,7 @@ def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_lo
         axes.margins(x=0.01)
         axes.set_ylim(bottom=0)
 
-    return Chart(title, note, paint) if counts else None
+    return Plot(title, paint, _CHART, note) if counts else None
 
 
 class Surroundings:
@@ -218,7 +212,6 @@ def render_page(
         anchor=_anchor,
         marked=_marked,
         charts=distributions(samples),
-        svg=lambda chart: plot_svg(chart.paint, chart.title, size=(4.4, 1.9)),
     )
 
 

@@ -198,16 +198,19 @@ def _find_images(
 
 
 def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
-    rows = []
-    for kind, values in report["kinds"].items():
-        errors = (values[name] for name in ("before", "after", "by_chance"))
-        rows.append(
-            (f"{kind}s", f"{values['count']:,}", *("" if error is None else f"{error:.4f}" for error in errors))
-        )
+    rows = [
+        (f"{kind}s", f"{values['count']:,}", *(format_error(values[name]) for name in ("before", "after", "by_chance")))
+        for kind, values in report["kinds"].items()
+    ]
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
     head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
     text = unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
     return ExtraTable("confidence", "Confidence", text, head, rows)
+
+
+def format_error(error: float | None) -> str:
+    """Write a calibration error; empty if it is not known."""
+    return "" if error is None else f"{error:.4f}"
 
 
 def sentence(text: str) -> str:

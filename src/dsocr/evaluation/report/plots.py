@@ -1,8 +1,7 @@
 """Draw every plot of an evaluation with matplotlib: training curves, forecasts, reliability, writers."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,17 +9,15 @@ import numpy as np
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
-from dsocr.html import BAR, PAPER, QUIET, counted, plot_svg, printable, run_colour
+from dsocr.html import BAR, PAPER, QUIET, Plot, counted, printable, run_colour
 from dsocr.inference.review import CheckedShare
 from dsocr.runs import History, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Points = Sequence[tuple[float, float]]
-
 MOST_WRITERS = 60
-"""Rows of a plot of writers; of more, those are drawn that changed most both ways."""
+"""Most rows of a plot of writers; of more, only the largest changes both ways are drawn."""
 _CER_LIMIT = 1.5
 """CER beyond which a dot is at the edge with its number beside it: a loop would squeeze all others together."""
 _NAME_LENGTH = 26
@@ -28,61 +25,47 @@ _CURVE_POINTS = 60
 _BUDGET_POINTS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePlot:
-    """A quantity over the steps of a run; `best` is the step that is kept, and its value."""
-
-    title: str
-    points: Points
-    best: tuple[float, float] | None = None
-
-    def __call__(self, axes: "Axes") -> None:
-        """Draw the plot."""
-        x, y = zip(*self.points, strict=True)
-        axes.plot(x, y, color=run_colour(0), marker="." if len(x) == 1 else None)
-        if self.best is not None:
-            axes.plot(*self.best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
-            _annotate(axes, f"best {self.best[1]:.4g}", self.best, (0, 7), ha="center")
-        axes.set_xlabel("steps")
-        axes.set_ylabel(self.title)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+def _label(axes: "Axes", x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
 
 
-def curve_svg(plot: CurvePlot) -> str:
-    """Draw a training curve for a page."""
-    return plot_svg(plot, f"{plot.title} over steps", size=(5.0, 2.3))
-
-
-def curve_plots(history: History) -> list[CurvePlot]:
-    """Make the plots of a run: losses and validation CER."""
+def curve_plots(history: History) -> list[Plot]:
+    """Plot losses and validation CER of a run over its steps; the kept step has a ring."""
     best = history.best
+    kept = (best["step"], 100 * best["cer"]) if best else None
     plots = [
-        CurvePlot("training loss", _points(history.training, "loss")),
-        CurvePlot("validation loss", _points(history.validation, "loss")),
-        CurvePlot(
-            "validation CER, %",
-            _points(history.validation, "cer", scale=100),
-            (best["step"], 100 * best["cer"]) if best else None,
-        ),
+        ("training loss", _points(history.training, "loss"), None),
+        ("validation loss", _points(history.validation, "loss"), None),
+        ("validation CER, %", _points(history.validation, "cer", scale=100), kept),
     ]
-    return [plot for plot in plots if plot.points]
+    return [_curve_plot(*plot) for plot in plots if plot[1]]
 
 
 def _points(rows: Sequence[Row], name: str, *, scale: float = 1) -> list[tuple[float, float]]:
     return [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]
 
 
-def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
-    """Plot the scored trainings as dots, the curve with its 95 % band, and the forecasts that were asked for."""
+def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[float, float] | None) -> Plot:
+    def paint(axes: "Axes") -> None:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=run_colour(0), marker="." if len(x) == 1 else None)
+        if best is not None:
+            axes.plot(*best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
+            _annotate(axes, f"best {best[1]:.4g}", best, (0, 7), ha="center")
+        _label(axes, "steps", title)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+
+    return Plot(f"{title} over steps", paint)
+
+
+def forecast_plot(forecast: Forecast) -> Plot:
+    """Plot the scored runs as dots, the curve with its 95 % band, and the forecasts that were asked for."""
 
     def paint(axes: "Axes") -> None:
-        curve, first, largest = (
-            forecast.curve,
-            forecast.points[0].samples or forecast.points[1].samples,
-            forecast.largest.samples,
-        )
-        if curve is not None:
+        first, largest = forecast.points[0].samples or forecast.points[1].samples, forecast.largest.samples
+        if (curve := forecast.curve) is not None:
             asked = [expected for expected in forecast.more if expected.count <= MAX_EXTRAPOLATION * largest]
             farthest = max([2 * largest, *(expected.count for expected in asked)])
             # Dense where the curve is steep.
@@ -96,53 +79,49 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
                 axes.plot(x, y, "D", color=run_colour(2), label="forecast")
         x, y = zip(*((point.samples, 100 * point.cer) for point in forecast.points), strict=True)
         axes.plot(x, y, "o", color=run_colour(0), label="trained and scored")
-        axes.set_xlabel("training lines")
-        axes.set_ylabel(f"CER on the {forecast.split} split, %")
+        _label(axes, "training lines", f"CER on the {forecast.split} split, %")
         axes.set_ylim(bottom=0)
         axes.legend()
 
-    return paint
+    return Plot(f"CER on the {forecast.split} split over training lines", paint, (6.4, 3.2))
 
 
-def reliability_plot(noun: str, reliability: Reliability) -> Callable[["Axes"], None]:
-    """Plot how often characters, words or lines were right against the confidence they were given."""
+def reliability_plot(noun: str, reliability: Reliability) -> Plot:
+    """Plot the share of right characters, words or lines against their confidence."""
 
     def paint(axes: "Axes") -> None:
         axes.plot([0, 1], [0, 1], color=QUIET, linestyle=":", label="ideal")
-        for place, (name, bins) in enumerate(
-            (("uncalibrated", reliability.bins_before), ("calibrated", reliability.bins_after))
-        ):
+        kinds = (("uncalibrated", reliability.bins_before, 1), ("calibrated", reliability.bins_after, 0))
+        for name, bins, place in kinds:
             confidences, shares = [tenth.confidence for tenth in bins], [tenth.accuracy for tenth in bins]
-            axes.plot(confidences, shares, color=run_colour(1 - place), marker=".", label=name)
-        axes.set_xlabel(f"confidence of {noun}")
-        axes.set_ylabel("share that is right")
+            axes.plot(confidences, shares, color=run_colour(place), marker=".", label=name)
+        _label(axes, f"confidence of {noun}", "share that is right")
         axes.set_ylim(0, 1.02)
         axes.legend()
 
-    return paint
+    return Plot(f"Reliability of {noun}", paint, (3.4, 3.0))
 
 
-def budget_plot(curves: Sequence[tuple[str, Sequence[CheckedShare]]], cer: float) -> Callable[["Axes"], None]:
+def budget_plot(curves: Mapping[str, Sequence[CheckedShare]], cer: float) -> Plot:
     """Plot the CER that remains after a share of the lines was checked, in several orders of checking."""
 
     def paint(axes: "Axes") -> None:
-        for place, (name, curve) in enumerate(curves):
+        for place, (name, curve) in enumerate(curves.items()):
             shown = curve[:: max(1, len(curve) // _BUDGET_POINTS)]
             x, y = [100 * point.share for point in shown], [100 * point.rest for point in shown]
             axes.plot(x, y, color=run_colour(place), label=name)
         axes.axhline(100 * cer, color=QUIET, linestyle=":", label="random order")
-        axes.set_xlabel("lines checked, %")
-        axes.set_ylabel("CER of the rest, %")
+        _label(axes, "lines checked, %", "CER of the rest, %")
         axes.set_ylim(bottom=0)
         axes.legend()
 
-    return paint
+    return Plot("CER of the rest over lines checked", paint, (6.0, 3.0))
 
 
-def writers_svg(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str, *, standalone: bool = False) -> str:
-    """Draw a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change.
+def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str) -> Plot:
+    """Plot a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change.
 
-    Of many groups, those are drawn that changed most both ways.
+    Of many groups, only the largest changes both ways are drawn.
     """
     half = MOST_WRITERS // 2
     shown = groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
@@ -171,7 +150,7 @@ def writers_svg(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str
         axes.set_xlabel("CER, %")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
-    return plot_svg(paint, label, size=(6.4, 1.0 + 0.24 * len(shown)), standalone=standalone)
+    return Plot(label, paint, (6.4, 1.0 + 0.24 * len(shown)))
 
 
 def _annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[int, int], **alignment: str) -> None:

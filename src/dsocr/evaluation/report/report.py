@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from dsocr.errors import DataError, option, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
 from dsocr.evaluation.compare import ReadLine
@@ -25,11 +27,11 @@ from dsocr.evaluation.report.contents import (
     settings,
     unbroken,
 )
-from dsocr.evaluation.report.plots import curve_plots, curve_svg
+from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.scorecard import PROFILE_LABELS, TEXT_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
 from dsocr.html import counted, percent, printable, render
-from dsocr.io.work import explain_disk_errors, write_file
+from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 from dsocr.runs import RunFolder
 
 _KINDS = {
@@ -96,7 +98,6 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         groups=_group_tables(card, names),
         characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
         curves=curve_plots(contents.history) if contents.history else [],
-        svg=curve_svg,
         facts=list(facts(contents)),
         settings=list(settings(contents)),
         commands=commands(contents),
@@ -117,8 +118,10 @@ def line_context(
     for chapter in chapters:
         for line in chapter.lines:
             kinds.setdefault(line.number, []).append(chapter.key)
+    head = Markup('<span class="reading{}"><span class="key{}"></span>{}</span>')
     return {
         "names": names,
+        "heads": [head.format(place % 8, " full" * (place > 0), printable(name)) for place, name in enumerate(names)],
         "unbroken": unbroken,
         "axis_of": Axis.of,
         "finite": math.isfinite,
@@ -234,20 +237,25 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
     rare = [f"\u2264 {row.confusions[-1].count:,}" if row.other_pairs else "0" for row in characters.values()]
     most = {pair: max(row.get(pair, 0) for row in counts) for row in counts for pair in row}
 
-    def row(pair: tuple[str, str]) -> tuple[object, ...]:
-        cells = [f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True)]
-        return *_name_pair(*pair), cells
+    def row(pair: tuple[str, str]) -> tuple[str, ...]:
+        cells = (f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True))
+        return " read as ".join(_name_pair(*pair)), *cells
 
+    missed = [row for row in last.by_character if row.character is not None][:_ROWS]
     return {
         "name": name,
         "last": last,
         "map": confusion_map(last.confusions),
         "pairs": [row(pair) for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:_ROWS]],
         "missed": [
-            (letter(row.character), row.errors, row.count) for row in last.by_character if row.character is not None
-        ][:_ROWS],
-        "deleted": [(letter(row.character), row.count) for row in last.deleted.top[:_ROWS]],
-        "inserted": [(letter(row.character), row.count) for row in last.inserted.top[:_ROWS]],
+            (letter(row.character or ""), f"{row.errors:,} of {row.count:,}", percent(row.errors / row.count, 0))
+            for row in missed
+        ],
+        "tallies": {
+            name: [(letter(row.character), f"{row.count:,}") for row in tally.top[:_ROWS]]
+            for name, tally in (("left out", last.deleted), ("added", last.inserted))
+            if tally.top
+        },
     }
 
 
@@ -335,14 +343,6 @@ def write_report(
     with explain_disk_errors(path.parent, where=path):
         write_file(path, text)
     return path, contents
-
-
-def require_output_folder(path: Path) -> None:
-    """Raise DataError unless the folder that a file is to be written into exists."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        message = "The output folder does not exist"
-        raise DataError(message, code="output-folder-missing", where=folder, hint="create it first")
 
 
 def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:

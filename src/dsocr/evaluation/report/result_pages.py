@@ -8,15 +8,15 @@ from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
-from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, lines_by_writers, sentence
+from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, format_error, lines_by_writers, sentence
 from dsocr.evaluation.report.plots import (
     budget_plot,
     forecast_plot,
     reliability_plot,
-    writers_svg,
+    writers_plot,
 )
 from dsocr.evaluation.report.report import line_context, score_changes
-from dsocr.html import counted, plot_svg, plots_png, render
+from dsocr.html import counted, percent, render
 from dsocr.inference.review import point_at
 from dsocr.io.work import require_free_output, write_file, writing_file, writing_folder
 from dsocr.runs import to_json
@@ -58,7 +58,7 @@ def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int,
                     file.write(json.dumps({"systems": systems, **change.to_dict()}, ensure_ascii=False) + "\n")
         if comparison.groups:
             names = [system.name for system in comparison.systems]
-            write_file(folder / PLOT, writers_svg(names, comparison.groups, comparison.unit, standalone=True))
+            write_file(folder / PLOT, writers_plot(names, comparison.groups, comparison.unit).svg(standalone=True))
 
 
 def render_comparison_page(comparison: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
@@ -85,7 +85,7 @@ def render_comparison_page(comparison: Comparison, progress: Callable[[int, int]
         bounds=format_ends,
         scores=scores,
         changes=score_changes(scores),
-        plot=writers_svg(names, comparison.groups, comparison.unit) if comparison.groups else "",
+        plot=writers_plot(names, comparison.groups, comparison.unit).svg() if comparison.groups else "",
         about=about,
         **line_context(chapters_of(lines, names), lines, names, comparison.images, progress),
     )
@@ -94,27 +94,39 @@ def render_comparison_page(comparison: Comparison, progress: Callable[[int, int]
 def write_forecast(forecast: Forecast, name: str, folder: Path) -> None:
     """Write the page and the picture of a run's forecast into an existing folder."""
     write_file(folder / FORECAST_PAGE, render_forecast(forecast, name))
-    plots_png([forecast_plot(forecast)], folder / FORECAST_PICTURE)
+    write_file(folder / FORECAST_PICTURE, forecast_plot(forecast).png())
 
 
 def render_forecast(forecast: Forecast, name: str) -> str:
-    """Render what more training lines are expected to bring to a run."""
-    svg = plot_svg(forecast_plot(forecast), f"CER on the {forecast.split} split over training lines", size=(6.4, 3.2))
-    return render(__package__, "forecast.html.jinja", name=name, forecast=forecast, svg=svg)
+    """Render the CER that a run is expected to reach with more training lines."""
+    rows = [(f"{point.samples:,}", f"{point.steps:,}", percent(point.cer, 2)) for point in forecast.points]
+    plot = forecast_plot(forecast)
+    return render(__package__, "forecast.html.jinja", name=name, forecast=forecast, plot=plot, rows=rows)
 
 
 def render_calibration(report: CalibrationReport, name: str) -> str:
-    """Render how reliable the confidences of a run are, and what checking the least certain lines brings."""
-    plots = []
+    """Render the reliability of a run's confidences, and the gain of checking the least certain lines."""
+    curves = {
+        "least confident first": report.budget,
+        "estimated from confidences": report.estimated_budget,
+        "most errors first (needs the truth)": report.ideal_budget,
+    }
+    errors = []
     for kind, reliability in report.kinds.items():
-        plots.append(plot_svg(reliability_plot(f"{kind}s", reliability), f"Reliability of {kind}s", size=(3.4, 3.0)))
-    curves = [
-        ("least confident first", report.budget),
-        ("estimated from confidences", report.estimated_budget),
-        ("most errors first (needs the truth)", report.ideal_budget),
-    ]
-    budget = plot_svg(budget_plot(curves, report.cer), "CER of the rest over lines checked", size=(6.0, 3.0))
-    rows = [(point_at(report.budget, share), point_at(report.estimated_budget, share)) for share in _CHECKED_SHARES]
+        values = (reliability.before, reliability.after, reliability.debiased, reliability.by_chance)
+        errors.append((f"{kind}s", f"{reliability.count:,}", *map(format_error, values)))
+    checked = []
+    for share in _CHECKED_SHARES:
+        points = [point_at(curve, share) for curve in (report.budget, report.estimated_budget)]
+        rests = (percent(point.rest, 2) for point in points)
+        checked.append((percent(share, 0), *rests, *(percent(point.errors_found, 0) for point in points)))
     return render(
-        __package__, "calibration.html.jinja", name=name, report=report, plots=plots, budget=budget, rows=rows
+        __package__,
+        "calibration.html.jinja",
+        name=name,
+        report=report,
+        plots=[reliability_plot(f"{kind}s", reliability) for kind, reliability in report.kinds.items()],
+        budget=budget_plot(curves, report.cer),
+        errors=errors,
+        checked=checked,
     )
