@@ -74,25 +74,14 @@ def tables(page: Page, text: Text) -> None:
 
 
 def search(page: Page, text: Text) -> None:
-    """Find and replace, with what it will change."""
+    """Find and replace, with its changes."""
     press("Alt+r")(page, text)
     page.get_by_label(text("find"), exact=True).fill("commune")
     page.get_by_label(text("replace_with"), exact=True).fill("Commune")
 
 
-def letters(page: Page, text: Text) -> None:
-    """A set of letters to click."""
-    page.get_by_label(text("letters"), exact=True).click()
-    page.get_by_role("option").nth(3).click()
-
-
-def second_look(page: Page, text: Text) -> None:
-    """A line that somebody else accepted."""
-    page.get_by_text(text("order_check"), exact=True).click()
-
-
 def other_readings(page: Page, text: Text) -> None:
-    """What the second word of the line could be instead."""
+    """Other readings of the second word of the line."""
     field = page.get_by_label(text("text"), exact=True)
     field.evaluate("field => { const at = field.value.indexOf(' ') + 1; field.setSelectionRange(at, at) }")
     field.press("Alt+a")
@@ -104,11 +93,8 @@ VIEWS: dict[str, Callable[[Page, Text], None]] = {
     "shapes": press("Alt+e"),
     "tables": tables,
     "overview": click("view_pages"),
-    "letters": letters,
     "other_readings": other_readings,
     "search": search,
-    "export": click("export"),
-    "second_look": second_look,
 }
 
 
