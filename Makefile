@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist wo
 test: setup
 	$(PYTEST) -m "not slow and not engines and not wheel"
 
-# Other processes that are killed, parity of whole networks: what takes longest.
+# Killed processes, parity of whole networks: the slowest tests.
 test-slow: setup
 	$(PYTEST) -m slow
 
@@ -27,15 +27,15 @@ test-slow: setup
 faults: setup
 	$(BIN)/python benchmarks/faults.py
 
-# vLLM on a CPU against what we export. Its environment takes 4 GB, the tests twenty minutes of a core.
+# vLLM on a CPU against our exports. Its environment takes 4 GB, the tests twenty minutes of a core.
 engines: setup
 	$(PYTHON) -m venv .venv-engines
 	.venv-engines/bin/python -m pip install --disable-pip-version-check --quiet --requirement tests/engines/requirements.txt
-	# For sound, and not made for every torch: vLLM does without them.
+	# Sound libraries are not built for every torch, and vLLM works without them.
 	.venv-engines/bin/python -m pip uninstall --yes --quiet torchaudio torchcodec
 	DSOCR_VLLM_PYTHON=$(CURDIR)/.venv-engines/bin/python $(BIN)/python -m pytest -m engines tests/engines
 
-# The built wheel, in an environment that knows nothing of this folder.
+# The built wheel, in an environment without this folder.
 test-wheel: setup
 	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
