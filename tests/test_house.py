@@ -84,7 +84,7 @@ OPEN_CIRCLES = {"cli", "training"}
 
 
 def test_no_circle_of_modules() -> None:
-    """Modules that import each other are one module in several files: peel off those that import none of the rest."""
+    """Modules that import each other are one module in several files: peel off modules that import none of the rest."""
     rest = {module: imported_modules(module) for module in MODULES if part_of(module) not in OPEN_CIRCLES}
     while leaves := [module for module, imported in rest.items() if not imported & rest.keys()]:
         for module in leaves:

@@ -66,7 +66,7 @@ def write_base(folder: Path) -> Path:
 
 
 def draw_images(folder: Path) -> Path:
-    """Images of which every tenth is shown with tiles."""
+    """Images; every tenth is shown with tiles."""
     folder.mkdir()
     for number in range(IMAGES):
         size = (760, 380) if number % 10 == 9 else (300 + 12 * number, 60 + 7 * number)

@@ -135,7 +135,7 @@ def test_two_clusters_that_differ_much_give_a_rate() -> None:
 
 
 def test_intervals_cover_later_measurements() -> None:
-    """Sixty simulated forecasts with writers of different legibility and random trainings."""
+    """Sixty simulated forecasts with writers of different legibility and random runs."""
     random = np.random.default_rng(5)
     inside = 0
     for repeat in range(60):
@@ -151,7 +151,7 @@ def test_intervals_cover_later_measurements() -> None:
 
 
 def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = None) -> CurvePoint:
-    """Make a training whose errors are spread evenly over lines of a thousand characters."""
+    """Make a run whose errors are spread evenly over lines of a thousand characters."""
     names = [None if writers is None else f"w{number % writers}" for number in range(lines)]
     scored = [ScoredLine(f"l{number}", round(1000 * cer), 1000, names[number]) for number in range(lines)]
     return CurvePoint(samples, samples // 4, scored)

@@ -1,7 +1,7 @@
-"""Errors of pages do not depend on the order of lines, and are those that published programs count.
+"""Errors of pages do not depend on the order of lines, and equal the counts of published programs.
 
-The flexible numbers are those of figures 3 and 4 of Clausner, Pletschacher and Antonacopoulos (2020), and those that
-dinglehopper's implementation gives (pull request 47, commit 9e64c4f).
+The flexible numbers come from figures 3 and 4 of Clausner, Pletschacher and Antonacopoulos (2020), and from
+dinglehopper (pull request 47, commit 9e64c4f).
 """
 
 import pytest

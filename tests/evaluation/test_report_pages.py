@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("rendered_plots")
 
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
-    """A run folder of thirty steps, of which step 20 read best."""
+    """A run folder of thirty steps; step 20 read best."""
     folder.mkdir(parents=True)
     rows: list[dict[str, object]] = []
     for step in (10, 20, 30):

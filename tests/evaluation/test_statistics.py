@@ -146,7 +146,7 @@ def test_intervals_have_their_coverage() -> None:
 
 
 def test_intervals_over_folds_know_that_trainings_differ() -> None:
-    """Five models read the folds of thirty writers; the chance of a training is shared by all writers of its fold."""
+    """Five models read the folds of thirty writers; all writers of a fold share the luck of its run."""
     random, truth = np.random.default_rng(5), 0.1
     clusters, lengths = Clusters("writer", np.repeat(np.arange(30), 10)), np.full(300, 40.0)
     folds = clusters.of_line % 5

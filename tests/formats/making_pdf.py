@@ -68,7 +68,7 @@ def encrypted_pdf() -> bytes:
 
 
 def pdf_of_names(path: Path, names: int) -> Path:
-    """A PDF of a blank page and, compressed beside it, an array of so many names, of which PDFium sees nothing."""
+    """A PDF of a blank page and, compressed beside it, an array of so many names, invisible to PDFium."""
     packer = zlib.compressobj(9)
     packed = packer.compress(b"9 0 [") + b"".join(packer.compress(b"/A " * 10_000) for _ in range(names // 10_000))
     packed += packer.compress(b"]") + packer.flush()

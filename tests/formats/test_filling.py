@@ -288,7 +288,7 @@ def region_text(raw: str) -> list[str]:
     ("text", "lines", "fills", "becomes"),
     [
         pytest.param("а\nб", ["а", "б"], {1: "в"}, "а\nв", id="a line is read again"),
-        pytest.param("чужой", ["а", "б"], {1: "в"}, "а\nв", id="it contradicted its lines, one of which is read again"),
+        pytest.param("чужой", ["а", "б"], {1: "в"}, "а\nв", id="it contradicted its lines, and one is read again"),
         pytest.param("", ["", ""], {0: "а", 1: "б"}, "а\nб", id="Transkribus' empty texts"),
         pytest.param("а б", ["а", "б", ""], {2: "в"}, "а\nб\nв", id="the rest of a page that was read in part"),
         pytest.param("а\nб", ["а", "б"], {0: "а"}, "а\nб", id="read again alike"),

@@ -152,7 +152,7 @@ def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
     assert open_image(stored[0]).size == (100, 50)
 
 
-def test_a_full_disk_is_told_from_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that failed cannot be closed, and would hide why it failed."""
     full = OSError(errno.ENOSPC, "No space left on device")
 

@@ -122,7 +122,7 @@ def test_output_formats_are_chosen(out: str, names: list[str], all_xml: bool, ch
 @pytest.mark.parametrize(
     ("out", "names", "code"),
     [
-        pytest.param("a.xml", [], "output-ambiguous", id="XML of which kind"),
+        pytest.param("a.xml", [], "output-ambiguous", id="XML of either kind"),
         pytest.param("a.odt", [], "output-suffix-unknown", id="unknown ending"),
         pytest.param("a.txt", ["text", "jsonl"], "output-not-folder", id="two formats in a file"),
         pytest.param("a", ["word"], "format-unknown", id="unknown format"),

@@ -44,7 +44,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
 
 
 def read(folder: Path) -> list[Page]:
-    """The pages of a source, none of which may be skipped."""
+    """The pages of a source; none may be skipped."""
     items = list(read_dataset(folder) if is_dataset(folder) else detect_format(folder, None, {}).read(folder, {}))
     assert not skipped(items)
     return pages(items)

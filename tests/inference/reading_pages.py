@@ -54,7 +54,7 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
 
 
 def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFolder:
-    """A run, and pages in `in/` of which p05 is broken; all that is read is kept, and the date stands still."""
+    """A run, and pages in `in/`, p05 broken; all readings are kept, and the date is fixed."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
     monkeypatch.setattr(inputs, "detect_lines", find_bars)

@@ -1,4 +1,4 @@
-"""Pages that lie on their side are read along it, those that are upside down or have too small lines are named."""
+"""Pages on their side are read along it; pages upside down or with too small lines are named."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ LINES = 6
 
 
 def draw_text(rows: int = LINES, columns: int = 1) -> Image.Image:
-    """A page of lines that are darker at their beginning, each longer than the one above."""
+    """A page of lines with a darker start, each longer than the one above."""
     image = Image.new("L", (300 * columns + 120, 40 * rows + 120), 245)
     drawing, font = ImageDraw.Draw(image), ImageFont.load_default(22)
     for column in range(columns):

@@ -65,7 +65,7 @@ Batches = list[tuple[int, int]]
 
 
 def bent_while(loops: Callable[[Batches], bool], shallow_base: BaseModel) -> tuple[Any, Batches]:
-    """A network that loops in batches of which `loops` says so, and else writes two letters and the end."""
+    """A network that loops in the batches chosen by `loops`, and else writes two letters and the end."""
     encoder = deepseek_processor(shallow_base, None, "free_ocr")
     network, (well, done) = bent("слон, ", shallow_base), encoder.text_ids("ну")
     following = {well: done, done: encoder.end_id}

@@ -23,7 +23,7 @@ PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 
 
 def page_source(folder: Path, *, pages: int = 2, lines: int = 4, transcribed: int = 1) -> Path:
-    """PAGE files of which the first lines are transcribed and the others wait."""
+    """PAGE files whose first lines are transcribed."""
     folder.mkdir()
     for page in range(pages):
         image = Image.new("L", (400, 80 * lines), 240)

@@ -1,4 +1,4 @@
-"""The command line as two fixtures, and a training of seconds."""
+"""The command line as two fixtures, and a training run of seconds."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
 
 @pytest.fixture(scope="session")
 def quick() -> list[str]:
-    """Settings for a training of seconds."""
+    """Settings for a training run of seconds."""
     settings = {
         "base": "nano",
         "training.epochs": "null",

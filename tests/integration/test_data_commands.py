@@ -105,7 +105,7 @@ def test_nothing_learns_or_scores_on_a_dataset_that_lost_samples(
         rows = metadata.read_bytes().splitlines(keepends=True)
         metadata.write_bytes(b"".join(rows[: len(rows) // 2]))
     config = write(tmp_path / "c.yaml", f"dataset: {data.as_posix()}\noutput: {(tmp_path / 'run').as_posix()}\n")
-    # A training checks the dataset first, and its error lists the findings.
+    # `train` checks the dataset first, and its error lists the findings.
     error = fail("train", config, "--no-preflight")
     assert error.code == "dataset-has-errors"
     assert "train/metadata.jsonl" in str(error)

@@ -64,7 +64,7 @@ def test_calls_with_limits_share_a_process(limited: LimitedProcess) -> None:
     "function",
     [
         pytest.param(fill_memory, id="memory at once"),
-        pytest.param(fill_memory_slowly, id="memory bit by bit"),
+        pytest.param(fill_memory_slowly, id="memory slowly"),
         pytest.param(never_end, id="time"),
         pytest.param(die, id="its process"),
     ],

@@ -78,7 +78,7 @@ def write_larger_donut(folder: Path) -> Path:
     return write_donut(folder, std=0.15)
 
 
-# So that the first loss is near a uniform guess's, as the checks before a training demand.
+# The checks before training require a first loss near a uniform guess's.
 _HEAD_STD = {"glm_ocr": 0.03, "smolvlm": 0.03, "qwen3_5": 0.015, "hunyuan_vl": 0.04}
 HARD_TO_TEACH = ("qwen3_5", "internvl", "qianfan_ocr", "hunyuan_vl")
 """Types that need larger random weights to memorize."""

@@ -301,7 +301,7 @@ def test_a_month_with_space_around_it_is_a_row() -> None:
 
 @pytest.mark.parametrize(("strays", "rows"), [(1, 24), (4, 28)])
 def test_a_number_beside_the_next_entry_begins_no_row_if_that_is_an_exception(strays: int, rows: int) -> None:
-    """Each entry has a number and a sum; the sums of some stand lower than their entry, as do those that follow."""
+    """Each entry has a number and a sum; from some entry on the sums are lower than their entry."""
     tops = [180 + 48 * row for row in range(24)]
     lines = entries(tops, 2)
     for row, top in enumerate(tops):
@@ -329,7 +329,7 @@ DAYS = [50, 100, 150, 350, 850, 900]
 
 
 def days(tops: list[int], lines: int = 2) -> list[list[Line]]:
-    """Entries with a number, a day, a kind and a text of so many lines, beside the last of which there is a sum."""
+    """Entries with a number, a day, a kind and a text of so many lines, with a sum beside the last."""
     return [
         [
             *(bar(left, top, right, row) for left, right in ((60, 90), (112, 136), (160, 230))),
@@ -341,7 +341,7 @@ def days(tops: list[int], lines: int = 2) -> list[list[Line]]:
 
 
 def rows_by_number(made: list[list[Line]]) -> list[set[int]]:
-    """The entries of which there is a line in each row."""
+    """The entries with a line in each row."""
     lines = numbered([line for entry in made for line in entry])
     found, (table,) = find_tables(ruled_page(DAYS, [160, 1360], (960, 1400)), lines)
     return [numbers for _, numbers in sorted(rows_of(table, found).items())]
@@ -351,7 +351,7 @@ MANY = [180 + 72 * row for row in range(12)]
 
 
 def squeezed(step: int) -> list[list[Line]]:
-    """Entries of which the sixth, so many pixels below the fifth, and that have a line each."""
+    """Entries of a line each, the sixth so many pixels below the fifth."""
     made = days([*MANY[:5], MANY[4] + step, *MANY[6:]])
     for row in (4, 5):
         made[row] = [line for line in made[row] if line.outline and line.outline.box[1] < MANY[4] + step + 10][:4]
@@ -463,7 +463,7 @@ def test_many_lines_in_the_middle_are_second_lines() -> None:
     ("lefts", "columns"),
     [
         pytest.param((60, 80, 126, 140), 4, id="one column, set farther left and farther right"),
-        pytest.param((60, 62, 160, 162), 5, id="two columns, of which each row has one, as of men and women"),
+        pytest.param((60, 62, 160, 162), 5, id="two columns, each row in one of them, as of men and women"),
     ],
 )
 def test_numbers_that_are_scattered_are_one_column(lefts: Sequence[int], columns: int) -> None:

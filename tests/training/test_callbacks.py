@@ -27,7 +27,7 @@ CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "token
 
 
 def stops(handler: SignalHandler) -> bool:
-    """True if a training would save and stop after its step."""
+    """True if training would save and stop after its step."""
     stopped: list[bool] = []
     trainer: Any = SimpleNamespace(stop=lambda *, save: stopped.append(save))
     handler.on_step_end(trainer)
@@ -35,7 +35,7 @@ def stops(handler: SignalHandler) -> bool:
 
 
 class StopAfter(dsocr.Callback):
-    """Stops a training after a step, and notes what it was called with."""
+    """Stops training after a step, and records its calls."""
 
     def __init__(self, step: int) -> None:
         self.step, self.steps, self.ended = step, list[int](), 0
@@ -78,7 +78,7 @@ def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.S
         signal.raise_signal(number)
         assert handler.signal == number
         assert stops(handler)
-        # That a terminal was closed is often told twice.
+        # A closed terminal often sends two signals.
         default = [other for other in SIGNALS if number.name != "SIGHUP" or other != number]
         assert {signal.getsignal(other) for other in default} == {signal.SIG_DFL}
     assert heard.wait(PATIENCE)

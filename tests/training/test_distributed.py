@@ -1,4 +1,4 @@
-"""Trainings in two processes, beside the same in one."""
+"""Training in two processes, beside the same in one."""
 
 import json
 import os

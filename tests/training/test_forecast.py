@@ -127,7 +127,7 @@ def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -
 
 @pytest.mark.usefixtures("rendered_plots")
 def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig, tmp_path: Path) -> None:
-    """Two trainings of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
+    """Two runs of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
     base = str(toy_family.write_base(tmp_path / "base"))
     config = changed(small_config, base=base, training={"max_steps": 2}, validation={"every_steps": 2})
     steps: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Learning from scans alone, where nothing is transcribed: what is learnt, when it is refused, and how it resumes."""
+"""Self-training on scans alone: the lines learnt, refusals, and resuming."""
 
 import json
 import shutil

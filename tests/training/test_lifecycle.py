@@ -1,4 +1,4 @@
-"""What must hold before a training begins: the lock, the folder, and what was left by a kill."""
+"""Before training: the lock, the folder, and leftovers of a kill."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Checks before a training: what each refuses, and that the network is left as it was."""
+"""Checks before training: their refusals, and a network left as it was."""
 
 import math
 import random

@@ -30,7 +30,7 @@ HEIGHT = 60
 
 
 def write_page(folder: Path) -> None:
-    """A page of one region with five lines, of which two at most are shown together."""
+    """A page of one region with five lines, at most two shown together."""
     image, lines = Image.new("L", (200, HEIGHT * len(TEXTS)), 240), ""
     for place, text in enumerate(TEXTS):
         top = HEIGHT * place

@@ -1,4 +1,4 @@
-"""Trainings that are interrupted and resumed, beside one that was not."""
+"""Interrupted and resumed runs, beside one that was not."""
 
 import errno
 import json

@@ -186,7 +186,7 @@ def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
     kept = RunFolder(config.output).forecast / "lines-4"
     kept.mkdir(parents=True)
     assert train(config, overwrite=True).resumed_from == 0
-    assert kept.is_dir(), "trainings of a forecast are kept"
+    assert kept.is_dir(), "runs of a forecast are kept"
 
 
 def test_settings_may_change_until_there_is_a_checkpoint(small_config: RunConfig) -> None:

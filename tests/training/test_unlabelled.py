@@ -80,7 +80,7 @@ def readings_of(run: RunFolder) -> list[list[Any]]:
 
 
 def copied(run: RunFolder, config: RunConfig) -> TrainResult:
-    """What the first training makes, of a run that is the same bit by bit."""
+    """The files of the first part, which must be identical."""
     shutil.copytree(run.path, config.output, dirs_exist_ok=True)
     write_file(RunFolder(config.output).config, config.to_yaml())
     return TrainResult(RunFolder(config.output), 8, 8, 0.5, 1.0, 0, 0)
@@ -122,7 +122,7 @@ def test_what_reads_the_validation_lines_better_is_kept(
     first = read_history(result.run.unlabelled / module.FIRST)
     second = read_history(result.run.unlabelled / module.SECOND)
     assert first.best is not None
-    assert report.before == first.best["cer"]  # the second training goes on from the best weights of the first
+    assert report.before == first.best["cer"]  # the second part starts from the best weights of the first
     assert read_history(result.run.path).validation == second.validation
     assert second.training[-1]["step"] == first.training[-1]["step"]
     assert said[-1] == report.describe()
@@ -180,7 +180,7 @@ def test_report_and_card_count_own_readings(
 
 
 def first_copied(small_run: RunFolder) -> Callable[..., TrainResult]:
-    """A training that takes a finished run for the first, which has the same settings, and makes the second."""
+    """Take a finished run with the same settings for the first part, and train the second."""
 
     def train_second(config: RunConfig, **options: Any) -> TrainResult:
         return copied(small_run, config) if options.get("own_readings") is None else train(config, **options)
@@ -191,7 +191,7 @@ def first_copied(small_run: RunFolder) -> Callable[..., TrainResult]:
 def test_a_training_that_reads_no_better_is_not_kept(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is then that of a training without the scans, bit by bit."""
+    """The run is then identical to one without the scans."""
     FakeReader(true_text).install(monkeypatch)
     monkeypatch.setattr(module, "train", first_copied(small_run))
     ruinous = {"learning_rate": 0.3, "warmup_ratio": 0.0, "max_steps": 4}
@@ -568,7 +568,7 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
     monkeypatch.setattr("dsocr.models.ctc.search", lambda *_: "")  # letters that are all as likely take seconds
     monkeypatch.setattr(EncodedSamples, "__init__", begun)
     result = train(config)
-    assert max(shown) == 5  # the readings were shown: the surest of eight
+    assert max(shown) == 5  # the readings were shown: the most confident of eight
     assert len(learnt) == 2
     assert learnt[0] == learnt[1] == {sample.text for sample in Dataset.open(small_dataset).samples(Split.TRAIN)}
     assert result.run.adapter.name == "model"

@@ -1,4 +1,4 @@
-"""Trainings that start from what an earlier run learnt: its adapter, or its network."""
+"""Runs that start from an earlier run's adapter or network."""
 
 import json
 import shutil

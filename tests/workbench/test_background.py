@@ -154,7 +154,7 @@ def test_lines_that_nobody_touched_are_read_again(empty_store: CorrectionStore, 
 
 
 class FakeTraining:
-    """A training on a dataset of all accepted lines that finishes when a test says so."""
+    """A training run on all accepted lines that finishes when a test lets it."""
 
     def __init__(self, store: CorrectionStore, archive: Archive, work: Path) -> None:
         self.parts = store, archive, work

@@ -117,7 +117,7 @@ def test_a_file_that_has_a_table_shows_it_and_keeps_its_bytes(
 def test_lines_follow_a_ruling_that_moves_over_them(register: tuple[CorrectionStore, Archive]) -> None:
     store, _ = register
     before = store.lines(), store.regions()
-    move(store, "column", 1, (70, 0))  # over the beginning of names, not over their middle
+    move(store, "column", 1, (70, 0))  # over the start of names, not over their middle
     assert grid(store) == ROWS
     move(store, "column", 1, (20, 0))
     assert grid(store) == [["№ имя", "", "лет"], ["1 Иванъ", "", "30"], ["2 Анна", "", "25"]]
