@@ -7,7 +7,7 @@ not. Texts are compared as for the CER, and all character errors add up to its e
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Self, TypeVar
@@ -21,15 +21,12 @@ from dsocr.evaluation.scores import LineScore, Scores
 from dsocr.text import comparable
 
 GROUP_KINDS = ("writer", "page", "source", "length", "script")
-
-_Counted = TypeVar("_Counted", str, tuple[str, str])
-
 MAX_GROUPS = 40
 """Groups of a kind that are listed; the others are pooled."""
-
 MAX_CHARACTERS = 60
 """Characters and confused pairs that are listed; the others are counted."""
 
+_Counted = TypeVar("_Counted", str, tuple[str, str])
 _LOCATION = re.compile(r"#.*|:\d+$", re.DOTALL)
 """The location of a line within its source file."""
 
@@ -70,29 +67,20 @@ class LineGroups:
         return cls(top, len(others), score(rest) if rest else None)
 
 
-def _group_names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
-    if kind == "length":
-        return _length_ranges([line.cer.length for line in lines])
-    special: dict[str, Callable[[LineScore], str | None]] = {
-        "script": lambda line: script_of(line.reference),
-        "source": lambda line: _source_name(line.source),
-    }
-    return [*map(special.get(kind, attrgetter(kind)), lines)]
-
-
-def _source_name(source: str | None) -> str | None:
-    """Return the folder `letters` for `letters/17.xml:12`, or the file `lines.csv` for `lines.csv:12`."""
-    if source is None:
-        return None
-    folder, _, file = _LOCATION.sub("", source).rpartition("/")
-    return folder or file
-
-
-def _length_ranges(lengths: Sequence[int]) -> list[str | None]:
-    """Return the range of characters of each line, such as `21-34`; ranges hold about the same number of lines."""
-    bounds = [min(lengths), *(bound for bound in length_bounds(lengths) if bound > min(lengths)), max(lengths) + 1]
-    places = (bisect_right(bounds, length) for length in lengths)
-    return [f"{bounds[place - 1]}-{bounds[place] - 1}" for place in places]
+def _group_names(kind: str, lines: Sequence[LineScore]) -> Sequence[str | None]:
+    if kind == "length":  # ranges with about the same number of lines, such as `21-34` characters
+        lengths = [line.cer.length for line in lines]
+        least = min(lengths)
+        bounds = [least, *(bound for bound in length_bounds(lengths) if bound > least), max(lengths) + 1]
+        places = (bisect_right(bounds, length) for length in lengths)
+        return [f"{bounds[place - 1]}-{bounds[place] - 1}" for place in places]
+    if kind == "script":
+        return [script_of(line.reference) for line in lines]
+    if kind != "source":
+        return [*map(attrgetter(kind), lines)]
+    # The folder `letters` for `letters/17.xml:12`, the file `lines.csv` for `lines.csv:12`.
+    paths = [line.source and _LOCATION.sub("", line.source) for line in lines]
+    return [path and (path.rpartition("/")[0] or path) for path in paths]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ _PRIOR_PRECISION = 4.0
 Fitted freely on few words, a scale is worse than the identity; many words outweigh this.
 """
 _LINE_PRIOR_PRECISION = 1e-2
-"""The same for lines, each of which has the evidence of some thirty characters."""
+"""The same for lines; each has the evidence of some thirty characters."""
 
 Kind = Literal["character", "word", "line"]
 """What a confidence is for."""
@@ -145,7 +145,7 @@ class Outcomes:
         """Return the expected calibration error without the part that chance adds.
 
         The accuracy of a bin is random, so its distance from the confidence is overestimated, most where there is none.
-        By how much follows from the normal distribution; Kumar, Liang and Ma (2019) subtract it by resampling.
+        The excess follows from the normal distribution; Kumar, Liang and Ma (2019) subtract it by resampling.
         """
         bins = zip(np.abs(self._gaps()).tolist(), self._spreads().tolist(), strict=True)
         return sum((2 * gap - _folded_normal_mean(gap, sd) for gap, sd in bins), 0.0)

@@ -1,4 +1,4 @@
-"""Compare systems that read the same lines: which is better, by how much, and whether the difference is significant."""
+"""Compare systems that read the same lines: the difference, its interval, and whether it is significant."""
 
 import math
 from collections import Counter
@@ -58,8 +58,8 @@ _MAX_LINES_IN_JSON = 100
 class System:
     """A system to compare: its name, its scored lines, and notes on where they come from.
 
-    `trained` if it is a training of ours, whose result another seed would change. `seeds` are the CERs of several
-    trainings that differ in seed alone, each of which has read every line of `lines`.
+    `trained` if it is a run of ours, whose result another seed would change. `seeds` are the CERs of several runs that
+    differ in seed alone; each has read every line of `lines`.
     """
 
     name: str
@@ -215,9 +215,8 @@ class Comparison:
     """Systems that read the same lines, the others compared with the first.
 
     `groups` are writers or pages, the most improved by the last system first; empty if every line counts by itself.
-    `rates` are all rates side by side, of which the first decides the verdicts. `answers` say how good the best system
-    is and what to do next, `cautions` what the numbers do not show. `images` are those of the lines by id, as far as
-    they are known.
+    `rates` are all rates side by side; the first decides the verdicts. `answers` describe the best system and the next
+    step, `cautions` the limits of the numbers. `images` are the known images of lines by id.
     """
 
     systems: Sequence[System]
@@ -232,11 +231,6 @@ class Comparison:
     about: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
-
-    @property
-    def is_of_pages(self) -> bool:
-        """Whether whole pages were compared, whatever their lines."""
-        return self.rates[0].noun == "page"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON; the CERs of a group are in the order of the systems."""
@@ -293,12 +287,7 @@ def compare(
         clusters=clusters.count,
         rates=rates,
         answers=_answers(differences, noun),
-        cautions=[
-            *_cluster_cautions(first.lines, clusters),
-            *(sentence for system in systems if (sentence := describe_dominant_line(system.lines, system.name, noun))),
-            *_normalisation_cautions(systems, rates),
-            *_training_cautions(systems),
-        ],
+        cautions=list(_cautions(systems, clusters, rates, noun)),
         images=images or {},
         about=about or {},
     )
@@ -325,7 +314,7 @@ def _difference(first: System, second: System, clusters: Clusters, rate: Compare
 
 
 def _answers(differences: Sequence[Difference], noun: str) -> list[str]:
-    """Say how good the best system is, and what to do next."""
+    """Describe the best system and the next step."""
     better = [difference.second for difference in differences if difference.verdict == "better"]
     few = [difference for difference in differences if difference.verdict == "too few"]
     candidates = better or [differences[0].first, *(difference.second for difference in few)]
@@ -357,18 +346,6 @@ def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]
     return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
 
 
-def _cluster_cautions(lines: Sequence[LineScore], clusters: Clusters) -> Iterator[str]:
-    """Yield what the intervals do not cover; nothing if they are over writers."""
-    unit = clusters.unit
-    if unit == "writer":
-        return
-    if count := len({line.writer for line in lines} - {None}):
-        writers = "this writer" if count == 1 else f"these {count} writers"
-        yield f"the intervals are over {unit}s: they hold for other {unit}s by {writers}, not for other writers"
-    else:
-        yield f"the intervals are over {unit}s, as no writers are known; they are too narrow if a writer has several"
-
-
 def describe_dominant_line(lines: Sequence[LineScore], name: str, noun: str = "line") -> str | None:
     """Name the line with most errors if it dominates the pooled rate, as a loop or a text of another line does."""
     worst = max(lines, key=lambda line: line.cer.errors)
@@ -381,9 +358,15 @@ def describe_dominant_line(lines: Sequence[LineScore], name: str, noun: str = "l
     )
 
 
-def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedRate]) -> Iterator[str]:
-    """Yield where a verdict rests on what a normalisation takes away, such as е written for ё."""
-    plain, first = rates[0], systems[0].name
+def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[ComparedRate], noun: str) -> Iterator[str]:
+    """Yield what the intervals do not cover, and which verdicts rest on one line or on a normalisation."""
+    unit, plain, first = clusters.unit, rates[0], systems[0].name
+    if unit != "writer" and (count := len({line.writer for line in systems[0].lines} - {None})):
+        writers = "this writer" if count == 1 else f"these {count} writers"
+        yield f"the intervals are over {unit}s: they hold for other {unit}s by {writers}, not for other writers"
+    elif unit != "writer":
+        yield f"the intervals are over {unit}s, as no writers are known; they are too narrow if a writer has several"
+    yield from filter(None, (describe_dominant_line(system.lines, system.name, noun) for system in systems))
     for rate in rates:
         if rate.part != "all" or not rate.name.startswith(f"{CER.name} ") or rate.name.endswith(_NUMBERS):
             continue  # of another rate, or of other text
@@ -396,22 +379,17 @@ def _normalisation_cautions(systems: Sequence[System], rates: Sequence[ComparedR
             change = describe_change(100 * after.difference)
             scope = f"{plain.scope}, " if plain.scope else ""
             yield f"{scope}{rate.name.removeprefix(f'{CER.name} ')}, {system.name} {kind} {first}: {change}"
-
-
-def _training_cautions(systems: Sequence[System]) -> Iterator[str]:
-    """Yield what training again would change, which no interval covers."""
     for system in systems:
         if system.seeds:
             cers = ", ".join(f"{100 * cer:.1f}" for cer in system.seeds)
             spread = 100 * float(np.std(system.seeds, ddof=1))
             yield (
-                f"{len(system.seeds)} trainings that differ in seed alone are {system.name}: CER {cers} %, standard "
+                f"{len(system.seeds)} runs that differ in seed alone are {system.name}: CER {cers} %, standard "
                 f"deviation {spread:.1f} points; every line counts once for each, and the intervals are of their mean"
             )
     if names := [system.name for system in systems if system.trained]:
-        each = "one training" if len(names) == 1 else "one training each"
-        which = f"{', '.join(names)}, {each}"
-        yield f"what another seed would change is not in the intervals of {which} (--pool-seeds counts several)"
+        each = "one run" if len(names) == 1 else "one run each"
+        yield f"the intervals of {', '.join(names)}, {each}, leave out the seed (--pool-seeds counts several runs)"
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -421,7 +399,13 @@ def render_comparison(comparison: Comparison) -> str:
         blocks.append("\n".join(f"note: {caution}" for caution in comparison.cautions))
     blocks.append(align_columns(list(_rate_table(comparison))))
     if len(comparison.systems) > 2:
-        blocks.append(align_columns(list(_pair_table(comparison))))
+        rate = comparison.rates[0]
+        pairs = [(f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)")]
+        for pair in rate.differences:
+            ps = ["" if p is None else describe_p(p, name="") for p in (pair.p, pair.corrected_p)]
+            change, bounds = describe_rate_change(rate, pair), describe_bounds(rate, pair)
+            pairs.append((f"{pair.second} against {pair.first}", change, bounds, ps[0], ps[1]))
+        blocks.append(align_columns(pairs))
     notes = [f"{system.name}: {'; '.join(system.notes)}" for system in comparison.systems if system.notes]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip() + "\n"
 
@@ -434,8 +418,8 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for rate in comparison.rates:
         if rate.part == "all" and rate.name not in main and rate.says_the_same_as(comparison.rates):
             continue
-        if rate.part == "all" and rate.name.startswith("WER ") and not comparison.is_of_pages:
-            continue  # in JSON and CSV
+        if rate.part == "all" and rate.name.startswith("WER ") and rate.noun != "page":
+            continue  # in JSON
         change = [describe_rate_change(rate, rate.of_pair(*pair))] if len(systems) == 2 else []
         yield rate.title, *(percentage(counts.rate) for counts in rate.rates), *change
         if any(interval.bounds for interval in rate.intervals):
@@ -447,17 +431,3 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     yield f"{comparison.rates[0].noun}s", *(str(score.lines) for score in scores), *empty
     for failure, label in FAILURE_LABELS.items():
         yield label, *(str(score.failures[failure]) for score in scores), *empty
-
-
-def _pair_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """Yield every pair of systems, tested on the first rate."""
-    rate = comparison.rates[0]
-    yield f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)"
-    for difference in rate.differences:
-        ps = ("" if p is None else describe_p(p, name="") for p in (difference.p, difference.corrected_p))
-        yield (
-            f"{difference.second} against {difference.first}",
-            describe_rate_change(rate, difference),
-            describe_bounds(rate, difference),
-            *ps,
-        )

@@ -47,7 +47,14 @@ def decide(pairs: Sequence[PairedErrors]) -> list[Decision]:
     decisions = []
     for paired, test in zip(pairs, tests, strict=True):
         p, factor = holm(test.p, [other.p for other in tests])
-        decisions.append(Decision(_verdict(paired, test, p, factor), test, p))
+        verdict: Verdict = "better" if test.direction < 0 else "worse"
+        if np.array_equal(paired.first, paired.second):
+            verdict = "same"
+        elif test.smallest_p * factor > SIGNIFICANCE or paired.clusters.count < MIN_CLUSTERS:
+            verdict = "too few"
+        elif p > SIGNIFICANCE or test.direction * (paired.second - paired.first).sum() <= 0:
+            verdict = "unclear"
+        decisions.append(Decision(verdict, test, p))
     return decisions
 
 
@@ -61,18 +68,8 @@ def is_better(lines: Sequence[ClusteredLine], before: Iterable[int], after: Iter
     return decide([paired])[0].verdict == "better"
 
 
-def _verdict(paired: PairedErrors, test: PairedTest, p: float, comparisons: int) -> Verdict:
-    if np.array_equal(paired.first, paired.second):
-        return "same"
-    if test.smallest_p * comparisons > SIGNIFICANCE or paired.clusters.count < MIN_CLUSTERS:
-        return "too few"
-    if p > SIGNIFICANCE or test.direction * (paired.second - paired.first).sum() <= 0:
-        return "unclear"
-    return "better" if test.direction < 0 else "worse"
-
-
 def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:
-    """Return a p value corrected for several tests, one of which it is, and the factor of its own correction."""
+    """Return one of several tests' p values corrected for all of them, and the factor of its own correction."""
     ranked = sorted(all_ps)
     factor = len(ranked) - ranked.index(p)
     return min(1.0, max((len(ranked) - rank) * other for rank, other in enumerate(ranked) if other <= p)), factor

@@ -1,7 +1,7 @@
-"""How many lines of a page are found: each drawn line is matched with the found line that overlaps it most."""
+"""Line detection scores: each drawn line is matched with the detected line that overlaps it most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,14 @@ from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
 
 ENOUGH = 0.5
-"""Intersection over union of two lines from which one is found as the other."""
+"""Least intersection over union of a drawn line and the line that it is detected as."""
 _SHRUNK = 3
 """Overlaps are counted in pixels of the page at a third of its width and height."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Lines that are drawn, found, and found where they are drawn."""
+    """Lines that are drawn, detected, and detected where they are drawn."""
 
     drawn: int = 0
     detected: int = 0
@@ -33,29 +33,23 @@ class LineCounts:
 
     @property
     def recall(self) -> float:
-        """The share of drawn lines that are found; 1 if none is drawn."""
+        """The share of drawn lines that are detected; 1 if none is drawn."""
         return self.matched / self.drawn if self.drawn else 1.0
 
     @property
     def precision(self) -> float:
-        """The share of found lines that are drawn; 1 if none is found."""
+        """The share of detected lines that are drawn; 1 if none is detected."""
         return self.matched / self.detected if self.detected else 1.0
 
     @property
-    def wrong(self) -> int:
-        """Drawn lines that are not found, and found lines that are not drawn."""
-        return self.drawn + self.detected - 2 * self.matched
-
-    @property
     def f1(self) -> float:
-        """The harmonic mean of both; 1 for a page without lines on which none is found."""
+        """The harmonic mean of both; 1 for a page without lines on which none is detected."""
         lines = self.drawn + self.detected
         return 2 * self.matched / lines if lines else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return counts and rates."""
-        counts = {"drawn": self.drawn, "detected": self.detected, "matched": self.matched}
-        return counts | {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return asdict(self) | {"precision": self.precision, "recall": self.recall, "f1": self.f1}
 
 
 def count_lines(drawn: Sequence[Outline], detected: Sequence[Outline]) -> LineCounts:
@@ -116,7 +110,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class PageLines:
-    """The lines of a page that a detector finds, and those that the detector it is compared with finds, if any."""
+    """The lines of a page that a detector finds, and the detector that it is compared with, if any."""
 
     id: str
     document: str
@@ -126,7 +120,7 @@ class PageLines:
 
 @dataclass(frozen=True, slots=True)
 class LayoutScores:
-    """How many lines of the pages of a split a detector finds, beside the shipped detector."""
+    """A detector's lines on the pages of a split, beside those of the shipped detector."""
 
     detector: str
     dataset: str
@@ -136,17 +130,17 @@ class LayoutScores:
     @property
     def counts(self) -> LineCounts:
         """The lines of all pages together."""
-        return _sum(self.pages)
+        return _sum(self.pages)[0]
 
     @property
     def base(self) -> LineCounts | None:
-        """What the shipped detector finds on them; None if it was not asked."""
-        return _sum_base(self.pages)
+        """The lines of the shipped detector on all pages; None if it was not asked."""
+        return _sum(self.pages)[1]
 
     @property
     def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
-        """The lines of each document, and what the shipped detector finds, in the order of the dataset."""
-        return {name: (_sum(pages), _sum_base(pages)) for name, pages in self._by_document().items()}
+        """The lines of each document, and those of the shipped detector, in the order of the dataset."""
+        return {name: _sum(pages) for name, pages in self._by_document().items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all scores in JSON's types."""
@@ -167,18 +161,14 @@ class LayoutScores:
         return pages
 
 
-def _sum(pages: Sequence[PageLines]) -> LineCounts:
-    return sum((page.counts for page in pages), LineCounts())
-
-
-def _sum_base(pages: Sequence[PageLines]) -> LineCounts | None:
+def _sum(pages: Sequence[PageLines]) -> tuple[LineCounts, LineCounts | None]:
     known = [page.base for page in pages if page.base is not None]
-    return sum(known, LineCounts()) if known else None
+    return sum((page.counts for page in pages), LineCounts()), sum(known, LineCounts()) if known else None
 
 
 def _describe(pages: Sequence[PageLines]) -> dict[str, Any]:
-    base = _sum_base(pages)
-    return _sum(pages).to_dict() | ({"base": base.to_dict()} if base else {})
+    counts, base = _sum(pages)
+    return counts.to_dict() | ({"base": base.to_dict()} if base else {})
 
 
 def score_layouts(

@@ -1,12 +1,11 @@
-"""Find lines whose transcription is wrong: how much likelier is what a model reads than what is given?
+"""Find lines whose transcription is probably wrong: how much likelier is a model's reading than the given text?
 
-For each line a model that never saw it gives probabilities of the given text, of what it reads itself, and of texts in
-between, in each of which one place is as read. From these come a few numbers, the evidence. What evidence mistakes
-leave is learnt from mistakes that are planted into the same lines, by a logistic regression of planted lines against
-the lines as they are, few of which are wrong (learning from positive and unlabelled examples; Elkan and Noto 2008).
-Weights of what speaks of a mistake cannot be negative.
+For each line a model that never saw it gives probabilities of the given text, of its own reading, and of texts in
+between that have one place as read. These become a few numbers, the evidence. A logistic regression learns from
+mistakes that are planted into the same lines, against the lines as they are, of which few are wrong (learning from
+positive and unlabelled examples; Elkan and Noto 2008). Weights of evidence for a mistake cannot be negative.
 
-How many mistakes there are cannot be told from planted ones. It is counted: somebody judges the first lines of the
+Planted mistakes do not tell how many real ones there are. Those are counted: somebody judges the first lines of the
 list and a random sample of the others.
 """
 
@@ -43,25 +42,25 @@ KINDS = {
 }
 """Kinds of mistakes that are planted, and how they are described."""
 LABELS = {**KINDS, "same": "read as it is given"}
-"""What `kind_of` may find, and how it is described."""
+"""The results of `kind_of`, and how they are described."""
 PLANTED = 2
 """Mistakes that are planted into each line, one at a time."""
 _PLACES = 8
 """Differences of a line that are looked at one by one, the largest first."""
 _MISSING, _ADDED = 3, 2
-"""Characters by which a place is longer or shorter as read, from which a word may be missing or be too many."""
+"""Least characters by which a place is longer or shorter as read where a word is missing or too many."""
 _NEAR = 4
 """Lines before and after a line whose text it may have."""
 _PRIOR_LINES = 3
 """Lines that the whole dataset counts as in how hard a writer is to read."""
 _ALIKE, _UNLIKE = 0.2, 0.4
-"""By how much a reading must be nearer to a text nearby than to its own; the similarity of another line's text."""
+"""How much more similar a reading must be to a text nearby than to its own; most similarity of a text to another's."""
 _HARD_SWAP = 0.7
 """The share of planted neighbours whose own line has the text too, as where two lines were swapped."""
 _SHRINKAGE = 1.0
 _SIGNS = ".,;:-'’()\"«»"
 _LONG = 4
-"""Letters of a word from which its ending may be another."""
+"""Least letters of a word that gets another ending."""
 
 
 class Planted(NamedTuple):
@@ -152,8 +151,8 @@ def _plant(
     words = text.split(" ")
     match kind:
         case "missing":
-            left_out = draw.randrange(len(words))
-            return Planted(kind, " ".join(words[:left_out] + words[left_out + 1 :]))
+            place = draw.randrange(len(words))
+            return Planted(kind, " ".join(words[:place] + words[place + 1 :]))
         case "added":
             other = draw.choice(samples).text.split(" ")
             place = draw.randrange(len(words) + 1)
@@ -213,7 +212,6 @@ class _Place(NamedTuple):
 
     @property
     def longer(self) -> int:
-        """By how many characters it is longer as read."""
         return len(self.read) - len(self.given)
 
 
@@ -240,12 +238,12 @@ def texts_to_score(read: str, plain: str, given: Sequence[str]) -> list[str]:
 
 
 class Evidence(NamedTuple):
-    """What speaks of a mistake in a line, as numbers of about the same size; all but the last two only speak for it.
+    """Evidence of a mistake in a line, as numbers of about the same size; all but the last two only speak for it.
 
-    `gain` is by how much the reading is likelier than the given text, per character, `missing`, `added` and `other` by
-    how much the text gets likelier with one place as read that is longer, shorter or as long. Those that end in
-    `_eased` are relative to how hard the writer is to read. `language` is by how much a language model prefers the
-    reading, and `both` the sum. `hardness` and `uncertainty` say how far the reader can be trusted.
+    `gain` is how much likelier the reading is than the given text, per character; `missing`, `added` and `other` how
+    much likelier the text gets with one place as read that is longer, shorter or as long, if `_eased` relative to how
+    hard the writer is to read. `language` is a language model's preference for the reading, and `both` the sum.
+    `hardness` and `uncertainty` say how far the reader can be trusted.
     """
 
     gain: float
@@ -269,7 +267,7 @@ def _log1p(value: float) -> float:
 
 
 def _gain(line: ReadSample, given: str) -> float:
-    """Return by how much the likelier reading is likelier than a given text."""
+    """Return how much likelier the likelier reading is than a given text."""
     best = max(line.likelihoods[line.read], line.likelihoods[line.plain])
     return max(0.0, best - line.likelihoods[given])
 
@@ -327,16 +325,12 @@ def judge(lines: Sequence[ReadSample]) -> Floats:
 
     A score is the logarithm of how much likelier the evidence is in a planted mistake than in the lines as they are.
     """
-    hardness = hardness_of(lines)
-    evidence = np.array([weigh(line, line.sample.text, hard) for line, hard in zip(lines, hardness, strict=True)])
-    planted = [
-        weigh(line, mistake.text, hard) for line, hard in zip(lines, hardness, strict=True) for mistake in line.planted
-    ]
-    return _score(evidence, np.array(planted)) if planted else evidence[:, 0]
-
-
-def _score(natural: Floats, planted: Floats) -> Floats:
-    """Fit the regression, whose sides weigh the same, so that its log odds are the log ratio of densities."""
+    weighed = list(zip(lines, hardness_of(lines), strict=True))
+    natural = np.array([weigh(line, line.sample.text, hard) for line, hard in weighed])
+    planted = np.array([weigh(line, mistake.text, hard) for line, hard in weighed for mistake in line.planted])
+    if not len(planted):
+        return natural[:, 0]
+    # The sides of the regression weigh the same, so that its log odds are the log ratio of densities.
     rows = np.concatenate([natural, planted])
     labels = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
     weight = np.concatenate([np.full(len(natural), 0.5 / len(natural)), np.full(len(planted), 0.5 / len(planted))])

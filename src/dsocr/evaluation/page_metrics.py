@@ -115,7 +115,12 @@ def _choices(
     table: list[list[_Match]] = []
     for place in candidates:
         matches = [_match(written[place], other) for other in read]
-        features = [_features(written[place], other, match) for other, match in zip(read, matches, strict=True)]
+        features = []  # edits, difference in length, offset of a part, common length
+        for other, match in zip(read, matches, strict=True):
+            lengths = len(written[place]), len(other)
+            difference, start = abs(lengths[0] - lengths[1]), max(match.written[0], match.read[0])
+            offset = difference / 2 - abs(start - difference / 2) if difference > 1 else 0.0
+            features.append((match.cost, difference, offset, min(lengths)))
         best = np.argmin(np.array(features) @ _COEFFICIENTS[weightings].T, axis=0)
         table.append(matches)
         others.append(best)
@@ -125,14 +130,6 @@ def _choices(
     for row, other in np.unique(chosen, axis=1).T.tolist():
         same = (chosen == np.array([[row], [other]])).all(axis=0)
         yield (candidates[row], other, table[row][other]), weightings[same]
-
-
-def _features(line: str, other: str, match: _Match) -> tuple[float, ...]:
-    """Return what the penalty of a match weighs: edits, difference in length, offset of a part, common length."""
-    difference = abs(len(line) - len(other))
-    start = max(match.written[0], match.read[0])
-    offset = difference / 2 - abs(start - difference / 2) if difference > 1 else 0.0
-    return match.cost, difference, offset, min(len(line), len(other))
 
 
 @lru_cache(maxsize=50_000)
@@ -200,9 +197,8 @@ def written_pages(lines: Iterable[LineScore]) -> dict[str, WrittenPage]:
         lines_of.setdefault(line.page, []).append(line)
     pages = {}
     for key, members in lines_of.items():
-        writer, status = members[0].writer, members[0].writer_status
-        if any(line.writer != writer for line in members):
-            writer, status = None, "unknown"
+        has_one = len({line.writer for line in members}) == 1
+        writer, status = (members[0].writer, members[0].writer_status) if has_one else (None, "unknown")
         pages[key] = WrittenPage(key, "\n".join(line.reference for line in members), writer, status)
     return pages
 

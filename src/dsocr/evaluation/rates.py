@@ -15,7 +15,6 @@ import numpy as np
 from dsocr.evaluation.decide import Verdict, decide
 from dsocr.evaluation.metrics import (
     ErrorRate,
-    Profile,
     character_errors,
     describe_change,
     finite_or_none,
@@ -54,12 +53,10 @@ class Measure:
     more_is_better: bool = False
 
 
-def _count_texts(count: Callable[[str, str], ErrorRate], line: LineScore) -> ErrorRate:
-    return count(line.reference, line.prediction)
-
-
-def _count_under(profile: Profile, count: Callable[[str, str], ErrorRate], line: LineScore) -> ErrorRate:
-    return count(profile.apply(comparable(line.reference)), profile.apply(comparable(line.prediction)))
+def _count_texts(
+    count: Callable[[str, str], ErrorRate], line: LineScore, apply: Callable[[str], str] = str
+) -> ErrorRate:
+    return count(apply(comparable(line.reference)), apply(comparable(line.prediction)))
 
 
 CER = Measure("CER", attrgetter("cer"))
@@ -134,7 +131,7 @@ class ComparedRate:
         return any(rate.part == self.part and rate.rates == self.rates for rate in before)
 
     def of_pair(self, first: str, second: str) -> RateDifference:
-        """Return the difference of two systems, the first of which was given before the second."""
+        """Return the difference of two systems, in the order in which they were given."""
         return next(
             difference for difference in self.differences if (difference.first, difference.second) == (first, second)
         )
@@ -185,15 +182,18 @@ def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[
     for profile in profiles()[1:]:
         if any(profile.apply(text) != text for text in texts):
             label = PROFILE_LABELS[profile.name]
-            yield Measure(f"CER {label}", partial(_count_under, profile, character_errors))
-            yield Measure(f"WER {label}", partial(_count_under, profile, word_errors), of="words")
+            yield Measure(f"CER {label}", partial(_count_texts, character_errors, apply=profile.apply))
+            yield Measure(f"WER {label}", partial(_count_texts, word_errors, apply=profile.apply), of="words")
 
 
 def _compare(
     readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
 ) -> ComparedRate:
     counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
-    arrays = {name: _arrays(rates) for name, rates in counts.items()}
+    arrays: dict[str, Floats] = {
+        name: np.array([(rate.errors, rate.length) for rate in rates], np.float64).reshape(-1, 2).T
+        for name, rates in counts.items()
+    }
     lines = next(iter(readings.values()))
     writers = len({line.writer for line in lines} - {None})
     withheld = withheld_interval(writers) if part == "new" and writers < MIN_CLUSTERS else None
@@ -201,7 +201,14 @@ def _compare(
         (first, second): PairedErrors(arrays[first][0], arrays[second][0], arrays[first][1], clusters)
         for first, second in combinations(arrays, 2)
     }
-    decisions = decide([_as_errors(paired, measure) for paired in pairs.values()])
+    errors = list(pairs.values())
+    if measure.more_is_better:
+        errors = [replace(each, first=each.lengths - each.first, second=each.lengths - each.second) for each in errors]
+    decisions = decide(errors)
+    scope = None
+    if clusters.unit != "writer":
+        known = "this one writer" if writers == 1 else f"these {writers} writers" if writers else "writers not known"
+        scope = f"on {clusters.unit}s by {known}"
     differences = []
     for (names, paired), decision in zip(pairs.items(), decisions, strict=True):
         length = paired.lengths.sum()
@@ -221,31 +228,12 @@ def _compare(
         len(lines),
         writers,
         tuple(pool(line_counts) for line_counts in counts.values()),
-        tuple(withheld or interval_of(*pair, clusters, measure.of) for pair in arrays.values()),
+        tuple(withheld or interval_of(pair[0], pair[1], clusters, measure.of) for pair in arrays.values()),
         tuple(differences),
-        _scope(writers, clusters),
+        scope,
         noun="page" if measure in PAGE_MEASURES else "line",
         more_is_better=measure.more_is_better,
     )
-
-
-def _as_errors(paired: PairedErrors, measure: Measure) -> PairedErrors:
-    if not measure.more_is_better:
-        return paired
-    return replace(paired, first=paired.lengths - paired.first, second=paired.lengths - paired.second)
-
-
-def _scope(writers: int, clusters: Clusters) -> str | None:
-    """What a verdict over pages or lines is about: nothing that it says holds for other writers."""
-    if clusters.unit == "writer":
-        return None
-    known = "this one writer" if writers == 1 else f"these {writers} writers" if writers else "writers not known"
-    return f"on {clusters.unit}s by {known}"
-
-
-def _arrays(counts: Sequence[ErrorRate]) -> tuple[Floats, Floats]:
-    errors, lengths = np.array([(count.errors, count.length) for count in counts], dtype=np.float64).reshape(-1, 2).T
-    return errors, lengths
 
 
 def describe_p(p: float, name: str = "p") -> str:

@@ -3,7 +3,7 @@
 import json
 import platform
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from html import escape
@@ -22,7 +22,16 @@ from dsocr.document import Split
 from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, profile_rates, profiles
-from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, WriterStatus, align_readings
+from dsocr.evaluation.scores import (
+    FAILURE_LABELS,
+    MODEL_LABELS,
+    MODELS,
+    LineScore,
+    Score,
+    Scores,
+    WriterStatus,
+    align_readings,
+)
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
 from dsocr.io.work import write_file
 from dsocr.runs import RunFolder, to_json
@@ -72,14 +81,10 @@ PROFILE_LABELS = {
     "without_struck": "without struck-out text",
 }
 
+_PACKAGES = ("torch", "transformers", "peft", "numpy", "rapidfuzz")
+"""Packages that predictions and scores depend on."""
 _WIDTH = 88
 _WORST = 10
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that predictions and scores depend on."""
-    packages = ("torch", "transformers", "peft", "numpy", "rapidfuzz")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,9 @@ class Scorecard:
     methods: str = METHODS
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
-    versions: Mapping[str, str] = field(default_factory=_versions)
+    versions: Mapping[str, str] = field(
+        default_factory=lambda: {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+    )
 
     @property
     def scores(self) -> Scores:
@@ -216,7 +223,7 @@ class _Settings(BaseModel):
 
 
 class _Used(BaseModel):
-    """What others use of the mappings of a card."""
+    """The parts of a card's mappings that others use."""
 
     settings: _Settings
     dataset: dict[str, str]
@@ -242,9 +249,9 @@ def make_scorecard(
 ) -> Scorecard:
     """Make the card of the same lines read by the base and with the adapter, None for a model that was not run.
 
-    `folds` are those of the lines by id, if an adapter was trained for each; the intervals then know that trainings
-    differ. `about` are further fields of the card: `dataset`, `settings`, `notes`. Raises
-    DataError if there are no lines, or not the same lines and references on both sides.
+    `folds` are those of the lines by id, if an adapter was trained for each; the intervals then include how much these
+    differ. `about` are further fields of the card: `dataset`, `settings`, `notes`. Raises DataError if there are no
+    lines, or not the same lines and references on both sides.
     """
     given = {"base": base, "adapter": adapter}
     lines = align_readings({model: read for model, read in given.items() if read is not None})
@@ -259,19 +266,23 @@ def make_scorecard(
         model: profile_rates([line.reference for line in read], [line.prediction for line in read], chosen)
         for model, read in lines.items()
     }
+
+    def score(is_chosen: Callable[[LineScore], bool], **folds: Any) -> Scores | None:
+        selected = {model: [line for line in read if is_chosen(line)] for model, read in lines.items()}
+        return Scores.compute(selected, intervals=True, **folds) if any(selected.values()) else None
+
     by_status: dict[WriterStatus, Scores] = {}
     for status in get_args(WriterStatus):
-        selected = {model: [line for line in read if line.writer_status == status] for model, read in lines.items()}
-        if any(selected.values()):
-            by_status[status] = _withhold_intervals(
-                status, Scores.compute(selected, intervals=True, folds=folds), selected
-            )
+        if part := score(lambda line, status=status: line.writer_status == status, folds=folds):  # type: ignore[misc]
+            by_status[status] = _withhold_intervals(part) if status == "new" else part
+    # Lines whose text training has seen flatter the score, as lists and forms do.
+    by_text = {"seen": score(lambda line: line.seen_text), "new": score(lambda line: not line.seen_text)}
     return Scorecard(
         split=split,
         base=scores.base,
         adapter=scores.adapter,
         by_writer_status=by_status,
-        by_text=_by_text(lines),
+        by_text={name: part for name, part in by_text.items() if part} if all(by_text.values()) else {},
         uncertainty=tuple(_describe_uncertainty(scores.final)),
         averages={model: Averages.compute(read) for model, read in lines.items()},
         profiles={profile.name: {model: rates[model][profile.name] for model in lines} for profile in chosen},
@@ -283,31 +294,16 @@ def make_scorecard(
     )
 
 
-def _by_text(lines: Mapping[str, Sequence[LineScore]]) -> dict[str, Scores]:
-    """Score lines apart whose text training has seen: these flatter the score, as lists and forms do."""
-    parts = {
-        name: {model: [line for line in read if line.seen_text == seen] for model, read in lines.items()}
-        for name, seen in (("seen", True), ("new", False))
-    }
-    return (
-        {name: Scores.compute(part, intervals=True) for name, part in parts.items()}
-        if all(any(part.values()) for part in parts.values())
-        else {}
-    )
-
-
-def _withhold_intervals(status: WriterStatus, scores: Scores, lines: Mapping[str, Sequence[LineScore]]) -> Scores:
+def _withhold_intervals(scores: Scores) -> Scores:
     """Leave out intervals over pages of new writers."""
-    count = len({line.writer for read in lines.values() for line in read})
-    if status != "new" or count >= MIN_CLUSTERS:
+    count = scores.writers or 0
+    if count >= MIN_CLUSTERS:
         return scores
     none = withheld_interval(count)
-    withheld = {
-        model: replace(score, intervals=dict.fromkeys(score.intervals, none))
-        for model in lines
-        if (score := getattr(scores, model)) is not None
-    }
-    return replace(scores, **withheld)
+    read = {model: score for model in MODELS if (score := getattr(scores, model)) is not None}
+    return replace(
+        scores, **{model: replace(one, intervals=dict.fromkeys(one.intervals, none)) for model, one in read.items()}
+    )
 
 
 def worst_lines(lines: Sequence[LineScore]) -> tuple[LineScore, ...]:
@@ -351,18 +347,12 @@ def _score_table(card: Scorecard) -> str:
     only = next(iter(card.by_writer_status)) if len(card.by_writer_status) == 1 else None
     title = f"{card.split} split" + (f", {WRITER_STATUS_LABELS[only]}" if only else "")
     rows = [(title, *MODEL_LABELS.values()), *_score_rows("", card.scores)]
-    for status, scores in card.by_writer_status.items():
-        if not only:  # it would repeat the whole
-            rows += [("", "", ""), (_status_title(status, scores), "", ""), *_score_rows("  ", scores)]
+    for status, scores in card.by_writer_status.items() if not only else ():  # it would repeat the whole
+        interval, title = scores.final.interval, name_writers(status, scores.writers)
+        if interval and not (interval.unit == "writer" and interval.bounds):
+            title += f" ({f'over {interval.unit}s' if interval.bounds else 'no interval'})"
+        rows += [("", "", ""), (title, "", ""), *_score_rows("  ", scores)]
     return align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
-
-
-def _status_title(status: WriterStatus, scores: Scores) -> str:
-    """Name a group of writers with their number, and say what its intervals are over if not over them."""
-    interval, title = scores.final.interval, name_writers(status, scores.writers)
-    if interval is None or (interval.unit == "writer" and interval.bounds):
-        return title
-    return f"{title} ({f'over {interval.unit}s' if interval.bounds else 'no interval'})"
 
 
 def name_writers(status: WriterStatus, count: int | None) -> str:

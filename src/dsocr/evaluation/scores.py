@@ -234,7 +234,7 @@ class Scores:
         intervals: bool = False,
         folds: Mapping[str, int] | None = None,
     ) -> Self:
-        """Pool the lines of each model; `folds` are those of the adapter's trainings, by line id."""
+        """Pool the lines of each model; `folds` are those of the adapters, by line id."""
         writers = len({line.writer for lines in lines_by_model.values() for line in lines} - {None})
         scores = {
             model: Score.compute(lines, intervals=intervals, folds=folds if model == "adapter" else None)
@@ -255,7 +255,7 @@ def _intervals(lines: Sequence[LineScore], folds: Mapping[str, int] | None) -> d
     numbers = None
     if folds is not None:
         numbers = np.unique([folds[line.id] for line in lines], return_inverse=True)[1]
-        numbers = numbers if numbers.max() > 1 else None  # three at least show how trainings differ
+        numbers = numbers if numbers.max() > 1 else None  # fewer than three do not show how models differ
     counts = [(line.cer.errors, line.cer.length, line.wer.errors, line.wer.length, line.exact) for line in lines]
     errors, characters, word_errors, words, exact = np.array(counts, dtype=np.float64).reshape(-1, 5).T
     return {

@@ -128,13 +128,17 @@ def interval_of(
 ) -> Interval:
     """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1.
 
-    `folds` are the numbers, from 0, of the trainings whose models read the lines, if there were several.
+    `folds` are the numbers, from 0, of the models that read the lines, if there were several.
     """
     interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
     part, whole = clusters.sums(errors), clusters.sums(lengths)
     if reason := _no_evidence(part, whole, clusters):
         return interval(None, None, reason=reason if part.any() or of != "lines" else "it holds for no line")
-    scale = _share_scale if of == "lines" else _rate_scale
+
+    def scale(part: Any, whole: Any) -> Any:
+        ratio = np.divide(part, whole)
+        return np.arcsin(np.sqrt(np.clip(ratio, 0, 1))) if of == "lines" else np.cbrt(ratio)
+
     error, freedom = jackknife(part, whole, scale)
     if not error:
         return interval(None, None, reason=f"all {clusters} are alike, so there is no spread to estimate")
@@ -147,7 +151,7 @@ def interval_of(
     if folds is not None:
         groups = Clusters("line", folds)
         fold_error, fold_freedom = jackknife(groups.sums(errors), groups.sums(lengths), scale)
-        if (chance := fold_error**2 - error**2) > 0:  # of trainings; degrees of freedom by Satterthwaite (1946)
+        if (chance := fold_error**2 - error**2) > 0:  # of training; degrees of freedom by Satterthwaite (1946)
             freedom = fold_error**4 / (error**4 / freedom + chance**2 / fold_freedom)
             error = fold_error
     reach = student_quantile(freedom) * error
@@ -155,14 +159,6 @@ def interval_of(
     if of == "lines":
         return interval(math.sin(low) ** 2, math.sin(min(high, math.pi / 2)) ** 2)
     return interval(low**3, high**3)
-
-
-def _rate_scale(part: Any, whole: Any) -> Any:
-    return np.cbrt(np.divide(part, whole))
-
-
-def _share_scale(part: Any, whole: Any) -> Any:
-    return np.arcsin(np.sqrt(np.clip(np.divide(part, whole), 0, 1)))
 
 
 def _no_evidence(part: Floats, whole: Floats, clusters: Clusters) -> str | None:
