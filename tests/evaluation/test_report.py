@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr.document import Split
-from dsocr.evaluation.breakdown import CharacterErrors, Confusion
+from dsocr.evaluation.breakdown import CharacterErrors
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
 from dsocr.evaluation.compare import System, compare, read_lines
 from dsocr.evaluation.metrics import ErrorRate, of_hundred
@@ -34,7 +34,6 @@ from dsocr.evaluation.report.contents import (
 from dsocr.evaluation.report.report import (
     Axis,
     character_tables,
-    confusion_map,
     drop_reports,
     render_markdown,
     render_report,
@@ -123,16 +122,6 @@ def test_everything_has_its_place_on_an_axis(values: list[float]) -> None:
     assert axis.ticks[-1] == pytest.approx(axis.most)
     assert axis.most >= min(max(values, default=0), 1)
     assert all(0 <= axis.place(value) <= 100 for value in values)
-
-
-def test_the_map_holds_the_commonest_confusions() -> None:
-    drawn = confusion_map([Confusion("ш", "щ", 12), Confusion(" ", "<", 3)])
-    assert drawn is not None
-    assert (drawn["columns"], [sign for sign, _ in drawn["rows"]]) == (["<", "щ"], ["␣", "ш"])
-    assert [[count for count, _ in cells] for _, cells in drawn["rows"]] == [[3, 0], [0, 12]]
-    many = confusion_map([Confusion(chr(0x430 + place), chr(0x451 + place), 9) for place in range(31)])
-    assert many is not None
-    assert len(many["rows"]) == 16
 
 
 def test_similar_letters_of_two_scripts_are_named() -> None:
@@ -248,7 +237,7 @@ def test_a_scorecard_damaged_by_hand_is_named(run: RunFolder, key: str, value: A
 def test_an_unreadable_calibration_costs_only_its_table(run: RunFolder, content: str) -> None:
     run.confidence.write_text(content, encoding="utf-8")
     contents = gather_contents(run)
-    assert contents.extras == []
+    assert not contents.confidence
     assert [warning.split(" ")[0] for warning in contents.warnings] == ["confidence.json"]
 
 

@@ -389,7 +389,7 @@ def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[Com
             )
     if names := [system.name for system in systems if system.trained]:
         each = "one run" if len(names) == 1 else "one run each"
-        yield f"the intervals of {', '.join(names)}, {each}, leave out the seed (--pool-seeds counts several runs)"
+        yield f"the intervals of {', '.join(names)} ({each}) leave out the seed (--pool-seeds counts several runs)"
 
 
 def render_comparison(comparison: Comparison) -> str:

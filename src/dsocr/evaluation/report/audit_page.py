@@ -1,4 +1,4 @@
-"""The result of an audit: its lines, the most suspicious first, as a page with their images, as a table and as JSON."""
+"""The result of an audit: its lines, most suspicious first, as a page with their images, a table and JSON."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ from dsocr.io.work import write_file
 
 PAGE, TABLE, ALL, JUDGED = "audit.html", "audit.csv", "audit.jsonl", "judged.csv"
 _THUMBNAIL, _LARGE = (1000, 160), (2000, 320)
-"""Pixels of pictures; the large ones are of lines to judge, where accents are to be seen."""
+"""Pixels of pictures; the large ones are of lines to judge, whose accents must be visible."""
 _MAX_BYTES = 24 * 2**20
 _YES, _NO = ("y", "д", "1", "x"), ("n", "н", "0")
 """How entries of the column `wrong` begin."""
@@ -89,7 +89,7 @@ class SuspectLine:
 class Audit:
     """All lines of a dataset, the most suspicious first.
 
-    `wrong` has what was judged, by the place of the line, `corrections` what was written into the table, by its id.
+    `wrong` has the judgements by the place of the line, `corrections` the corrected texts by its id.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Audit:
 
     @property
     def sentence(self) -> str:
-        """How many texts are wrong, or what has to be done to know."""
+        """The number of wrong texts, or how to get it."""
         if self.count is not None:
             return str(self.count)
         places, first = self.to_judge, min(FIRST, len(self.lines))
@@ -136,7 +136,7 @@ class Audit:
 
 
 def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
-    """Judge lines and rank them; what somebody has written into the tables of the folder is taken along.
+    """Judge lines and rank them; judgements and corrections in the tables of the folder are kept.
 
     Of the lines whose evidence is likelier in a mistake, those with an aligned text that nobody accepted come first.
     """
@@ -155,10 +155,7 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
 
 
 def _read_judgements(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
-    """Return which lines were judged wrong or right, and corrected texts, by the ids of lines.
-
-    Of two files that speak of a line, the one that was written later counts.
-    """
+    """Return judgements (whether wrong) and corrected texts by line id; of two files, the later one counts."""
     wrong: dict[str, bool] = {}
     corrections: dict[str, str] = {}
     files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]

@@ -26,11 +26,10 @@ _SPOKEN = {"base": "the base", "adapter": "the trained model"}
 _CHECKED = 0.1
 """The share of lines whose checking is described."""
 _USABLE = 0.1
-"""The CER from which on correcting is hardly faster than typing."""
+"""Above this CER, correcting is hardly faster than typing."""
 _UNBROKEN = re.compile(
     rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
 )
-
 
 MOST_PICTURES = 12 * 2**20
 """Bytes of all images together."""
@@ -62,23 +61,12 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraTable:
-    """A measurement beside the scores: a table and a sentence."""
-
-    key: str
-    title: str
-    sentence: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
 class ReportContents:
     """Everything a report shows of an evaluated run.
 
     `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
     recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing,
-    `confidence` is the run's confidence.json.
+    `confidence` is the run's confidence.json, `reliability` its table, heading first.
     """
 
     run: RunFolder
@@ -90,8 +78,8 @@ class ReportContents:
     warnings: Sequence[str]
     history: History | None
     provenance: Mapping[str, Any]
-    extras: Sequence[ExtraTable]
-    confidence: Mapping[str, Any] | None = None
+    confidence: Mapping[str, Any] | None
+    reliability: Sequence[Sequence[str]]
 
     @property
     def names(self) -> list[str]:
@@ -132,6 +120,12 @@ class ReportContents:
         return [unbroken(text) for text in describe_in_words(self.card, self.difference, self.confidence)]
 
     @property
+    def reliability_summary(self) -> str:
+        """The benefit of checking the least certain lines."""
+        report = self.confidence or {}
+        return unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
+
+    @property
     def sentences(self) -> list[str]:
         """How far to trust the numbers, and the tests."""
         tests = self.difference.details if self.difference else []
@@ -153,28 +147,17 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     chapters = chapters_of(lines, [_SPOKEN[model] for model in readings])
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _find_images(run, dataset, card, shown)
-    extras = []
-    confidence = None
+    confidence, reliability = None, []
     if run.confidence.is_file():
         try:
-            confidence = json.loads(run.confidence.read_text(encoding="utf-8"))
-            extras.append(_confidence_table(confidence))
+            values = json.loads(run.confidence.read_text(encoding="utf-8"))
+            confidence, reliability = values, _confidence_table(values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            confidence = None
             warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
+    made = read_provenance(run)
     return ReportContents(
-        run,
-        card,
-        readings,
-        lines,
-        chapters,
-        images,
-        warnings,
-        history,
-        read_provenance(run),
-        extras,
-        confidence=confidence,
+        run, card, readings, lines, chapters, images, warnings, history, made, confidence, reliability
     )
 
 
@@ -197,15 +180,15 @@ def _find_images(
     return images, warnings
 
 
-def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
-    rows = [
-        (f"{kind}s", f"{values['count']:,}", *(format_error(values[name]) for name in ("before", "after", "by_chance")))
-        for kind, values in report["kinds"].items()
-    ]
+def _confidence_table(report: Mapping[str, Any]) -> list[Sequence[str]]:
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
-    head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-    text = unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
-    return ExtraTable("confidence", "Confidence", text, head, rows)
+    rows: list[Sequence[str]] = [
+        ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
+    ]
+    for kind, values in report["kinds"].items():
+        errors = [format_error(values[name]) for name in ("before", "after", "by_chance")]
+        rows.append((f"{kind}s", f"{values['count']:,}", *errors))
+    return rows
 
 
 def format_error(error: float | None) -> str:
@@ -245,10 +228,8 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
     if family := card.settings.get("family"):
         yield "family", str(family)
     for run in made.get("started_from", []):
-        yield (
-            "started from",
-            f"{run['run']}, trained on {run.get('dataset_source') or 'unknown lines'} from {run['base']}",
-        )
+        lines = run.get("dataset_source") or "unknown lines"
+        yield "started from", f"{run['run']}, trained on {lines} from {run['base']}"
     if (unlabelled := UnlabelledReport.of(made)) is not None:
         yield "unlabelled scans", unlabelled.describe()
     if digest := card.settings.get("adapter_sha256"):
@@ -269,7 +250,7 @@ def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten nested settings; those that are None are left out."""
+    """Flatten nested settings, without any that are None."""
     for name, value in values.items():
         full = f"{prefix}{name.replace('_', ' ')}"
         if isinstance(value, Mapping):
@@ -304,9 +285,6 @@ def commands(contents: ReportContents) -> list[str]:
     ]
 
 
-# The result in words that need no statistics
-
-
 def describe_in_words(
     card: Scorecard, difference: Difference | None, confidence: Mapping[str, Any] | None
 ) -> Iterator[str]:
@@ -324,29 +302,26 @@ def describe_in_words(
 
 
 def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator[str]:
-    score, did_harm = card.scores.final, difference is not None and difference.verdict == "worse"
+    score = card.scores.final
     if not score.cer.length:
         return
     if not score.cer.errors:
         yield f"All {counted(score.lines, 'line')} are read without an error."
         return
-    text = f"{'Training did harm: ' if did_harm else ''}{_wrong(score)} are wrong"
-    yield text + (f", before training {_wrong(card.base)}." if card.base and card.adapter else ".")
-    perfect = "line is" if score.exact == 1 else "lines are"
-    yield f"{score.exact:,} of {score.lines:,} {perfect} perfect{_also_failed(score)}."
-
-
-def _wrong(score: Score) -> str:
-    return f"{of_hundred(score.cer.rate, 'letter')} and {of_hundred(score.wer.rate, 'word')}"
-
-
-def _also_failed(score: Score) -> str:
-    failed = {"not read at all": score.failures["empty"], "run away": score.runaway}
-    return "".join(f", {count:,} {'is' if count == 1 else 'are'} {what}" for what, count in failed.items() if count)
+    texts = [
+        f"{of_hundred(one.cer.rate, 'letter')} and {of_hundred(one.wer.rate, 'word')}"
+        for one in (score, card.base)
+        if one
+    ]
+    harm = "Training did harm: " if difference is not None and difference.verdict == "worse" else ""
+    yield f"{harm}{texts[0]} are wrong" + (f", before training {texts[1]}." if card.base and card.adapter else ".")
+    counts = [(score.failures["empty"], "not read at all"), (score.runaway, "run away")]
+    also = "".join(f", {count:,} {'is' if count == 1 else 'are'} {label}" for count, label in counts if count)
+    yield f"{score.exact:,} of {score.lines:,} {'line is' if score.exact == 1 else 'lines are'} perfect{also}."
 
 
 def _describe_writers(card: Scorecard) -> Iterator[str]:
-    """Describe what to expect of a writer whom training never saw."""
+    """Describe the errors to expect with a writer whom training never saw."""
     new = card.by_writer_status.get("new")
     if new is None:
         yield "No line is by a writer who is surely new, so this does not say how a new writer would be read."
@@ -363,7 +338,7 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
 
 
 def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe what checking the first lines of a review list brought, as it was measured, beside chance."""
+    """Describe the measured benefit of checking the first lines of a review list, beside chance."""
     curve: Sequence[Mapping[str, float]] = (confidence or {}).get("budget") or ()
     if len(curve) < 1 / _CHECKED or not curve[0]["rest"]:
         return
@@ -373,8 +348,7 @@ def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
         times = point["errors_found"] / point[part] if point[part] else 1.0
         parts.append(f"{percentage(point['errors_found'], 0)} of all wrong letters ({times:.1f} times chance)")
     share = percentage(_CHECKED, 0)
-    lines, letters = parts
-    yield f"Checking the first {share} of the lines finds {lines}, the first {share} of the letters {letters}."
+    yield f"Checking the first {share} of the lines finds {parts[0]}, the first {share} of the letters {parts[1]}."
 
 
 def _describe_next(card: Scorecard, difference: Difference | None) -> str:
@@ -390,35 +364,31 @@ def _describe_next(card: Scorecard, difference: Difference | None) -> str:
 
 
 def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:
-    """Choose the lines of a report, of which one may be in several chapters; `names` are those of the readings.
+    """Choose the lines of a report's chapters, which may overlap; `names` are those of the readings.
 
     The random sample is the same whenever the number of lines is.
     """
-    drawn = np.random.default_rng(_SEED).permutation(len(lines))[:_SAMPLE]
-    chapters = [_chapter("sample", "Random sample", "drawn at random", [lines[n] for n in sorted(drawn)], len(lines))]
+    chapters: list[Chapter] = []
+
+    def add(key: str, title: str, note: str, shown: Sequence[ReadLine], total: int) -> None:
+        share = f"All {total:,}" if len(shown) == total else f"{len(shown):,} of {total:,}"
+        chapters.append(Chapter(key, title, f"{share}, {note}.", shown))
 
     def rank(key: str, title: str, note: str, most: int, weight: Callable[[ReadLine], int]) -> None:
         weighty = sorted((line for line in lines if weight(line) > 0), key=lambda line: (-weight(line), line.number))
-        chapters.append(_chapter(key, title, note, weighty[:most], len(weighty)))
+        add(key, title, note, weighty[:most], len(weighty))
+
+    drawn = np.random.default_rng(_SEED).permutation(len(lines))[:_SAMPLE]
+    add("sample", "Random sample", "drawn at random", [lines[n] for n in sorted(drawn)], len(lines))
 
     first, last = names[0], names[-1]
     unread = f"lines that {last} did not finish, read in another script, or did not read at all"
     rank("worst", "Most errors", "most errors first", _MOST, lambda line: line.last.cer.errors)
     rank("better", f"Better than {first}", "largest improvement first", _MOST_CHANGED, lambda line: line.saved)
     rank("worse", f"Worse than {first}", "largest setback first", _MOST_CHANGED, lambda line: -line.saved)
-    rank(
-        "failures",
-        "Loops and other failures",
-        unread,
-        _MOST,
-        weight=lambda line: bool(line.failures) * (line.last.cer.errors + 1),
-    )
+    failed = lambda line: bool(line.failures) * (line.last.cer.errors + 1)  # noqa: E731
+    rank("failures", "Loops and other failures", unread, _MOST, failed)
     return [chapter for chapter in chapters if chapter.lines]
-
-
-def _chapter(key: str, title: str, note: str, lines: Sequence[ReadLine], total: int) -> Chapter:
-    share = f"All {total:,}" if len(lines) == total else f"{len(lines):,} of {total:,}"
-    return Chapter(key, title, f"{share}, {note}.", lines)
 
 
 def illustrate(

@@ -11,7 +11,7 @@ from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
 from dsocr.html import BAR, PAPER, QUIET, Plot, counted, printable, run_colour
 from dsocr.inference.review import CheckedShare
-from dsocr.runs import History, Row
+from dsocr.runs import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,25 +25,20 @@ _CURVE_POINTS = 60
 _BUDGET_POINTS = 200
 
 
-def _label(axes: "Axes", x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-
-
 def curve_plots(history: History) -> list[Plot]:
     """Plot losses and validation CER of a run over its steps; the kept step has a ring."""
     best = history.best
     kept = (best["step"], 100 * best["cer"]) if best else None
-    plots = [
-        ("training loss", _points(history.training, "loss"), None),
-        ("validation loss", _points(history.validation, "loss"), None),
-        ("validation CER, %", _points(history.validation, "cer", scale=100), kept),
+    kinds = [
+        ("training loss", history.training, "loss", 1, None),
+        ("validation loss", history.validation, "loss", 1, None),
+        ("validation CER, %", history.validation, "cer", 100, kept),
     ]
-    return [_curve_plot(*plot) for plot in plots if plot[1]]
-
-
-def _points(rows: Sequence[Row], name: str, *, scale: float = 1) -> list[tuple[float, float]]:
-    return [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]
+    plots = []
+    for title, rows, name, scale, ring in kinds:
+        if points := [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]:
+            plots.append(_curve_plot(title, points, ring))
+    return plots
 
 
 def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[float, float] | None) -> Plot:
@@ -53,7 +48,7 @@ def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[f
         if best is not None:
             axes.plot(*best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
             _annotate(axes, f"best {best[1]:.4g}", best, (0, 7), ha="center")
-        _label(axes, "steps", title)
+        axes.set(xlabel="steps", ylabel=title)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
 
@@ -79,7 +74,7 @@ def forecast_plot(forecast: Forecast) -> Plot:
                 axes.plot(x, y, "D", color=run_colour(2), label="forecast")
         x, y = zip(*((point.samples, 100 * point.cer) for point in forecast.points), strict=True)
         axes.plot(x, y, "o", color=run_colour(0), label="trained and scored")
-        _label(axes, "training lines", f"CER on the {forecast.split} split, %")
+        axes.set(xlabel="training lines", ylabel=f"CER on the {forecast.split} split, %")
         axes.set_ylim(bottom=0)
         axes.legend()
 
@@ -95,8 +90,7 @@ def reliability_plot(noun: str, reliability: Reliability) -> Plot:
         for name, bins, place in kinds:
             confidences, shares = [tenth.confidence for tenth in bins], [tenth.accuracy for tenth in bins]
             axes.plot(confidences, shares, color=run_colour(place), marker=".", label=name)
-        _label(axes, f"confidence of {noun}", "share that is right")
-        axes.set_ylim(0, 1.02)
+        axes.set(xlabel=f"confidence of {noun}", ylabel="share that is right", ylim=(0, 1.02))
         axes.legend()
 
     return Plot(f"Reliability of {noun}", paint, (3.4, 3.0))
@@ -111,7 +105,7 @@ def budget_plot(curves: Mapping[str, Sequence[CheckedShare]], cer: float) -> Plo
             x, y = [100 * point.share for point in shown], [100 * point.rest for point in shown]
             axes.plot(x, y, color=run_colour(place), label=name)
         axes.axhline(100 * cer, color=QUIET, linestyle=":", label="random order")
-        _label(axes, "lines checked, %", "CER of the rest, %")
+        axes.set(xlabel="lines checked, %", ylabel="CER of the rest, %")
         axes.set_ylim(bottom=0)
         axes.legend()
 
@@ -125,7 +119,7 @@ def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup], unit: st
     """
     half = MOST_WRITERS // 2
     shown = groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
-    note = f" ({len(shown)} of {len(groups)}, those that changed most)" if len(shown) < len(groups) else ""
+    note = f" ({len(shown)} of {len(groups)} with the largest changes)" if len(shown) < len(groups) else ""
     label = f"CER of {counted(len(groups), unit)}{note}: {', '.join(names)}"
 
     def paint(axes: "Axes") -> None:
@@ -144,10 +138,9 @@ def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup], unit: st
             if far > _CER_LIMIT:
                 _annotate(axes, f"{100 * far:.0f} %", (100 * _CER_LIMIT, row), (6, 0), va="center")
         axes.set_yticks(rows, [f"{_short(group.name)} ({group.lines})" for group in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set(xlabel="CER, %", ylim=(len(shown) - 0.4, -0.6))
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel("CER, %")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return Plot(label, paint, (6.4, 1.0 + 0.24 * len(shown)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from dsocr.errors import DataError, option, typed
-from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
+from dsocr.evaluation.breakdown import CharacterErrors, LineGroups
 from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
 from dsocr.evaluation.report.contents import (
@@ -42,7 +42,6 @@ _KINDS = {
     "source": ("Sources", 0),
 }
 """The kinds of groups, each with how many of its groups are not folded away."""
-_MAP_LETTERS = 16
 _ROWS = 12
 """Rows of a table of characters."""
 _TICKS = 4
@@ -167,7 +166,7 @@ def _rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
 
 
 def _count_change(name: str, counts: Sequence[tuple[int, int]], *, sign: int = 1) -> ChangeRow:
-    """Compare counts of lines, of which more are worse (`sign` 1) or better (-1)."""
+    """Compare counts of lines; more are worse (`sign` 1) or better (-1)."""
     more = counts[-1][0] - counts[0][0]
     change = f"{abs(more):,} {'more' if more > 0 else 'fewer'},"
     return _change_row(name, [(f"{count:,}", f"{total:,}") for count, total in counts], change, sign * more)
@@ -228,7 +227,7 @@ def _group_row(name: str, scores: Scores, names: Sequence[str]) -> GroupRow:
 
 
 def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:
-    """Tabulate which characters are misread: a map, the commonest pairs, and what was left out and added."""
+    """Tabulate the commonest confused pairs, and the characters that are misread, left out and added."""
     *_, (name, last) = characters.items()
     if not (last.substitutions or last.deletions or last.insertions):
         return None
@@ -239,13 +238,15 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
 
     def row(pair: tuple[str, str]) -> tuple[str, ...]:
         cells = (f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True))
-        return " read as ".join(_name_pair(*pair)), *cells
+        scripts = [script_of(sign) for sign in pair]  # named where they differ: such letters may look the same
+        differ = None not in scripts and scripts[0] != scripts[1]
+        names = (f"{letter(sign)} ({str(script).capitalize()})" for sign, script in zip(pair, scripts, strict=True))
+        return " read as ".join(names if differ else map(letter, pair)), *cells
 
     missed = [row for row in last.by_character if row.character is not None][:_ROWS]
     return {
         "name": name,
         "last": last,
-        "map": confusion_map(last.confusions),
         "pairs": [row(pair) for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:_ROWS]],
         "missed": [
             (letter(row.character or ""), f"{row.errors:,} of {row.count:,}", percent(row.errors / row.count, 0))
@@ -259,38 +260,9 @@ def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any
     }
 
 
-def confusion_map(confusions: Iterable[Confusion]) -> dict[str, Any] | None:
-    """Arrange the commonest confusions as a table: what is written in rows, what was read in columns."""
-    counts: dict[tuple[str, str], int] = {}
-    written: set[str] = set()
-    read: set[str] = set()
-    for pair in confusions:
-        if len(written | {pair.reference}) <= _MAP_LETTERS and len(read | {pair.prediction}) <= _MAP_LETTERS:
-            counts[pair.reference, pair.prediction] = pair.count
-            written.add(pair.reference)
-            read.add(pair.prediction)
-    if not counts:
-        return None
-    most, columns = max(counts.values()), sorted(read)
-
-    def cell(sign: str, other: str) -> tuple[int | None, float]:
-        count = counts.get((sign, other), 0)
-        return None if sign == other else count, round(0.1 + 0.5 * math.sqrt(count / most), 2)
-
-    rows = [(letter(sign), [cell(sign, other) for other in columns]) for sign in sorted(written)]
-    return {"columns": [letter(sign) for sign in columns], "rows": rows}
-
-
 def letter(sign: str) -> str:
     """Show one character; a space has a sign of its own."""
     return "\u2423" if sign == " " else str(printable(sign)).replace("\n", "\ufffd")
-
-
-def _name_pair(*signs: str) -> list[str]:
-    """Show two characters, with their scripts if these differ, because such letters may look the same."""
-    scripts = {sign: script_of(sign) for sign in signs}
-    differ = len(set(scripts.values())) > 1 and None not in scripts.values()
-    return [f"{letter(sign)} ({str(scripts[sign]).capitalize()})" if differ else letter(sign) for sign in signs]
 
 
 def render_markdown(contents: ReportContents) -> str:
@@ -334,9 +306,10 @@ def write_report(
     path = out or (run.report.with_suffix(".md") if markdown else run.report)
     suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
     if path.suffix.lower() not in suffixes or path.is_dir():
-        what = f"A report is a .html file (.md with {option('markdown')})"
-        what = "A Markdown report is a .md file" if markdown else what
-        raise DataError(what, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
+        message = (
+            "A Markdown report is a .md file" if markdown else f"A report is .html (.md with {option('markdown')})"
+        )
+        raise DataError(message, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
     require_output_folder(path)
     contents = gather_contents(run, dataset)
     text = render_markdown(contents) if markdown else render_report(contents, progress)

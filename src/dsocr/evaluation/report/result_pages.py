@@ -29,12 +29,12 @@ _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 def require_free_comparison(out: Path, *, overwrite: bool) -> None:
     """Raise DataError if writing a comparison to `out`, a page or a folder, would destroy something else."""
+
+    def files(folder: Path) -> list[str] | None:
+        return [PAGE, NUMBERS, CHANGES, PLOT] if (folder / NUMBERS).is_file() else None
+
     is_page = out.suffix.lower() == PAGE_SUFFIX
-    require_free_output(out, "comparison", None if is_page else _comparison_files, overwrite=overwrite)
-
-
-def _comparison_files(folder: Path) -> list[str] | None:
-    return [PAGE, NUMBERS, CHANGES, PLOT] if (folder / NUMBERS).is_file() else None
+    require_free_output(out, "comparison", None if is_page else files, overwrite=overwrite)
 
 
 def write_comparison(comparison: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
