@@ -300,9 +300,10 @@ def _withhold_intervals(scores: Scores) -> Scores:
     if count >= MIN_CLUSTERS:
         return scores
     none = withheld_interval(count)
-    read = {model: score for model in MODELS if (score := getattr(scores, model)) is not None}
+    read: dict[str, Any] = {model: getattr(scores, model) for model in MODELS if getattr(scores, model)}
     return replace(
-        scores, **{model: replace(one, intervals=dict.fromkeys(one.intervals, none)) for model, one in read.items()}
+        scores,
+        **{model: replace(score, intervals=dict.fromkeys(score.intervals, none)) for model, score in read.items()},
     )
 
 

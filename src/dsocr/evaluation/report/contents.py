@@ -308,11 +308,8 @@ def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator
     if not score.cer.errors:
         yield f"All {counted(score.lines, 'line')} are read without an error."
         return
-    texts = [
-        f"{of_hundred(one.cer.rate, 'letter')} and {of_hundred(one.wer.rate, 'word')}"
-        for one in (score, card.base)
-        if one
-    ]
+    rates = [(read.cer.rate, read.wer.rate) for read in (score, card.base) if read]
+    texts = [f"{of_hundred(cer, 'letter')} and {of_hundred(wer, 'word')}" for cer, wer in rates]
     harm = "Training did harm: " if difference is not None and difference.verdict == "worse" else ""
     yield f"{harm}{texts[0]} are wrong" + (f", before training {texts[1]}." if card.base and card.adapter else ".")
     counts = [(score.failures["empty"], "not read at all"), (score.runaway, "run away")]
