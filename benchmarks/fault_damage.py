@@ -194,14 +194,10 @@ def _import_as(modules: Path) -> None:
 
 def invoke(*arguments: object) -> None:
     """Run a command so that its errors pass through."""
-    from dsocr.cli.app import app
+    from dsocr.cli.app import invoke as invoke_words
 
-    sys.argv = ["dsocr", *map(str, arguments)]
-    try:
-        app()
-    except SystemExit as ended:
-        if ended.code:
-            raise
+    if code := invoke_words([*map(str, arguments)]):
+        raise SystemExit(code)
 
 
 KEPT = {

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
 from dsocr import __version__, doctor
-from dsocr.cli.app import app
 from dsocr.doctor import Fact
 from dsocr.models.family import published_bases
+from tests.integration.calling import call
 
 
 def only(facts: list[Fact], name: str) -> Fact:
@@ -266,11 +265,13 @@ BROKEN = [*READY, Fact("peft", "missing", "0.9 is too old", "python -m pip insta
 
 
 @pytest.mark.parametrize(("facts", "code"), [(READY, 0), (BROKEN, 1)], ids=["ready", "something required is missing"])
-def test_the_command_prints_a_table_or_json(facts: list[Fact], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_a_table_or_json(
+    facts: list[Fact], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("dsocr.examine", lambda: facts)
-    done = CliRunner().invoke(app, ["doctor"])
-    assert done.exit_code == code
-    *table, last = done.stdout.splitlines()
+    ended, out, _ = call(monkeypatch, capsys, "doctor")
+    assert ended == code
+    *table, last = out.splitlines()
     assert table[:5] == [
         "name    state    found",
         "torch   ok       2.13.0",
@@ -279,6 +280,6 @@ def test_the_command_prints_a_table_or_json(facts: list[Fact], code: int, monkey
         "peft    missing  0.9 is too old" if code else "ready",
     ]
     assert last == ("not ready: peft" if code else "next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
-    found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    found = json.loads(call(monkeypatch, capsys, "doctor", "--json")[1])
     assert found["ready"] == (code == 0)
     assert [Fact(**fact) for fact in found["facts"]] == facts

@@ -5,16 +5,18 @@ The pages are built from the code, so they are not committed; `make docs` writes
 
 import ast
 import inspect
+import io
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-import typer
+from rich.console import Console
 
 import dsocr
 from dsocr.cli.app import app
+from dsocr.cli.commands import COMMANDS
 from dsocr.config import RunConfig
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -85,17 +87,17 @@ def _type(field: Mapping[str, Any]) -> str:
 
 def cli_page() -> str:
     """The help of every command."""
-    root: Any = typer.main.get_command(app)
-    context = typer.Context(root, info_name="dsocr", max_content_width=100, terminal_width=100)
-    blocks = ["# Command line", "Every command answers `--help`.", _help(root.get_help(context))]
-    for name, command in root.commands.items():
-        inner = typer.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100)
-        blocks += [f"## dsocr {name}", _help(command.get_help(inner))]
+    blocks = ["# Command line", "Every command answers `--help`.", _help()]
+    for name in COMMANDS:
+        blocks += [f"## dsocr {name}", _help(name)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _help(text: str) -> str:
-    return f"```text\n{text.strip()}\n```"
+def _help(*words: str) -> str:
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    with console.capture() as printed:
+        app.meta([*words, "--help"], console=console, result_action="return_value")
+    return f"```text\n{printed.get().strip()}\n```"
 
 
 _TYPES = (
@@ -158,12 +160,24 @@ def _described(heading: str, called: str, function: Any, *, is_method: bool = Fa
     for parameter in list(signature.parameters.values())[is_method:]:
         if parameter.kind is parameter.KEYWORD_ONLY and not any(line.startswith("    *") for line in lines):
             lines.append("    *,")
+        if parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str):
+            parameter = parameter.replace(annotation=without_options(parameter.annotation))
         lines.append(f"    {parameter},")
     result = signature.return_annotation
     named = isinstance(result, type)
     lines.append(")" if result is inspect.Signature.empty else f") -> {result.__name__ if named else result}")
     code = _plain("\n".join(lines))
     return [heading, f"```python\n{code}\n```", _markdown(function)]
+
+
+def without_options(annotation: object) -> Any:
+    """Return an annotation without what it says to the command line."""
+
+    def annotated() -> None: ...
+
+    annotated.__annotations__ = {"value": annotation}
+    public = {name: getattr(dsocr, name) for name in dsocr.__all__}
+    return get_type_hints(annotated, localns=public)["value"]
 
 
 def _markdown(value: object) -> str:

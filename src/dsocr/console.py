@@ -80,6 +80,10 @@ class Printer:
             wide.print(table)
         self.result("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
+    def confirm(self, question: str) -> bool:
+        """Ask for a yes; no where nobody can answer."""
+        return self.command_line and sys.stdin.isatty() and self._out.input(f"{question} [y/N] ").strip().lower() == "y"
+
     def complain(self, text: str) -> None:
         """Print a warning or an error to stderr."""
         self._err.print(self._form(text), style="red" if self._err.is_terminal else None)

@@ -30,7 +30,7 @@ def typed(word: str | Path) -> str:
     return str(word) if re.fullmatch(r"[\w./:\\=,@%+~-]+", str(word)) else f'"{word}"'
 
 
-_FLAGS: Mapping[str, str] = {"columns": "--column", "output": "-o", "repo": "--push"}
+_FLAGS: Mapping[str, str] = {"columns": "--column", "output": "-o"}
 """Options whose name on the command line is not that of the parameter."""
 # Characters for private use, around what the command line and what Python calls the same thing.
 _FORMS = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)

@@ -1,23 +1,20 @@
-"""The types of the options of public functions, light enough that `dsocr --help` can read them.
+"""Types of the options that public functions share; cyclopts makes the options of the command line from them.
 
 The keys of the configuration stand here a second time because type checkers cannot derive them from `RunConfig`; a test
 holds both equal.
 """
 
-import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import wraps
-from numbers import Integral, Real
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from types import UnionType
-from typing import Annotated, Literal, TypedDict, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Literal, TypedDict, TypeVar
 
-from dsocr.errors import DISK_FULL, ConfigError, disk_full, option
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
-StrPath = str | PathLike[str]
+from dsocr.errors import ConfigError, option
+
+Value = TypeVar("Value")
+StrPath = Annotated[str | PathLike[str], Parameter(metavar="PATH")]
 """A path: text, a `Path`, or a `Run`."""
 ScriptName = Literal["auto", "latin", "cyrillic", "any"]
 """Script of a collection; `auto` decides it."""
@@ -26,17 +23,44 @@ SplitName = Literal["train", "validation", "test"]
 ExportForm = Literal["peft", "vllm", "merged"]
 """What is exported: the adapter for PEFT or vLLM, or the base with the adapter merged in."""
 
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The smallest and the largest value of a numeric option."""
-
-    least: float
-    most: float | None = None
-
-
-Count = Annotated[int, Range(1)]
+Rare = Annotated[Value, Parameter(group=Group("Rare", sort_key=9))]
+"""An option that few need, listed last in the help."""
+ON = Parameter(negative_bool="no-")
+"""A switch that is on, with an option that turns it off."""
+IN_PYTHON = Parameter(parse=False)
+"""An argument without an option."""
+Paths = Annotated[Sequence[StrPath] | StrPath, Parameter(metavar="PATH")]
+"""One path or several."""
+Texts = Annotated[Sequence[str] | str, Parameter(metavar="TEXT")]
+"""One text or several."""
+Output = Annotated[StrPath, Parameter(alias="-o")]
+"""A file or folder to write."""
+Pairs = Annotated[Mapping[str, str] | Sequence[str], Parameter(metavar="NAME=VALUE")]
+"""Values by their names, also as texts of the form name=value."""
+Columns = Annotated[Pairs, Parameter(name="--column")]
+"""Columns of a table by what they hold, such as text=transcription."""
+Changes = Annotated[Mapping[str, object] | Sequence[str], Parameter(name="--set", metavar="KEY=VALUE")]
+"""Changed settings by their dotted keys, also as texts of the form key=value."""
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
 """A number of things, at least one."""
+Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+"""A share of a whole, from 0 to 1."""
+
+
+def between(least: float, most: float | None = None) -> Parameter:
+    """Return the range of a number."""
+    return Parameter(validator=Number(gte=least, lte=most))
+
+
+def read_pairs(name: str, pairs: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+    """Return an option of the form name=value as a mapping. Raises ConfigError for a text without `=`."""
+    if pairs is None or isinstance(pairs, Mapping):
+        return dict(pairs or {})
+    for pair in pairs:
+        if not pair.partition("=")[2]:
+            message = f"{option(name, ...)} {pair!r} has no ="
+            raise ConfigError(message, hint="write name=value, for example text=label", code="option-invalid")
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 class InputKeys(TypedDict, total=False):
@@ -153,105 +177,3 @@ class RunConfigKeys(RecipeKeys, total=False):
     """Keys of the configuration but its dataset."""
 
     output: StrPath
-
-
-F = TypeVar("F", bound=Callable[..., object])
-
-
-_KINDS: dict[object, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "text"),
-    PathLike: ((PathLike,), "text"),
-    bool: ((bool,), "true or false"),
-    int: ((Integral,), "a whole number"),
-    float: ((Real,), "a number"),
-    Sequence: ((Iterable,), "a list"),
-    Mapping: ((Mapping,), "a mapping"),
-    Callable: ((Callable,), "a function"),  # type: ignore[dict-item]
-    type(None): ((type(None),), ""),
-}
-"""The classes of what may be given for an annotation, and what they are called."""
-
-
-def checked(function: F) -> F:
-    """Let a function raise ConfigError for an option of another type, out of its range or not among its choices.
-
-    A full disk is a RunError, whatever was being written.
-    """
-    parameters = inspect.signature(function).parameters
-    annotations = {name: parameter.annotation for name, parameter in parameters.items()}
-    # All positional arguments of `*systems` are called so.
-    several = [name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_POSITIONAL]
-    before = list(parameters)[: list(parameters).index(several[0])] if several else list(parameters)
-    rules = {name: rule for name, kind in annotations.items() if (rule := rule_of(kind)) is not None}
-    kinds = {name: kind for name, kind in annotations.items() if kinds_of(kind)}
-
-    @wraps(function)
-    def called(*arguments: object, **options: object) -> object:
-        names = [*before, *several * len(arguments)]
-        for name, value in [*zip(names, arguments, strict=False), *options.items()]:
-            if name in kinds:
-                _require_kind(name, value, kinds[name])
-        for name, value in options.items():
-            if name in rules:
-                for part in value if isinstance(value, list | tuple) else [value]:
-                    _require(name, part, rules[name])
-        try:
-            return function(*arguments, **options)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            raise disk_full(error.filename) from error
-
-    return called  # type: ignore[return-value]
-
-
-def kinds_of(annotation: object) -> list[object]:
-    """Return the kinds, of `_KINDS`, that a parameter may have; none if it may have another one too."""
-    if get_origin(annotation) is Annotated:
-        return kinds_of(get_args(annotation)[0])
-    is_union = get_origin(annotation) in {Union, UnionType}
-    parts = [kinds_of(part) for part in get_args(annotation)] if is_union else []
-    if is_union:
-        return [kind for part in parts for kind in part] if all(parts) else []
-    kind = get_origin(annotation) or annotation
-    return [kind] if kind in _KINDS else []
-
-
-def _require_kind(name: str, value: object, annotation: object) -> None:
-    kinds = kinds_of(annotation)
-    if not isinstance(value, tuple(part for kind in kinds for part in _KINDS[kind][0])):
-        titles = list(dict.fromkeys(_KINDS[kind][1] for kind in kinds if _KINDS[kind][1]))
-        message = f"{option(name, ...)} must be {' or '.join(titles)}, not {type(value).__name__} {value!r:.40}"
-        raise ConfigError(message, code="option-invalid")
-    items = next((get_args(part)[0] for part in _parts(annotation) if get_origin(part) is Sequence), None)
-    for item in value if items is not None and isinstance(value, list | tuple) else ():
-        _require_kind(name, item, items)
-
-
-def _parts(annotation: object) -> tuple[object, ...]:
-    return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-
-
-def rule_of(annotation: object) -> Range | tuple[object, ...] | None:
-    """Return the range or the choices in the annotation of a parameter, if it has either."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        return next((part for part in get_args(annotation) if isinstance(part, Range)), None)
-    rules = [rule_of(part) for part in get_args(annotation) if part is not type(None)]
-    return rules[0] if len(rules) == 1 else None
-
-
-def _require(name: str, value: object, rule: Range | tuple[object, ...]) -> None:
-    if value is None:
-        return
-    if isinstance(rule, tuple):
-        if value not in rule:
-            likely = get_close_matches(str(value), map(str, rule), n=1)
-            hint = f"did you mean {likely[0]!r}?" if likely else None
-            choices = ", ".join(map(str, rule))
-            raise ConfigError(f"{option(name, value)} is not one of {choices}", code="option-invalid", hint=hint)
-    elif isinstance(value, int | float) and not rule.least <= value <= (math.inf if rule.most is None else rule.most):
-        most = "" if rule.most is None else f" and at most {rule.most:g}"
-        message = f"{option(name, value)} must be at least {rule.least:g}{most}"
-        raise ConfigError(message, code="option-invalid")

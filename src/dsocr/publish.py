@@ -9,21 +9,22 @@ import re
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import yaml
 
 from dsocr import __version__
+from dsocr.console import current_printer
 from dsocr.data.dataset import METADATA_FILE, Card, Dataset
 from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
-from dsocr.options import ExportForm, StrPath, checked
+from dsocr.options import ExportForm, Pairs, StrPath, read_pairs
 from dsocr.runs import ReadingSettings, RunFolder
 
 HTR_UNITED = "htr-united.yml"
@@ -63,36 +64,42 @@ class Publication:
         """Where it is on the Hub."""
         return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.repo}"
 
+    def __str__(self) -> str:
+        lines = [f"{size:>14,}  {name}" for name, size in self.files.items()]
+        lines.append(f"{sum(self.files.values()):>14,}  bytes in {len(self.files)} files")
+        return "\n".join(lines + [f"note: {note}" for note in self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything in JSON's types."""
+        return {**asdict(self), "url": self.url}
+
 
 Files = dict[str, Path | bytes]
 """Paths or contents of files by their names in the repository."""
 
 
-@checked
 def push(
-    run: StrPath | Dataset,
+    source: StrPath | Dataset,
     repo: str,
     *,
     form: ExportForm | None = None,
     license: str | None = None,
-    about: Mapping[str, str] | None = None,
+    about: Pairs | None = None,
     private: bool = False,
     dry_run: bool = False,
     yes: bool = False,
-    confirm: Callable[[Publication], bool] | None = None,
 ) -> Publication:
     """Publish a run or a dataset on the Hugging Face Hub; nothing is sent without a licence and a yes.
 
     Args:
-        run: Run folder, or dataset folder to publish.
-        repo: Publish it as OWNER/NAME on the Hugging Face Hub instead.
+        source: Run folder, or dataset folder.
+        repo: Its name on the Hugging Face Hub, as owner/name.
         form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
         license: Licence of the published files, as cc-by-4.0.
         about: Description of a published dataset, as title=..., language=rus, time=1850/1900; repeatable.
         private: Publish in a private repository.
         dry_run: List the files to publish, and send nothing.
         yes: Publish without asking.
-        confirm: Called with what would be sent, to agree to it in place of `yes`.
 
     `about` has title, description, language, time, script_type and author, for the card of a dataset and its HTR-United
     record. The token is that of `hf auth login` or `HF_TOKEN`.
@@ -102,11 +109,11 @@ def push(
         DataError: A file names a folder of this machine, or the dataset cannot be read.
         RunError: The run is missing, unfinished or damaged.
     """
-    source = run.folder if isinstance(run, Dataset) else Path(run)
-    about = dict(about or {})
+    folder = source.folder if isinstance(source, Dataset) else Path(source)
+    subjects = read_pairs("about", about)
     if not is_hub_id(repo):
         raise ConfigError(f"{repo!r} is no name on the Hub", code="repo-invalid", hint="give owner/name")
-    if unknown := set(about) - set(_SUBJECTS):
+    if unknown := set(subjects) - set(_SUBJECTS):
         message = f"unknown: {', '.join(sorted(unknown))}"
         raise ConfigError(message, code="option-invalid", hint=f"there are {', '.join(_SUBJECTS)}")
     if license is not None and not _LICENSE.fullmatch(license):
@@ -115,13 +122,13 @@ def push(
     if license is None and not dry_run:
         hint = f"give {option('license', 'cc-by-4.0')}, or another that the sources and the base allow"
         raise ConfigError("nothing is published without a licence", code="license-missing", hint=hint)
-    with tempfile.TemporaryDirectory(prefix="dsocr-push-") as folder:
-        kind: Literal["model", "dataset"] = "dataset" if is_dataset(source) else "model"
+    with tempfile.TemporaryDirectory(prefix="dsocr-push-") as work:
+        kind: Literal["model", "dataset"] = "dataset" if is_dataset(folder) else "model"
         if kind == "dataset":
-            files, notes = _dataset_files(source, repo, license, about)
+            files, notes = _dataset_files(folder, repo, license, subjects)
         else:
-            files, notes = _model_files(RunFolder.open(source), repo, license, form, Path(folder)), []
-        _require_no_paths(files, source)
+            files, notes = _model_files(RunFolder.open(folder), repo, license, form, Path(work)), []
+        _require_no_paths(files, folder)
         sizes = {
             name: len(content) if isinstance(content, bytes) else content.stat().st_size
             for name, content in sorted(files.items())
@@ -129,7 +136,7 @@ def push(
         publication = Publication(repo, kind, license, sizes, notes)
         if dry_run:
             return publication
-        if not (yes or (confirm is not None and confirm(publication))):
+        if not (yes or current_printer().confirm(f"{publication}\nPublish these files at {publication.url}?")):
             hint = f"give {option('yes')}, after looking at {option('dry_run')}"
             raise ConfigError("nothing was sent", code="not-confirmed", hint=hint)
         upload(repo, kind, files, f"Upload with dsocr {__version__}", private=private)

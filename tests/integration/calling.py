@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from cyclopts import ArgumentCollection
 
 from dsocr.cli import main
-from dsocr.cli.app import app
+from dsocr.cli.app import app, invoke
 from dsocr.errors import DsocrError
 
 Call = Callable[..., tuple[int, str, str]]
@@ -27,9 +28,14 @@ def call(
     return code, *capsys.readouterr()
 
 
-def fail(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> DsocrError:
+def fail(*arguments: object) -> DsocrError:
     """The error that `dsocr ARGUMENTS` prints before it exits with 2."""
-    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
     with pytest.raises(DsocrError) as caught:
-        app()
+        invoke([*map(str, arguments)])
     return caught.value
+
+
+def arguments_of(name: str) -> ArgumentCollection:
+    """The arguments and options of a command, as its help has them."""
+    collection = app[name].assemble_argument_collection(default_parameter=app.default_parameter, parse_docstring=True)
+    return collection.filter_by(parse=True)

@@ -15,9 +15,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
+def fail() -> Fail:
     """Runs `dsocr ARGUMENTS`; gives the error that the user sees."""
-    return partial(calling.fail, monkeypatch)
+    return calling.fail
 
 
 @pytest.fixture(scope="session")

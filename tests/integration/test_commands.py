@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.core import TyperCommand
-from typer.main import get_command
 
-from dsocr.cli.app import GROUPS, app, limit_spinning
+from dsocr.cli.app import app, limit_spinning
+from dsocr.cli.commands import COMMANDS, GROUPS
 from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.work import work_path
 from dsocr.runs import RunFolder
 from tests.conftest import draw_line
-from tests.integration.calling import Call
-
-COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+from tests.integration.calling import Call, arguments_of
 
 
 def test_from_scans_to_texts(
@@ -92,28 +89,28 @@ def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "parts"),
     [
-        pytest.param("train nowhere.yaml", "error: nowhere.yaml: no such file\n  hint: ", id="an error of ours"),
-        pytest.param("tarin x.yaml", "tarin", id="no such command"),
-        pytest.param("prepare мои сканы -o out", "(сканы): put a path with spaces in quotes", id="a word too many"),
-        pytest.param("train a.yaml training.epochs=3", "put --set before a setting", id="a setting without --set"),
-        pytest.param("transcribe run", "Missing argument 'INPUTS'. Images, PDF, ALTO", id="argument"),
-        pytest.param("prepare scans", "Missing option '--output' / '-o'. Folder to write;", id="option"),
-        pytest.param("evaluate run --split train2", "'train2' is not one of 'train', 'validation', 'test'", id="split"),
-        pytest.param("compare a --missing x", "'x' is not one of 'error', 'empty'", id="choice"),
-        pytest.param("workbench . --language de", "'de' is not one of 'en', 'ru'", id="language"),
-        pytest.param("export run -o a --form ollama", "'ollama' is not one of 'peft', 'vllm'", id="for whom"),
-        pytest.param("export run -o a --scale 1.5", "--scale 1.5 must be at least 0 and at most 1", id="scale"),
-        pytest.param("check d --max-text-tokens x", "must be a valid integer, not 'x'", id="no number"),
-        pytest.param("serve run --port 99999", "--port 99999 must be at least 0 and at most 65535", id="too large"),
-        pytest.param("forecast c --more 1.5", "must be a valid integer, not '1.5'", id="one of several"),
+        pytest.param("train nowhere.yaml", ["error: nowhere.yaml: no such file\n  hint: "], id="an error of ours"),
+        pytest.param("tarin x.yaml", ["tarin", "did you mean train?"], id="no such command"),
+        pytest.param("prepare scans -o out --folders 3", ["--folders", "did you mean --folds?"], id="no such option"),
+        pytest.param("prepare мои сканы -o out", ["сканы\n", "in quotes"], id="a word too many"),
+        pytest.param("train a.yaml training.epochs=3", ["put --set before"], id="a setting without --set"),
+        pytest.param("transcribe run", ["INPUTS", "dsocr transcribe --help"], id="argument"),
+        pytest.param("prepare scans", ["--output"], id="option"),
+        pytest.param("evaluate run --split train2", ["train2", "did you mean", "train"], id="choice"),
+        pytest.param("export run -o a --scale 1.5", ["--scale", "1.5", "<= 1"], id="scale"),
+        pytest.param("check d --fold x", ["--fold", '"x"'], id="no number"),
+        pytest.param("serve run --port 99999", ["--port", "99999", "<= 65535"], id="too large"),
+        pytest.param("forecast c --target 0.1 --target 2", ["--target", "<= 1"], id="one of several"),
+        pytest.param("train a.yaml --dry-run --overwrite", ["--overwrite does not go with --dry-run"], id="switch"),
     ],
 )
-def test_a_mistake_is_a_sentence_and_exit_code_2(arguments: str, sentence: str, call: Call) -> None:
+def test_a_mistake_is_a_sentence_and_exit_code_2(arguments: str, parts: list[str], call: Call) -> None:
     code, out, err = call(*arguments.split())
     assert (code, out) == (2, "")
-    assert sentence in (err if sentence in err else " ".join(err.split()))
+    assert err.startswith("error: ")
+    assert [part for part in parts if part not in err] == []
     assert "Traceback" not in err
     assert "Input should" not in err
 
@@ -127,26 +124,20 @@ def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) 
         call("train", "any.yaml")
 
 
-def test_commands_are_listed_by_group_each_on_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = call("--help")[1].splitlines()
-    headings = [line.removesuffix(":") for line in lines if line.removesuffix(":") in GROUPS]
-    assert headings == list(GROUPS)
-    listed = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in COMMANDS]
-    assert sorted(listed) == sorted(COMMANDS)
+def test_commands_are_listed_by_group_each_on_one_line(call: Call) -> None:
+    out = call("--help")[1]
+    assert [name for name in re.findall(r"╭─ (\w+)", out) if name in GROUPS] == list(GROUPS)
+    assert [name for name in re.findall(r"│ (\w+)  ", out) if name in COMMANDS] == list(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained_and_the_examples_parse(name: str) -> None:
-    command = COMMANDS[name]
-    for parameter in command.params:
-        assert (parameter.help or "").endswith((".", "?")), parameter.name
-    examples = command.epilog.splitlines()
-    assert len(examples) == 2
-    for example in examples:
-        program, first, *words = shlex.split(example)
-        assert (program, first) == ("dsocr", name)
-        command.make_context(name, words)
+    for argument in arguments_of(name):
+        assert (argument.parameter.help or "").endswith((".", "?")), argument.name
+    for example in COMMANDS[name].examples:
+        program, *words = shlex.split(example)
+        assert (program, words[0]) == ("dsocr", name)
+        app.meta.parse_args(words)
 
 
 def test_every_format_is_listed_with_a_command_that_parses(call: Call) -> None:
@@ -154,7 +145,7 @@ def test_every_format_is_listed_with_a_command_that_parses(call: Call) -> None:
     assert code == 0
     for format_ in SOURCE_FORMATS.values():
         assert f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}\n" in out
-        COMMANDS["prepare"].make_context("prepare", shlex.split(format_.example))
+        app.parse_args(["prepare", *shlex.split(format_.example)])
 
 
 def python(*arguments: str, **options: Any) -> str:
@@ -164,10 +155,9 @@ def python(*arguments: str, **options: Any) -> str:
 
 
 def test_help_needs_no_slow_library() -> None:
-    script = """import sys; sys.argv = ['dsocr', '--help']
-from dsocr.cli.app import app
-try: app()
-except SystemExit: pass
+    script = """import sys
+from dsocr.cli.app import invoke
+invoke(['--help'])
 assert not {'torch', 'transformers', 'pydantic', 'numpy'} & set(sys.modules)"""
     out = python("-c", script)
     assert "transcribe" in out
@@ -204,13 +194,15 @@ ARGUMENTS = {
     **dict.fromkeys(("doctor", "demo"), ""),
     **dict.fromkeys(("train", "forecast"), "mine.yaml"),
     **dict.fromkeys(("check", "preview", "audit"), "data"),
-    **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
+    **dict.fromkeys(("evaluate", "report", "compare", "serve"), "run"),
     "prepare": "scans -o data",
     "align": "scans texts -o data",
     "convert": "scans -o out --to page",
     "transcribe": "run scans -o out",
     "suggest": "run scans -o out",
     "workbench": "scans",
+    "export": "run -o out",
+    "push": "run owner/name",
 }
 KEPT = {
     "prepare": "prepared images are kept",
@@ -224,11 +216,11 @@ KEPT = {
 def test_ctrl_c_ends_every_command_with_what_is_kept_and_how_to_resume(
     name: str, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(*arguments: object) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TyperCommand, "invoke", interrupt)
+    monkeypatch.setattr("dsocr.cli.app.pkgutil.resolve_name", lambda name: interrupt)
     for has_journal in (False, True):
         code, out, err = call(name, *ARGUMENTS[name].split())
         assert (code, out) == (130, "")

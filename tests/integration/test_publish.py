@@ -227,7 +227,7 @@ def test_a_record_says_what_it_lacks(hub: Hub, small_dataset: Path) -> None:
 
 
 def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_dataset: Path, call: Call) -> None:
-    push = ("export", run.path, "--push", "me/letters")
+    push = ("push", run.path, "me/letters")
     code, out, err = call(*push, "--dry-run")
     assert (code, hub.requests) == (0, [])
     assert "adapter_model.safetensors" in out
@@ -237,8 +237,6 @@ def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_datase
     assert (code, "--yes" in err, hub.requests) == (2, True, [])
     code, out, _ = call(*push, "--license", "mit", "--yes", "--quiet")
     assert (code, out) == (0, "published: https://huggingface.co/me/letters\n")
-    code, out, _ = call("export", small_dataset, "--push", "me/data", "--about", "language=rus", "--dry-run")
+    code, out, _ = call("push", small_dataset, "me/data", "--about", "language=rus", "--dry-run")
     assert (code, "train/metadata.jsonl" in out) == (0, True)
-    for wrong in (["-o", "x"], ["--about", "language"]):
-        assert call(*push, "--license", "mit", "--yes", *wrong)[0] == 2
-    assert call("export", run.path, "-o", "x", "--license", "mit")[0] == 2
+    assert call(*push, "--license", "mit", "--yes", "--about", "language")[0] == 2

@@ -222,7 +222,7 @@ def test_the_command_needs_no_dataset_either(
     code, said, _ = call(monkeypatch, capsys, "train", "--unlabelled", scans, "--dry-run", "--no-preflight", *settings)
     assert code == 0
     assert f"next: dsocr train --unlabelled {scans} --set base=nano" in said
-    assert fail(monkeypatch, "train", "--dry-run").code == "dataset-missing"
+    assert fail("train", "--dry-run").code == "dataset-missing"
 
 
 def test_unlabelled_scans_teach_a_detector_nothing(scans: Path, tmp_path: Path) -> None:

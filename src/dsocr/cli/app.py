@@ -1,297 +1,181 @@
-"""The `dsocr` application: groups of commands, interrupts and exit codes.
+"""The `dsocr` application: commands, their help, errors, interrupts and exit codes.
 
-A command parses, calls one public function, and prints what it returned. Its options are those of the function, made
-from its signature when the command is used, so that `dsocr --help` answers at once.
+A command is a public function: its signature declares the options, its docstring explains them. It is imported when it
+is used, so that `dsocr --help` answers at once.
 """
 
 import inspect
+import json as json_format
 import os
+import pkgutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command_from_info
-from typer.models import CommandInfo
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
 
 import dsocr
+from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command, Switch
 from dsocr.console import Printer, make_output_utf8, printing_with
-from dsocr.errors import ConfigError, DsocrError, FilesWarning, Interrupted, flag, option
+from dsocr.errors import DISK_FULL, ConfigError, DsocrError, FilesWarning, Interrupted, disk_full, option
 
-GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
-"""Groups of commands, in the order in which `dsocr --help` lists them."""
-AGAIN = "run the same command, without --overwrite"
+IN_PYTHON_ONLY = frozenset({"progress", "callbacks"})
+"""Parameters that a command line cannot give."""
 _SECONDS_TO_SPEAK = 3
 
-Given = Mapping[str, Any]
-"""The values of a command's parameters."""
+app = App(
+    name="dsocr",
+    help="Train handwriting recognition on your own archive and measure how accurate it is.",
+    version=f"dsocr {dsocr.__version__}",
+    default_parameter=Parameter(
+        accepts_keys=False,
+        negative_bool=(),
+        negative_iterable=(),
+        negative_none=(),
+        show_default=lambda value: value if isinstance(value, str | int | float) and value is not False else None,
+    ),
+    group_parameters=Group("Options", sort_key=len(GROUPS) + 1),
+    help_format="plaintext",
+    print_error=False,
+    exit_on_error=False,
+    verbose=False,
+)
+app["--help"].group = app["--version"].group = Group("Help", sort_key=0)
+_GROUPS = {name: Group(name, sort_key=place) for place, name in enumerate(GROUPS, 1)}
+for _place, (_name, _command) in enumerate(COMMANDS.items()):
+    _group = _GROUPS[_command.group]
+    app.command(f"{__name__}:{_name}", name=_name, help=_command.summary, group=_group, sort_key=_place)
 
 
-@dataclass(frozen=True)
-class Mode:
-    """One way to use a command: the public function that it calls, by its name, and how its result is printed.
-
-    `switch` is the option that chooses the mode; the last mode of a command has none. A function without parameters is
-    called as soon as its switch is parsed. `to_json` returns a result in JSON's types, `fails` says whether it is a
-    failure, and `more` returns arguments that no option gives. `as_options` are arguments that the command line takes
-    as options.
-    """
-
-    function: str | Callable[..., Any]
-    show: Callable[[Printer, Any, Given], None]
-    switch: str | None = None
-    switch_help: str = ""
-    to_json: Callable[[Any, Given], object] | None = None
-    fails: Callable[[Any], bool] | None = None
-    more: Callable[[Printer, Given], dict[str, Any]] | None = None
-    as_options: tuple[str, ...] = ()
-
-    @property
-    def target(self) -> Callable[..., Any]:
-        """The function that is called."""
-        function: Callable[..., Any] = (
-            getattr(dsocr, self.function) if isinstance(self.function, str) else self.function
-        )
-        return function
+def __getattr__(name: str) -> App:
+    """Make the application of a command when cyclopts asks for it."""
+    if name not in COMMANDS:
+        raise AttributeError(name)
+    command = COMMANDS[name]
+    examples = "\n".join(["Examples:", "", *(f"    {line}" for line in command.examples)])
+    made = App(name=name, help_epilogue=examples, help_format="markdown")
+    for switch in command.switches:
+        if switch.is_alone:
+            made.command(pkgutil.resolve_name(switch.function), name=f"--{switch.name}", help=switch.help)
+    made.default(_with_switches(command))
+    return made
 
 
-@dataclass(frozen=True)
-class CommandSpec:
-    """A command: its group, summary, modes and examples, and what it leaves after Ctrl-C, also in its journal."""
+def _with_switches(command: Command) -> Callable[..., Any]:
+    """Return the function of a command with what a command line can give; a switch calls another one instead."""
+    function = pkgutil.resolve_name(command.function)
+    switches = {switch.name: switch for switch in command.switches if not switch.is_alone}
 
-    name: str
-    group: str
-    summary: str
-    modes: Sequence[Mode]
-    examples: tuple[str, str]
-    kept: str = "nothing half-made is left; run the same command again to start over"
-    journal: str = ""
+    @wraps(function)
+    def called(*arguments: object, **options: object) -> object:
+        for switch in switches.values():
+            if options.pop(switch.name, False):
+                return _call_instead(switch, *arguments, **options)
+        return pkgutil.resolve_name(command.function)(*arguments, **options)
 
-    def run(self, context: typer.Context, **given: Any) -> None:
-        """Call the public function of the chosen mode, and print its result."""
-        from dsocr.cli.parameters import values_for
-        from dsocr.io.processes import rank_and_count
+    parameters = [
+        _as_typed(parameter)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in IN_PYTHON_ONLY and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    for switch in switches.values():
+        annotation = Annotated[bool, Parameter(help=switch.help)]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(switch.name, kind, default=False, annotation=annotation))
+    called.__signature__ = inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))  # type: ignore[attr-defined]
+    called.__annotations__ = {}
+    return called
 
-        mode = next(mode for mode in self.modes if mode.switch is None or given.get(mode.switch))
-        self._require_options(mode, context, given)
-        json = bool(given.get("json"))
-        printer = Printer(quiet=given["quiet"] or json, command_line=True)
-        quiet_libraries()
-        arguments, options = values_for(mode.target, given)
-        options |= mode.more(printer, given) if mode.more else {}
+
+def _as_typed(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter for the command line, where the output is an option and positional words have no names."""
+    if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+        return parameter
+    is_option = parameter.name == "output"
+    return parameter.replace(kind=parameter.KEYWORD_ONLY if is_option else parameter.POSITIONAL_ONLY)
+
+
+def _call_instead(switch: Switch, *arguments: object, **options: object) -> object:
+    function = pkgutil.resolve_name(switch.function)
+    for name in options.keys() - inspect.signature(function).parameters.keys():
+        message = f"{option(name, ...)} does not go with {option(switch.name)}"
+        raise ConfigError(message, code="option-invalid")
+    return function(*arguments, **options)
+
+
+@app.meta.default
+def run(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    quiet: Annotated[bool, Parameter(alias="-q", group="Output", help="Print results and errors only.")] = False,
+    json: Annotated[bool, Parameter(group="Output", help="Print the result as JSON.")] = False,
+) -> int:
+    """Run a command, print its result, and return the exit code."""
+    from dsocr.io.processes import rank_and_count
+
+    called, bound, _ = _parse(tokens)
+    words, _, _ = app.parse_commands(tokens)
+    if not words or words[0] not in COMMANDS:  # help or version
+        called(*bound.args, **bound.kwargs)
+        return 0
+    command, printer = COMMANDS[words[0]], Printer(quiet=quiet or json, command_line=True)
+    quiet_libraries()
+    try:
         with printing_with(printer):
-            result = mode.target(*arguments, **options)
-        if rank_and_count()[0] == 0:
-            if json and mode.to_json is not None:
-                print_json(printer, mode.to_json(result, given))
-            else:
-                mode.show(printer, result, given)
-        raise typer.Exit(1 if mode.fails and mode.fails(result) else 0)
-
-    def _require_options(self, mode: Mode, context: typer.Context, given: Given) -> None:
-        """Raise ConfigError for an option of another mode, and for one that this mode needs."""
-        known = inspect.signature(mode.target).parameters
-        chosen = flag(mode.switch) if mode.switch else f"dsocr {self.name}"
-        for name, value in given.items():
-            source = context.get_parameter_source(name)
-            is_typed = source is not None and source.name == "COMMANDLINE"
-            if is_typed and name not in {*known, "json", "quiet", mode.switch}:
-                raise ConfigError(f"{option(name, ...)} does not go with {chosen}", code="option-invalid")
-            if name == "json" and value and mode.to_json is None:
-                raise ConfigError(f"{option('json')} does not go with {chosen}", code="option-invalid")
-            if value is None and name in known and known[name].default is inspect.Parameter.empty:
-                others = " or ".join(flag(other.switch) for other in self.modes if other.switch not in (None, name))
-                hint = f"or give {others}" if others else None
-                raise ConfigError(f"{option(name, ...)} is missing", code="option-missing", hint=hint)
-
-    def make(self) -> "Command":
-        """Make Typer's command, with the options of the functions of all modes."""
-        parameters = list(self._parameters())
-
-        def callback(context: typer.Context, **given: Any) -> None:
-            self.run(context, **given)
-
-        annotations = {parameter.name: parameter.annotation for parameter in parameters}
-        callback.__annotations__ = {"context": typer.Context, **annotations}
-        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        callback.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
-        made = get_command_from_info(
-            CommandInfo(self.name, cls=Command, callback=callback, help=self.summary, epilog="\n".join(self.examples)),
-            pretty_exceptions_short=False,
-            rich_markup_mode=None,
-        )
-        assert isinstance(made, Command)
-        made.spec = self
-        return made
-
-    def _parameters(self) -> Iterator[inspect.Parameter]:
-        from dsocr.cli.parameters import parameters_of
-
-        modes = [mode for mode in reversed(self.modes) if inspect.signature(mode.target).parameters]
-        made: dict[str, inspect.Parameter] = {}
-        for mode in modes:
-            for parameter in parameters_of(mode.target, as_options=mode.as_options):
-                made.setdefault(parameter.name, parameter)
-        for name, parameter in made.items():
-            is_shared = all(name in inspect.signature(mode.target).parameters for mode in modes)
-            yield parameter if is_shared or parameter.default is not parameter.empty else _made_optional(parameter)
-        for mode in self.modes:
-            if mode.switch is not None and mode.switch not in made:
-                run = None if mode in modes else _runs_at_once(mode)
-                yield _switch(mode.switch, mode.switch_help, flag(mode.switch), callback=run, is_eager=run is not None)
-        if any(mode.to_json for mode in self.modes):
-            yield _switch("json", "Print the result as JSON.", "--json")
-        yield _switch("quiet", "Print results and errors only.", "--quiet", "-q")
+            result = called(*bound.args, **bound.kwargs)
+    except KeyboardInterrupt as interrupt:
+        for line in _after_interrupt(interrupt, words[0], bound.arguments):
+            printer.complain(line)
+        return interrupt.exit_code if isinstance(interrupt, Interrupted) else 130
+    bound.apply_defaults()
+    chosen = next((switch for switch in command.switches if bound.arguments.get(switch.name)), command)
+    if rank_and_count()[0] == 0 and result is not None:
+        if json:
+            printer.result(json_format.dumps(command.to_json(result, bound.arguments), ensure_ascii=False, indent=2))
+        else:
+            chosen.show(printer, result, bound.arguments)
+    return int(chosen.fails(result))
 
 
-def _made_optional(parameter: inspect.Parameter) -> inspect.Parameter:
-    kind, information = parameter.annotation.__args__[0], parameter.annotation.__metadata__[0]
-    return parameter.replace(default=None, annotation=Annotated[kind | None, information])
+def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundArguments, object]:
+    """Parse a command line. Raises ConfigError."""
+    try:
+        called, bound, ignored = app.parse_args(tokens)
+    except UnknownCommandError as error:
+        word = (error.unused_tokens or tokens)[0]
+        likely = get_close_matches(word, COMMANDS, n=1)
+        hint = f"did you mean {likely[0]}?" if likely else "`dsocr --help` lists the commands"
+        raise ConfigError(f"no command {word!r}", code="command-unknown", hint=hint) from None
+    except UnusedCliTokensError as error:
+        unexpected = " ".join(error.unused_tokens or ())
+        hint = f"put {'--set before a setting' if '=' in unexpected else 'a path with spaces in quotes'}"
+        raise ConfigError(f"unexpected argument: {unexpected}", code="option-invalid", hint=hint) from None
+    except CycloptsError as error:
+        explained, _, nearest = str(error).partition(" Did you mean ")
+        hint = f"did you mean {nearest}" if nearest else f"`dsocr {tokens[0]} --help` explains the options"
+        message = explained[:1].lower() + explained[1:].rstrip(".")
+        raise ConfigError(message, code="option-invalid", hint=hint) from None
+    return called, bound, ignored
 
 
-def _switch(name: str, help: str, *names: str, **settings: Any) -> inspect.Parameter:
-    annotation = Annotated[bool, typer.Option(*names, help=help, **settings)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-
-
-def _runs_at_once(mode: Mode) -> Callable[[bool], None]:
-    def run(is_given: bool) -> None:
-        if is_given:
-            mode.show(Printer(command_line=True), mode.target(), {})
-            raise typer.Exit
-
-    return run
-
-
-class Commands(TyperGroup):
-    """The commands of `dsocr`, listed by group; each is made when it is used."""
-
-    def __init__(self, **settings: Any) -> None:
-        from dsocr.cli.table import COMMANDS
-
-        super().__init__(**settings)
-        self.specs = {spec.name: spec for spec in COMMANDS}
-        self.commands = _MadeOnUse(self.specs)  # type: ignore[assignment]
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands under the headings of their groups."""
-        for group in GROUPS:
-            with formatter.section(group):
-                specs = [spec for spec in self.specs.values() if spec.group == group]
-                formatter.write_dl([(spec.name, spec.summary.partition(". ")[0].removesuffix(".")) for spec in specs])
-
-
-class _MadeOnUse(Mapping[str, "Command"]):
-    """The commands by their names."""
-
-    def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
-        self._specs = specs
-        self._made: dict[str, Command] = {}
-
-    def __getitem__(self, name: str) -> "Command":
-        if name not in self._made:
-            self._made[name] = self._specs[name].make()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __len__(self) -> int:
-        return len(self._specs)
-
-
-class Command(TyperCommand):
-    """One command: adds advice to usage errors, and says after Ctrl-C what is kept."""
-
-    spec: CommandSpec
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Typer does, with clearer messages for bad values and stray words."""
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = _explain(error)
-            raise
-        except Exception as error:
-            usage: Any = error  # Typer exports no name for its usage errors.
-            if "unexpected extra argument" in getattr(usage, "message", ""):
-                is_setting = "=" in usage.message
-                usage.message += ": put --set before a setting" if is_setting else ": put a path with spaces in quotes"
-            raise
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; after Ctrl-C or a signal say what is kept, and exit with 128 plus the signal's number."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            for line in _after_interrupt(interrupt, self.spec, ctx.params):
-                Printer(command_line=True).complain(line)
-            raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else 130) from None
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples, one a line."""
-        if self.epilog:
-            with formatter.section("Examples"):
-                for line in self.epilog.splitlines():
-                    formatter.write(f"  {line}\n")
-
-
-def _explain(error: typer.BadParameter) -> str:
-    """The help text of a missing parameter, or what is wrong with a value."""
-    if not error.message:
-        return getattr(error.param, "help", None) or ""
-    from pydantic import ValidationError
-
-    from dsocr.config import problems_in
-
-    cause = error.__cause__
-    return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
-
-
-def _after_interrupt(interrupt: KeyboardInterrupt, spec: CommandSpec, given: Given) -> list[str]:
+def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str, Any]) -> list[str]:
     """What the command leaves and how to continue; of several processes only the first one says it."""
     from dsocr.io.processes import rank_and_count
     from dsocr.io.work import work_path
 
-    rank, processes = rank_and_count()
+    (rank, processes), command = rank_and_count(), COMMANDS[name]
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = f"{launcher}{interrupt.resume}" if spec.name in {"train", "demo"} else AGAIN
+        resume = f"{launcher}{interrupt.resume}" if name in {"train", "demo"} else AGAIN
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
-    if spec.journal and work_path(Path(given["output"])).exists():
-        return [f"interrupted: {spec.journal}; run the same command to resume"]
-    return [f"interrupted: {spec.kept}"]
-
-
-def _print_version(is_given: bool) -> None:
-    if is_given:
-        typer.echo(f"dsocr {dsocr.__version__}")
-        raise typer.Exit
-
-
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
-)
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Teach a reader one archive's handwriting: datasets, fine-tuning, honest scores, transcription."""
+    if command.journal and work_path(Path(given["output"])).exists():
+        return [f"interrupted: {command.journal}; run the same command to resume"]
+    return [f"interrupted: {command.kept}"]
 
 
 _show_plain_warning = warnings.showwarning
@@ -311,7 +195,7 @@ def main() -> None:
     limit_spinning()
     warnings.showwarning = _show_warning
     try:
-        app()
+        sys.exit(invoke(sys.argv[1:]))
     except DsocrError as error:
         from dsocr.io.processes import rank_and_count
 
@@ -322,11 +206,15 @@ def main() -> None:
         sys.exit(2)
 
 
-def print_json(printer: Printer, value: object) -> None:
-    """Print a value as indented JSON; letters stay letters."""
-    import json
-
-    printer.result(json.dumps(value, ensure_ascii=False, indent=2))
+def invoke(words: list[str]) -> int:
+    """Run `dsocr WORDS` and return the exit code. Raises DsocrError."""
+    try:
+        code: int = app.meta(words, result_action="return_value")
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise disk_full(error.filename) from error
+    return code or 0
 
 
 def quiet_libraries() -> None:
@@ -350,7 +238,6 @@ def limit_spinning() -> None:
 
     By default, libgomp's threads spin 300,000 times at the end of every matrix product: milliseconds in which they
     take a core from the threads they wait for, if anything else runs. The user's own setting wins.
-    `lab/verdicts.md` has the measurement.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")

@@ -7,6 +7,7 @@ import dsocr
 from dsocr.cli import printing
 from dsocr.console import Printer, current_printer
 from dsocr.errors import typed
+from dsocr.options import Output
 
 if TYPE_CHECKING:
     from dsocr.data.dataset import Dataset
@@ -19,7 +20,7 @@ _PARTS = {"data", "copiste", "russian", "pages", "nano"}
 """What the demo writes into its folder."""
 
 
-def demo(*, output: Path = Path("runs/demo"), base: Literal["small", "nano"] = "small") -> None:
+def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "small") -> None:
     """Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU.
 
     Args:
@@ -29,16 +30,17 @@ def demo(*, output: Path = Path("runs/demo"), base: Literal["small", "nano"] = "
     from dsocr.io.files import shipped_path
     from dsocr.io.work import require_free_output
 
-    require_free_output(output, "demo", _demo_files, overwrite=True)
+    folder = Path(output)
+    require_free_output(folder, "demo", _demo_files, overwrite=True)
     printer = current_printer()
 
     if base == "nano":
         rendered = shipped_path(_RENDERED)
         printer.message("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
-        _train(printer, "configs/demo_nano.yaml", output / "nano", rendered)
-        _evaluate(printer, output / "nano")
+        _train(printer, "configs/demo_nano.yaml", folder / "nano", rendered)
+        _evaluate(printer, folder / "nano")
     else:
-        _read_real_hands(printer, output, shipped_path(_PAGES), shipped_path(_RUSSIAN))
+        _read_real_hands(printer, folder, shipped_path(_PAGES), shipped_path(_RUSSIAN))
     printer.message("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsocr.console import Printer, format_duration
+from dsocr.console import Printer, current_printer, format_duration
 from dsocr.document import describe_place
 from dsocr.errors import first_few, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.cli.app import Given
     from dsocr.commands.datasets import CheckReport
     from dsocr.commands.scoring import Run, WrittenReport
     from dsocr.config import RunConfig
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.formats.format import Format
     from dsocr.inference.suggest import Suggestions
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
@@ -35,19 +33,24 @@ if TYPE_CHECKING:
     from dsocr.training.align import AlignReport
     from dsocr.training.dry_run import DryRun, Plan
 
+Given = Mapping[str, Any]
+"""The values of a command's parameters."""
 _LISTED = 10
 
 
-def nothing(printer: Printer, result: None, given: "Given") -> None:
+def nothing(printer: Printer, result: None, given: Given) -> None:
     """Print nothing: the function has printed while it ran."""
 
 
 # Data
 
 
-def formats(printer: Printer, formats: "Sequence[Format]", given: "Given") -> None:
+def list_formats() -> None:
     """List the formats that prepare reads, each with a command."""
-    for format_ in formats:
+    import dsocr
+
+    printer = current_printer()
+    for format_ in dsocr.source_formats():
         printer.result(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
     printer.result(
         "A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub.\n"
@@ -56,7 +59,7 @@ def formats(printer: Printer, formats: "Sequence[Format]", given: "Given") -> No
     )
 
 
-def prepared(printer: Printer, dataset: "Dataset", given: "Given") -> None:
+def prepared(printer: Printer, dataset: "Dataset", given: Given) -> None:
     """Print a prepared dataset and the next command."""
     describe_dataset(printer, dataset)
     printer.message(f"next:    dsocr check {typed(dataset.folder)}")
@@ -102,12 +105,12 @@ def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
         printer.message("  ...")
 
 
-def checked(printer: Printer, report: "CheckReport", given: "Given") -> None:
+def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
     """Print what was fixed, how the splits are separated, and what was found."""
     from dsocr.commands.datasets import print_finding
 
     if report.fixes is not None:
-        fixes, output = report.fixes, given["output"]
+        fixes, output = report.fixes, Path(given["output"])
         for (code, split), count in sorted(fixes.counts().items()):
             printer.message(f"fixed in {split}: {count} [{code}]")
         for split, number in fixes.lost.items():
@@ -144,15 +147,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
     printer.result(f"\nto quote:\n{summarise(report)}\n")
 
 
-def checked_as_json(report: "CheckReport", given: "Given") -> object:
-    """Return the findings and the splits."""
-    from dsocr.data.check.leaks import summarise
-
-    splits = {**report.splits.as_dict(), "quote": summarise(report.splits)}
-    return {"findings": [finding.to_dict() for finding in report.findings], "splits": splits}
-
-
-def audited(printer: Printer, audit: "Audit", given: "Given") -> None:
+def audited(printer: Printer, audit: "Audit", given: Given) -> None:
     """Print the lines that are most surely wrong, and where all are."""
     from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
 
@@ -165,7 +160,7 @@ def audited(printer: Printer, audit: "Audit", given: "Given") -> None:
     printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
 
 
-def previewed(printer: Printer, config: "RunConfig", given: "Given") -> None:
+def previewed(printer: Printer, config: "RunConfig", given: Given) -> None:
     """Print the page and what to look for."""
     printer.result(f"page: {given['output']}")
     if config.training.augmentation in (0, "none") and not given["as_model"]:
@@ -174,7 +169,7 @@ def previewed(printer: Printer, config: "RunConfig", given: "Given") -> None:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
 
 
-def converted(printer: Printer, report: "ConvertReport", given: "Given") -> None:
+def converted(printer: Printer, report: "ConvertReport", given: Given) -> None:
     """Print what was written, and what the format has no place for."""
     card = report.conversion
     printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
@@ -192,7 +187,7 @@ def converted(printer: Printer, report: "ConvertReport", given: "Given") -> None
 # Train
 
 
-def trained(printer: Printer, run: "Run", given: "Given") -> None:
+def trained(printer: Printer, run: "Run", given: Given) -> None:
     """Print what a training reached and the next command."""
     describe_run(printer, run)
     assert run.result is not None, "`train` sets it"
@@ -225,7 +220,7 @@ def describe_run(printer: Printer, run: "Run") -> None:
     printer.message(f"curves:  tensorboard --logdir {typed(result.run.tensorboard)}")
 
 
-def planned(printer: Printer, result: "DryRun", given: "Given") -> None:
+def planned(printer: Printer, result: "DryRun", given: Given) -> None:
     """Print the checks and the plan of a run."""
     printer.result(result.render())
     if result.plan is not None:
@@ -234,7 +229,7 @@ def planned(printer: Printer, result: "DryRun", given: "Given") -> None:
         printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
         return
     settings = "".join(f" --set {typed(text)}" for text in given["changes"] or ())
-    sources = [] if given["config"] is None else [typed(given["config"].as_posix())]
+    sources = [] if given["config"] is None else [typed(Path(given["config"]).as_posix())]
     sources += [f"--unlabelled {typed(str(source))}" for source in given["unlabelled"] or ()]
     printer.message(f"next: dsocr train {' '.join(sources)}{settings}")
 
@@ -267,7 +262,7 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         printer.result(f"warning: {warning}")
 
 
-def forecasted(printer: Printer, result: "Forecast", given: "Given") -> None:
+def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
     """Print the learning curve and the forecast."""
     from dsocr.evaluation.report.result_pages import FORECAST_PAGE
 
@@ -280,7 +275,7 @@ def forecasted(printer: Printer, result: "Forecast", given: "Given") -> None:
     printer.result(f"forecast: {_run_folder(given).forecast / FORECAST_PAGE}")
 
 
-def _run_folder(given: "Given") -> "RunFolder":
+def _run_folder(given: Given) -> "RunFolder":
     """Return the run folder that a configuration and its changes name."""
     from dsocr.commands.learning import complete_config
     from dsocr.runs import RunFolder
@@ -291,7 +286,7 @@ def _run_folder(given: "Given") -> "RunFolder":
 # Judge
 
 
-def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
+def evaluated(printer: Printer, card: "Scorecard", given: Given) -> None:
     """Print the scores and where they are."""
     from dsocr.runs import RunFolder
 
@@ -299,12 +294,13 @@ def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
     if given["folds"]:
         from dsocr.training.folds import recipe_of
 
-        folder = RunFolder(RunFolder(recipe_of(given["run"]).output).folds)
+        folder = RunFolder(RunFolder(recipe_of(Path(given["run"])).output).folds)
         printer.message(f"scorecard:  {folder.scorecard}")
     else:
         from dsocr.evaluation.evaluate import results_folder
 
-        folder = results_folder(RunFolder.to_read_with(given["run"]), *(given[name] for name in ("dataset", "output")))
+        places = [given[name] and Path(given[name]) for name in ("dataset", "output")]
+        folder = results_folder(RunFolder.to_read_with(Path(given["run"])), *places)
         describe_evaluation(printer, card, folder)
     if given["report"]:
         printer.message(f"report:     {folder.report}")
@@ -312,7 +308,7 @@ def evaluated(printer: Printer, card: "Scorecard", given: "Given") -> None:
         printer.message(f"next:       dsocr transcribe {typed(given['run'])} SCANS -o texts.jsonl")
 
 
-def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -> None:
+def evaluated_layout(printer: Printer, scores: "LayoutScores", given: Given) -> None:
     """Print how many lines a detector finds, by document, beside the shipped one."""
     from dsocr.runs import RunFolder
 
@@ -325,7 +321,7 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: "Given") -
             for name, (counts, base) in rows
         ],
     )
-    if (file := RunFolder(given["run"]).layout).is_file():
+    if (file := RunFolder(Path(given["run"])).layout).is_file():
         printer.message(f"scores:  {file}")
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")
 
@@ -343,30 +339,26 @@ def describe_evaluation(printer: Printer, card: "Scorecard", folder: "RunFolder"
         printer.message(f"confidence: {folder.confidence_page}")
 
 
-def reported(printer: Printer, report: "WrittenReport", given: "Given") -> None:
+def reported(printer: Printer, report: "WrittenReport", given: Given) -> None:
     """Print the page."""
     printer.result(f"report: {report.path}")
 
 
-def reported_as_json(report: "WrittenReport", given: "Given") -> object:
-    """Return the page and what is doubtful."""
-    return {"report": str(report.path), "bytes": report.path.stat().st_size, "warnings": list(report.warnings)}
-
-
-def compared(printer: Printer, comparison: "Comparison", given: "Given") -> None:
+def compared(printer: Printer, comparison: "Comparison", given: Given) -> None:
     """Print the comparison and where it is."""
     from dsocr.evaluation.compare import render_comparison
     from dsocr.evaluation.report.result_pages import PAGE
 
     printer.result(render_comparison(comparison))
-    if (output := given["output"]) is not None:
+    if given["output"] is not None:
+        output = Path(given["output"])
         printer.message(f"written: {output if output.is_file() else output / PAGE}")
 
 
 # Read
 
 
-def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") -> None:
+def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> None:
     """Print what was transcribed, and what could not be read or written."""
     from dsocr.commands.servers import group_messages
     from dsocr.html import counted
@@ -427,17 +419,12 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: "Given") ->
         )
 
 
-def transcribed_as_json(report: "TranscribeReport", given: "Given") -> object:
-    """Return the counts and the failures."""
-    return {**asdict(report), "out": str(report.out)}
-
-
-def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
+def suggested(printer: Printer, queue: "Suggestions", given: Given) -> None:
     """Print the first lines to transcribe and where all are."""
     from dsocr.inference.confidence import describe_unfamiliar
     from dsocr.inference.suggest import SHEET, TABLE
 
-    output: Path = given["output"]
+    output = Path(given["output"])
     for item in queue.skipped:
         printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")
     for remark in queue.remarks:
@@ -452,10 +439,10 @@ def suggested(printer: Printer, queue: "Suggestions", given: "Given") -> None:
     printer.message(f"next:  transcribe them (import {output.as_posix()} into eScriptorium), then dsocr prepare")
 
 
-def suggested_as_json(queue: "Suggestions", given: "Given") -> object:
+def suggested_as_json(queue: "Suggestions", given: Given) -> object:
     """Return the lines of the list."""
     known = {"mean_confidence": queue.mean_confidence, "unfamiliar": queue.unfamiliar}
-    rows = _rows(given["output"])
+    rows = _rows(Path(given["output"]))
     return {"waiting": queue.untranscribed, "skipped": len(queue.skipped), **known, "lines": rows}
 
 
@@ -466,7 +453,7 @@ def _rows(output: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def aligned(printer: Printer, report: "AlignReport", given: "Given") -> None:
+def aligned(printer: Printer, report: "AlignReport", given: Given) -> None:
     """Print how many lines have their text, what was left out, and what to do next."""
     from dsocr.training.align import DATASET, LINES, PAGES
 
@@ -490,35 +477,26 @@ def aligned(printer: Printer, report: "AlignReport", given: "Given") -> None:
 # Share
 
 
-def exported(printer: Printer, export: "Export", given: "Given") -> None:
+def exported(printer: Printer, export: "Export", given: Given) -> None:
     """Print the folder and how to serve it."""
-    output: Path = given["output"]
+    output = Path(given["output"])
     printer.result(f"{'merged model' if export.form == 'merged' else 'adapter'}: {output}")
     printer.message(f"card:    {output / 'README.md'}, with the prompt and settings to read with")
     printer.message(f"next:    {export.serve_command(output) or 'the card says how to load it'}")
 
 
-def published(printer: Printer, publication: "Publication", given: "Given") -> None:
+def published(printer: Printer, publication: "Publication", given: Given) -> None:
     """Print what was sent, or would be."""
-    if given["dry_run"]:
-        print_publication(printer, publication)
+    if not publication.is_sent:
+        printer.message(str(publication))
     sent = "published" if publication.is_sent else "nothing was sent; it would go to"
     printer.result(f"{sent}: {publication.url}")
-
-
-def print_publication(printer: Printer, publication: "Publication") -> None:
-    """List the files of a publication with their sizes."""
-    for name, size in publication.files.items():
-        printer.message(f"{size:>14,}  {name}")
-    printer.message(f"{sum(publication.files.values()):>14,}  bytes in {len(publication.files)} files")
-    for note in publication.notes:
-        printer.complain(f"note: {note}")
 
 
 # Setup
 
 
-def examined(printer: Printer, facts: "Sequence[Fact]", given: "Given") -> None:
+def examined(printer: Printer, facts: "Sequence[Fact]", given: Given) -> None:
     """Print what this machine has and lacks."""
     printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
     fatal = _fatal(facts)
@@ -527,7 +505,7 @@ def examined(printer: Printer, facts: "Sequence[Fact]", given: "Given") -> None:
         printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
 
 
-def examined_as_json(facts: "Sequence[Fact]", given: "Given") -> object:
+def examined_as_json(facts: "Sequence[Fact]", given: Given) -> object:
     """Return the facts, and whether dsocr can run."""
     return {"ready": not _fatal(facts), "facts": [asdict(fact) for fact in facts]}
 

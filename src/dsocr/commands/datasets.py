@@ -14,7 +14,7 @@ from dsocr.errors import ConfigError, option
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.formats.format import Format
 from dsocr.io.processes import ProgressCallback
-from dsocr.options import Count, Range, StrPath, checked
+from dsocr.options import Count, Output, StrPath, between
 
 if TYPE_CHECKING:
     from dsocr.data.check import Finding, Findings
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _YAML = (".yaml", ".yml")
 
-prepare = checked(with_progress(_prepare, "preparing", "images"))
-convert = checked(with_progress(_convert, "converting", "images"))
+prepare = with_progress(_prepare, "preparing", "images")
+convert = with_progress(_convert, "converting", "images")
 
 
 def source_formats() -> Sequence[Format]:
@@ -41,8 +41,14 @@ class CheckReport:
     splits: "LeakReport"
     fixes: "FixReport | None" = None
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the findings and the splits in JSON's types."""
+        from dsocr.data.check.leaks import summarise
 
-@checked
+        splits = {**self.splits.as_dict(), "quote": summarise(self.splits)}
+        return {"findings": [finding.to_dict() for finding in self.findings], "splits": splits}
+
+
 def check(
     dataset: StrPath,
     *,
@@ -57,7 +63,7 @@ def check(
     fix: bool = False,
     corrections: StrPath | None = None,
     encoding: str | None = None,
-    output: StrPath | None = None,
+    output: Output | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> CheckReport:
@@ -139,15 +145,14 @@ def load_recipe(source: StrPath, changes: Mapping[str, object]) -> RunConfig:
     return load_config(named, changes={key: value for key, value in changes.items() if value is not None})
 
 
-@checked
 def preview(
     data: StrPath,
     *,
-    output: StrPath = "preview.html",
-    samples: Annotated[int, Range(1, 200)] = 8,
-    epochs: Annotated[int, Range(1, 50)] = 4,
+    output: Output = "preview.html",
+    samples: Annotated[int, between(1, 200)] = 8,
+    epochs: Annotated[int, between(1, 50)] = 4,
     augmentation: str | float | None = None,
-    seed: Annotated[int, Range(0)] | None = None,
+    seed: Annotated[int, between(0)] | None = None,
     as_model: bool = False,
 ) -> RunConfig:
     """Show training samples with their augmentation; return the configuration that they are shown for.

@@ -17,8 +17,23 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, DsocrError, RunError, option
 from dsocr.io.encodings import text_encoding
 from dsocr.io.processes import ProgressCallback, rank_and_count
-from dsocr.io.web import FetchOptions
-from dsocr.options import Count, Range, RecipeKeys, RunConfigKeys, SplitName, StrPath, checked
+from dsocr.io.web import Fetch, FetchOptions
+from dsocr.options import (
+    IN_PYTHON,
+    ON,
+    Changes,
+    Columns,
+    Count,
+    Output,
+    Paths,
+    RecipeKeys,
+    RunConfigKeys,
+    Share,
+    SplitName,
+    StrPath,
+    between,
+    read_pairs,
+)
 from dsocr.runs import RunFolder, is_detector_base
 
 if TYPE_CHECKING:
@@ -29,19 +44,17 @@ if TYPE_CHECKING:
     from dsocr.training.dry_run import DryRun
 
 Config = StrPath | RunConfig | Mapping[str, Any] | None
-Changes = Mapping[str, object] | Sequence[str] | None
 
 
-@checked
 def train(
     config: Config = None,
     *,
-    dataset: StrPath | Dataset | None = None,
+    dataset: Annotated[StrPath | Dataset | None, IN_PYTHON] = None,
     texts: StrPath | None = None,
-    unlabelled: StrPath | Sequence[StrPath] | None = None,
-    changes: Changes = None,
+    unlabelled: Paths | None = None,
+    changes: Changes | None = None,
     overwrite: bool = False,
-    preflight: bool = True,
+    preflight: Annotated[bool, ON] = True,
     callbacks: "Sequence[Callback]" = (),
     **keys: Unpack[RunConfigKeys],
 ) -> Run:
@@ -143,9 +156,9 @@ def preserved_process() -> Iterator[None]:
 def complete_config(
     config: Config,
     dataset: StrPath | Dataset | None,
-    changes: Changes,
+    changes: Changes | None,
     keys: Mapping[str, object],
-    unlabelled: StrPath | Sequence[StrPath] | None = None,
+    unlabelled: Paths | None = None,
     *,
     may_learn_alone: bool = False,
 ) -> RunConfig:
@@ -189,22 +202,21 @@ def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[st
     return {**keys, "language_model": Path(texts).as_posix()}
 
 
-def expand_changes(changes: Changes, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
+def expand_changes(changes: Changes | None, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
     """Return changes by their dotted keys, and those that are texts."""
     if isinstance(changes, Mapping) or changes is None:
         return expand_keys({**(changes or {}), **keys}), ()
     return expand_keys(keys), changes
 
 
-@checked
 def dry_run(
     config: Config = None,
     *,
-    dataset: StrPath | Dataset | None = None,
+    dataset: Annotated[StrPath | Dataset | None, IN_PYTHON] = None,
     texts: StrPath | None = None,
-    unlabelled: StrPath | Sequence[StrPath] | None = None,
-    changes: Changes = None,
-    preflight: bool = True,
+    unlabelled: Paths | None = None,
+    changes: Changes | None = None,
+    preflight: Annotated[bool, ON] = True,
     progress: ProgressCallback | None = None,
     **keys: Unpack[RunConfigKeys],
 ) -> "DryRun":
@@ -237,15 +249,14 @@ def dry_run(
         return check_and_plan(settings, preflight=preflight, progress=done)
 
 
-@checked
 def forecast(
     config: Config = None,
     *,
-    dataset: StrPath | Dataset | None = None,
-    changes: Changes = None,
+    dataset: Annotated[StrPath | Dataset | None, IN_PYTHON] = None,
+    changes: Changes | None = None,
     more: Sequence[Count] = (),
-    target: Sequence[Annotated[float, Range(0, 1)]] = (),
-    sizes: Sequence[Annotated[float, Range(0, 1)]] = (),
+    target: Sequence[Share] = (),
+    sizes: Sequence[Share] = (),
     split: SplitName = "validation",
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -299,13 +310,12 @@ def forecast(
         )
 
 
-@checked
 def audit(
     dataset: StrPath | Dataset,
     *,
-    changes: Changes = None,
-    output: StrPath | None = None,
-    folds: Annotated[int, Range(3)] | None = None,
+    changes: Changes | None = None,
+    output: Output | None = None,
+    folds: Annotated[int, between(3)] | None = None,
     lines: Count = 100,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -349,19 +359,18 @@ def audit(
         )
 
 
-@checked
 def align(
-    scans: StrPath | Sequence[StrPath],
+    scans: Paths,
     texts: StrPath,
-    output: StrPath,
+    output: Output,
     *,
     run: StrPath = "small",
     rounds: Count = 1,
-    sure: Annotated[float, Range(0.5, 1.0)] = 0.93,
+    sure: Annotated[float, between(0.5, 1.0)] = 0.93,
     segmenter: str = "ppocr",
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     encoding: str | None = None,
-    fetch: FetchOptions | None = None,
+    fetch: Fetch | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "AlignReport":
@@ -399,7 +408,7 @@ def align(
         require_source(place)
     require_free_alignment(Path(output), [*places, Path(texts)], overwrite=overwrite)
     with text_encoding(encoding):
-        given = read_page_texts(Path(texts), columns)
+        given = read_page_texts(Path(texts), read_pairs("columns", columns))
     with preserved_process(), progress_bar(progress, "aligning", "steps") as done:
         return align_pages(
             folder,
@@ -409,7 +418,7 @@ def align(
             rounds=rounds,
             threshold=sure,
             segmenter=segmenter,
-            fetch=fetch,
+            fetch=FetchOptions.parse(fetch),
             progress=done,
             on_message=printer.complain,
         )

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, Union, overload
 
 from PIL import Image
 
@@ -14,9 +14,9 @@ from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
-from dsocr.io.web import FetchOptions
+from dsocr.io.web import Fetch, FetchOptions
 from dsocr.models.generation import spread
-from dsocr.options import Count, ScriptName, StrPath, checked
+from dsocr.options import Count, Output, Paths, Rare, ScriptName, StrPath, Texts
 from dsocr.runs import ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from dsocr.models.family import Processor
 
 
-@checked
 def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     """Load a reader: a run, an adapter folder such as an export's, a base by name or folder, or either by its Hub id.
 
@@ -42,18 +41,17 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     return Reader(LocalReader.of_run(run), run, name=str(source))
 
 
-@checked
 def transcribe(
-    run: "StrPath | Reader",
-    inputs: StrPath | Sequence[StrPath],
-    output: StrPath,
+    run: Union[StrPath, "Reader"],
+    inputs: Paths,
+    output: Output,
     *,
-    format: str | Sequence[str] = (),
+    format: Texts = (),
     unit: Unit | None = None,
     images: Literal["line", "page"] | None = None,
     segmenter: str = "ppocr",
     tables: bool | None = None,
-    regions: str | Sequence[str] = (),
+    regions: Texts = (),
     engine: str | None = None,
     engine_model: str | None = None,
     actors: int | None = None,
@@ -61,8 +59,8 @@ def transcribe(
     script: ScriptName | None = None,
     shard: str = "1/1",
     review: StrPath | None = None,
-    layer: str | None = None,
-    fetch: FetchOptions | None = None,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -124,7 +122,7 @@ def transcribe(
             strict=strict,
             overwrite=overwrite,
             reader=None if reader is None else reader._local,
-            fetch=fetch,
+            fetch=FetchOptions.parse(fetch),
             progress=done,
         )
 
@@ -149,19 +147,18 @@ def _parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-@checked
 def suggest(
     run: StrPath,
     source: StrPath,
-    output: StrPath,
+    output: Output,
     *,
     count: Count = 100,
     script: ScriptName | None = None,
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
-    layer: str | None = None,
-    fetch: FetchOptions | None = None,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -202,7 +199,7 @@ def suggest(
             format=format,
             writer=writer,
             encoding=encoding,
-            fetch=fetch,
+            fetch=FetchOptions.parse(fetch),
             strict=strict,
             overwrite=overwrite,
             progress=done,
@@ -224,7 +221,6 @@ class Reader:
     def read(
         self, images: "Sequence[StrPath | Image.Image]", *, script: ScriptName | None = None
     ) -> "list[Prediction]": ...
-    @checked
     def read(
         self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]", *, script: ScriptName | None = None
     ) -> "Prediction | list[Prediction]":

@@ -1,11 +1,11 @@
 """Public functions that score, report, compare and export runs, and the class of a run."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from html import escape
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import current_printer, progress_bar
@@ -13,7 +13,7 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DsocrError, option
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import write_file
-from dsocr.options import Count, ExportForm, Range, ScriptName, SplitName, StrPath, checked
+from dsocr.options import ON, Columns, Count, ExportForm, Output, ScriptName, Share, SplitName, StrPath, read_pairs
 from dsocr.runs import History, RunFolder, read_history, to_json
 from dsocr.text import percentage
 
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
     from dsocr.training.train import TrainResult
 
 
-@checked
 def evaluate(
     run: StrPath,
     *,
     dataset: StrPath | None = None,
     split: SplitName = "test",
     limit: Count | None = None,
-    base: bool = True,
-    report: bool = True,
+    base: Annotated[bool, ON] = True,
+    report: Annotated[bool, ON] = True,
     calibrate: bool = False,
     script: ScriptName | None = None,
     folds: bool = False,
-    output: StrPath | None = None,
+    output: Output | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Scorecard":
@@ -111,14 +110,13 @@ def evaluate(
     return card
 
 
-@checked
 def evaluate_layout(
     run: StrPath,
     *,
     dataset: StrPath | None = None,
     split: SplitName = "test",
     limit: Count | None = None,
-    base: bool = True,
+    base: Annotated[bool, ON] = True,
     progress: ProgressCallback | None = None,
 ) -> "LayoutScores":
     """Score how many lines a detector finds on pages it never saw, beside the shipped detector.
@@ -207,13 +205,16 @@ class WrittenReport:
     path: Path
     warnings: Sequence[str]
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the page, its size and the warnings in JSON's types."""
+        return {"report": str(self.path), "bytes": self.path.stat().st_size, "warnings": list(self.warnings)}
 
-@checked
+
 def report(
     run: StrPath,
     *,
     dataset: StrPath | None = None,
-    output: StrPath | None = None,
+    output: Output | None = None,
     markdown: bool = False,
     progress: ProgressCallback | None = None,
 ) -> WrittenReport:
@@ -249,7 +250,6 @@ def report(
 write_report = report  # `evaluate` has an option of this name
 
 
-@checked
 def compare(
     *systems: StrPath,
     base: bool = False,
@@ -258,9 +258,9 @@ def compare(
     missing: Literal["error", "empty"] = "error",
     pages: bool = False,
     pool_seeds: bool = False,
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     encoding: str | None = None,
-    output: StrPath | None = None,
+    output: Output | None = None,
     overwrite: bool = False,
 ) -> "Comparison":
     """Compare models, and test whether the difference is significant. Scores predictions for the same lines.
@@ -296,7 +296,7 @@ def compare(
         dataset=None if dataset is None else Path(dataset),
         split=None if split is None else Split(split),
         missing=missing,
-        columns=columns,
+        columns=read_pairs("columns", columns),
         encoding=encoding,
         pages=pages,
         pool_seeds=pool_seeds,
@@ -307,13 +307,12 @@ def compare(
     return comparison
 
 
-@checked
 def export(
     run: StrPath,
-    output: StrPath,
+    output: Output,
     *,
     form: ExportForm | None = None,
-    scale: Annotated[float, Range(0, 1)] = 1.0,
+    scale: Share = 1.0,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Export":
@@ -336,6 +335,8 @@ def export(
     """
     from dsocr.models.base_folder import require_free_export, require_readable_adapter
 
+    if not 0 <= scale <= 1:
+        raise ConfigError(f"{option('scale', scale)} must be from 0 to 1", code="option-invalid")
     folder, target = RunFolder.open_reader(Path(run)), Path(output)
     require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":
@@ -391,6 +392,11 @@ class Run:
         from dsocr.commands.reading import load
 
         return load(self.path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the folder and what the training reached in JSON's types."""
+        reached = {} if self.result is None else {**asdict(self.result), "run": str(self.path)}
+        return {"run": str(self.path), **reached}
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -15,21 +15,20 @@ from typing import Annotated, Literal
 from dsocr.console import current_printer, progress_bar
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.io.files import safe_stem
-from dsocr.io.web import DEFAULT_FETCH, FetchOptions
-from dsocr.options import Count, Range, ScriptName, StrPath, checked
+from dsocr.io.web import Fetch, FetchOptions
+from dsocr.options import ON, Count, Paths, Rare, ScriptName, StrPath, between
 from dsocr.runs import RunFolder
 
 TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@checked
 def serve(
-    runs: StrPath | Sequence[StrPath],
+    runs: Paths,
     *,
     host: str = "127.0.0.1",
-    port: Annotated[int, Range(0, 65535)] = 8000,
-    deadline: Annotated[float, Range(1)] = 60.0,
+    port: Annotated[int, between(0, 65535)] = 8000,
+    deadline: Annotated[float, between(1)] = 60.0,
     waiting: Count = 64,
     script: ScriptName | None = None,
     public: bool = False,
@@ -110,7 +109,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise RunError(message, hint=hint, code="port-unavailable") from error
 
 
-@checked
 def open_workbench(
     source: StrPath,
     *,
@@ -124,12 +122,12 @@ def open_workbench(
     format: str | None = None,
     writer: str | None = None,
     encoding: str | None = None,
-    layer: str | None = None,
-    fetch: FetchOptions | None = None,
-    port: Annotated[int, Range(1, 65535)] = 8080,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
+    port: Annotated[int, between(1, 65535)] = 8080,
     share: bool = False,
     host_name: Sequence[str] = (),
-    show: bool = True,
+    show: Annotated[bool, ON] = True,
     language: Literal["en", "ru"] = "en",
 ) -> None:
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first.
@@ -204,7 +202,7 @@ def open_workbench(
         store = stack.enter_context(open_store(folder / "corrections.sqlite"))
         with progress_bar(None, "fetching", "pages") as done:
             unpacked = folder / "unpacked"
-            archive = stack.enter_context(open_archive(store, pages, unpacked, fetch or DEFAULT_FETCH, done, detect))
+            archive = stack.enter_context(open_archive(store, pages, unpacked, FetchOptions.parse(fetch), done, detect))
         with progress_bar(None, "finding lines", "pages") as done:
             options = {"format": format, "writer": writer, "encoding": encoding}
             new = import_pages(store, archive, report, **options, tables=tables, progress=done)

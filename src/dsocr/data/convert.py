@@ -30,9 +30,9 @@ from dsocr.images import read_packed
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset
 from dsocr.io.processes import ProgressCallback
-from dsocr.io.web import FetchOptions
+from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import listed_files, require_free_output, writing_folder
-from dsocr.options import StrPath
+from dsocr.options import Columns, Output, Rare, StrPath, read_pairs
 from dsocr.text import is_blank
 
 CONVERSION_FILE = "conversion.json"
@@ -86,20 +86,24 @@ class ConvertReport:
     skipped: list[Skipped]
     next: str
 
+    def to_dict(self) -> dict[str, object]:
+        """Return what was written in JSON's types."""
+        return {"output": str(self.output), **self.conversion.model_dump(mode="json")}
+
 
 def convert(
     source: StrPath,
-    output: StrPath,
+    output: Output,
     *,
     to: str | None = None,
     format: str | None = None,
     writer: str | None = None,
     page: str | None = None,
     document: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     encoding: str | None = None,
-    layer: str | None = None,
-    fetch: FetchOptions | None = None,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -132,13 +136,13 @@ def convert(
     source, output = Path(source), Path(output)
     named_target = None if to is None else target_format(to)
     require_free_conversion(output, source, overwrite=overwrite)
-    named_columns = columns or {}
+    named_columns = read_pairs("columns", columns)
     report = SourceReport(strict)
     with (
         text_encoding(encoding),
         preferred_layer(layer),
         writing_folder(output) as folder,
-        open_source(source, folder.with_name(f"{folder.name}-unpacked"), fetch, progress) as opened,
+        open_source(source, folder.with_name(f"{folder.name}-unpacked"), FetchOptions.parse(fetch), progress) as opened,
     ):
         format_name, read = _reader(opened, format, named_columns)
         names = NamePatterns({"writer": writer, "page": page, "document": document})

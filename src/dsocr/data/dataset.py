@@ -177,6 +177,10 @@ class Dataset:
             raise DataError(message, code="bad-fold", where=folder)
         return cls(folder, card, fold)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the folder and the card in JSON's types."""
+        return {"dataset": str(self.folder), **self.card.model_dump(mode="json")}
+
     def __iter__(self) -> Iterator[Sample]:
         for split in Split:
             yield from (sample for _, sample in self.numbered(split))

@@ -2,12 +2,12 @@
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dsocr import __version__
 from dsocr.config import read_policy
@@ -44,9 +44,9 @@ from dsocr.images import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
-from dsocr.io.web import FetchOptions
+from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import resumable_work
-from dsocr.options import Count, StrPath
+from dsocr.options import ON, Columns, Count, Output, Rare, StrPath, Texts, read_pairs
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank, percentage
 
@@ -59,7 +59,7 @@ MANIFEST_COLUMNS = ("canvas", "rights")
 
 def prepare(
     source: StrPath,
-    output: StrPath,
+    output: Output,
     *,
     format: str | None = None,
     writer: str | None = None,
@@ -68,15 +68,15 @@ def prepare(
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
     unit: SampleUnit | None = None,
-    regions: str | Sequence[str] = (),
+    regions: Texts = (),
     lines_per_region: int | None = None,
     single_lines: float = 0.0,
     seed: int = 17,
-    stratify: bool = True,
+    stratify: Annotated[bool, ON] = True,
     folds: int | None = None,
     fixed: StrPath | None = None,
     like: StrPath | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     store: Store = "files",
     workers: Count | None = None,
     text_policy: StrPath | TextPolicy = DEFAULT_POLICY,
@@ -85,8 +85,8 @@ def prepare(
     mojibake: str | None = None,
     line_end_hyphens: str | None = None,
     encoding: str | None = None,
-    layer: str | None = None,
-    fetch: FetchOptions | None = None,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -137,7 +137,7 @@ def prepare(
         DataError: The source cannot be read, or the dataset cannot be written.
     """
     changes = {"struck": struck, "unclear": unclear, "mojibake": mojibake, "line_end_hyphens": line_end_hyphens}
-    policy = read_policy(text_policy, changes)
+    policy, named_columns = read_policy(text_policy, changes), read_pairs("columns", columns)
     source, output = Path(source), Path(output)
     with text_encoding(encoding):
         fixed_list = read_fixed_list(Path(fixed)) if fixed else None
@@ -151,16 +151,16 @@ def prepare(
         text_encoding(encoding),
         preferred_layer(layer),
         resumable_work(output, commit_seconds=COMMIT_SECONDS) as work,
-        open_source(source, work.folder / "unpacked", fetch, progress) as opened,
+        open_source(source, work.folder / "unpacked", FetchOptions.parse(fetch), progress) as opened,
     ):
-        chosen = detect_format(opened.path, format, columns or {})
+        chosen = detect_format(opened.path, format, named_columns)
         sample_unit = choose_unit(unit, chosen)
         grouper = UnitGrouper(sample_unit, lines_per_region, single_lines)
         types = [regions] if isinstance(regions, str) else list(regions)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
         reader = _PageReader(
-            opened, chosen, columns or {}, NamePatterns(patterns), RegionChoice(types), grouper, policy
+            opened, chosen, named_columns, NamePatterns(patterns), RegionChoice(types), grouper, policy
         )
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)

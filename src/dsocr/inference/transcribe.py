@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -195,6 +195,10 @@ class TranscribeReport:
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
     unlike_calibration: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything in JSON's types."""
+        return {**asdict(self), "out": str(self.out)}
 
     def count(self, page: TranscribedPage) -> None:
         """Add a page."""

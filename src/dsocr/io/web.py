@@ -16,12 +16,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+from cyclopts import Parameter
 
 from dsocr import __version__
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.io.budget import MB, Budget
+from dsocr.options import Rare
 
 if TYPE_CHECKING:
     import httpcore2
@@ -73,8 +76,10 @@ class FetchOptions:
     fresh: bool = False
 
     @classmethod
-    def parse(cls, settings: Sequence[str] | None) -> Self:
-        """Parse `name=value` settings. Raises ConfigError."""
+    def parse(cls, settings: "FetchOptions | Sequence[str] | None") -> "FetchOptions":
+        """Parse `name=value` settings, unless they are parsed already. Raises ConfigError."""
+        if isinstance(settings, FetchOptions):
+            return settings
         kinds: dict[str, type[Any]] = {field.name: type(getattr(DEFAULT_FETCH, field.name)) for field in fields(cls)}
         values: dict[str, object] = {}
         for setting in settings or ():
@@ -102,6 +107,8 @@ def _shown(value: object) -> str:
 
 
 DEFAULT_FETCH: FetchOptions = FetchOptions()
+Fetch = Rare[Annotated[FetchOptions | Sequence[str], Parameter(metavar="NAME=VALUE")]]
+"""Options of fetching, also as texts of the form name=value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,10 @@ class Export:
     revision: str | None = None
     scale: float = 1.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what identifies the export in JSON's types."""
+        return {"name": self.name, "form": self.form, "base": self.settings.base, "scale": self.scale}
+
     @classmethod
     def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, scale: float = 1.0) -> Self:
         """Collect what the run's files say. Raises ConfigError for a scale that its adapter cannot have.

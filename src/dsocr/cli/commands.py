@@ -1,0 +1,226 @@
+"""The commands: for each its public function, its place in the help, and how its result is printed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dsocr.cli import printing
+from dsocr.cli.printing import Given
+from dsocr.console import Printer
+
+GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
+"""Groups of commands, in the order of `dsocr --help`."""
+AGAIN = "run the same command, without --overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """An option that calls another function, with the same arguments or, if it is `alone`, with none."""
+
+    name: str
+    help: str
+    function: str
+    show: Callable[[Printer, Any, Given], None] = printing.nothing
+    fails: Callable[[Any], bool] = lambda result: False
+    is_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command. `function` is where its public function is, `kept` what it leaves after Ctrl-C, also in its journal.
+
+    `fails` says whether a result is a failure, with exit code 1.
+    """
+
+    group: str
+    summary: str
+    function: str
+    show: Callable[[Printer, Any, Given], None]
+    examples: tuple[str, str]
+    switches: tuple[Switch, ...] = ()
+    to_json: Callable[[Any, Given], object] = lambda result, given: result.to_dict()
+    fails: Callable[[Any], bool] = lambda result: False
+    kept: str = "nothing half-made is left; run the same command again to start over"
+    journal: str = ""
+
+
+COMMANDS = {
+    "prepare": Command(
+        "Data",
+        "Make a dataset from scans and transcriptions.",
+        "dsocr:prepare",
+        printing.prepared,
+        ("dsocr prepare scans -o data/mine", r"dsocr prepare export.zip -o data/mine --writer '(\w+?)_\d+'"),
+        switches=(Switch("formats", "List the formats and exit.", "dsocr.cli.printing:list_formats", is_alone=True),),
+        journal="prepared images are kept",
+    ),
+    "check": Command(
+        "Data",
+        "Find what would spoil a training, and report the splits. Exits with 1 if there are errors.",
+        "dsocr:check",
+        printing.checked,
+        ("dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed"),
+        fails=lambda report: bool(report.findings.of("error")),
+    ),
+    "align": Command(
+        "Data",
+        "Make a dataset from scans and a text without lines: an edition, a typed diary.",
+        "dsocr:align",
+        printing.aligned,
+        ("dsocr align scans edition.docx -o data/mine", "dsocr align scans texts -o data/mine --rounds 3"),
+        journal="pages that were read and readers that were trained are kept",
+    ),
+    "audit": Command(
+        "Data",
+        "Find lines whose transcription is wrong. Every line is read by a model that never saw it.",
+        "dsocr:audit",
+        printing.audited,
+        (
+            "dsocr audit data/mine",
+            "dsocr audit data/mine -o runs/audit --set base=runs/other --set training.max_steps=200",
+        ),
+        to_json=lambda audit, given: audit.to_dict(given["lines"]),
+        kept=f"trained and read folds are kept; {AGAIN}, to resume",
+    ),
+    "preview": Command(
+        "Data",
+        "Show training samples with their augmentation.",
+        "dsocr:preview",
+        printing.previewed,
+        to_json=lambda config, given: config.model_dump(mode="json"),
+        examples=(
+            "dsocr preview data/mine -o preview.html",
+            "dsocr preview mine.yaml --as-model --augmentation strong",
+        ),
+    ),
+    "convert": Command(
+        "Data",
+        "Write transcriptions in another format.",
+        "dsocr:convert",
+        printing.converted,
+        ("dsocr convert data/mine -o pages --to page", "dsocr convert scans -o table --to tsv"),
+    ),
+    "train": Command(
+        "Train",
+        "Train a reader, or resume an interrupted run.",
+        "dsocr:train",
+        printing.trained,
+        (
+            "dsocr train mine.yaml --set training.learning_rate=1e-3 --set output=runs/faster",
+            "dsocr train data/mine --dry-run",
+        ),
+        switches=(
+            Switch(
+                "dry_run",
+                "Only check that it would learn and fit, and how long it would take.",
+                "dsocr:dry_run",
+                printing.planned,
+                fails=lambda result: bool(result.errors),
+            ),
+        ),
+        kept=f"checkpoints are kept; {AGAIN}, to resume from the last one",
+    ),
+    "forecast": Command(
+        "Train",
+        "Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve.",
+        "dsocr:forecast",
+        printing.forecasted,
+        ("dsocr forecast mine.yaml --more 500 --more 1000", "dsocr forecast mine.yaml --target 0.05"),
+        kept=f"finished trainings are kept; {AGAIN}, to resume",
+    ),
+    "demo": Command(
+        "Train",
+        "Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU.",
+        "dsocr.cli.demo:demo",
+        printing.nothing,
+        ("dsocr demo", "dsocr demo --base nano -o runs/first"),
+    ),
+    "evaluate": Command(
+        "Judge",
+        "Score a run on lines it never saw, beside its base.",
+        "dsocr:evaluate",
+        printing.evaluated,
+        ("dsocr evaluate runs/mine", "dsocr evaluate data/mine --folds"),
+        switches=(
+            Switch(
+                "layout",
+                "Score a detector: how many of the lines of a page it finds.",
+                "dsocr:evaluate_layout",
+                printing.evaluated_layout,
+            ),
+        ),
+        kept="no scores are written; run the same command again",
+    ),
+    "report": Command(
+        "Judge",
+        "Write the report of an evaluated run.",
+        "dsocr:report",
+        printing.reported,
+        ("dsocr report runs/mine", "dsocr report runs/mine --markdown"),
+    ),
+    "compare": Command(
+        "Judge",
+        "Compare models, and test whether the difference is significant. Scores predictions for the same lines.",
+        "dsocr:compare",
+        printing.compared,
+        ("dsocr compare runs/first runs/second", "dsocr compare runs/mine other=predictions.tsv -o page.html"),
+    ),
+    "transcribe": Command(
+        "Read",
+        "Transcribe scans. Resumes a transcription that was interrupted.",
+        "dsocr:transcribe",
+        printing.transcribed,
+        ("dsocr transcribe runs/mine scans -o texts.txt", "dsocr transcribe runs/mine scans -o out --format page"),
+        journal="transcribed pages are kept",
+    ),
+    "suggest": Command(
+        "Read",
+        "Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first.",
+        "dsocr:suggest",
+        printing.suggested,
+        ("dsocr suggest runs/mine new_scans -o queue", "dsocr suggest runs/mine export.zip -o queue --count 200"),
+        to_json=printing.suggested_as_json,
+    ),
+    "workbench": Command(
+        "Read",
+        "Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first.",
+        "dsocr:open_workbench",
+        printing.nothing,
+        ("dsocr workbench scans --run runs/mine", "dsocr workbench scans --run runs/mine --language ru"),
+        kept="the workbench has stopped; corrections are kept, run the same command to continue",
+    ),
+    "export": Command(
+        "Share",
+        "Export a run for other programs.",
+        "dsocr:export",
+        printing.exported,
+        ("dsocr export runs/mine -o models/mine", "dsocr export runs/mine -o models/mine --form merged"),
+    ),
+    "push": Command(
+        "Share",
+        "Publish a run or a dataset on the Hugging Face Hub.",
+        "dsocr:push",
+        printing.published,
+        (
+            "dsocr push runs/mine owner/name --license cc-by-4.0 --dry-run",
+            "dsocr push data/mine owner/name --license cc-by-4.0",
+        ),
+    ),
+    "serve": Command(
+        "Share",
+        "Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send.",
+        "dsocr:serve",
+        printing.nothing,
+        ("dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30"),
+        kept="the server has stopped; run the same command to start it again",
+    ),
+    "doctor": Command(
+        "Setup",
+        "Show what this machine has and lacks. Exits with 1 if dsocr cannot run.",
+        "dsocr:examine",
+        printing.examined,
+        ("dsocr doctor", "dsocr doctor --json"),
+        to_json=printing.examined_as_json,
+        fails=lambda facts: any(fact.fatal for fact in facts),
+    ),
+}
