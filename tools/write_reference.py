@@ -97,7 +97,9 @@ def _help(*words: str) -> str:
     console = Console(width=100, file=io.StringIO(), color_system=None)
     with console.capture() as printed:
         app.meta([*words, "--help"], console=console, result_action="return_value")
-    return f"```text\n{printed.get().strip()}\n```"
+    text = re.sub(r"^╭─ (.+?) ─*╮$", r"\1:", printed.get(), flags=re.MULTILINE)  # boxes do not help on a page
+    text = re.sub(r"^╰─*╯$", "", re.sub(r"^│(.*?) *│$", r" \1", text, flags=re.MULTILINE), flags=re.MULTILINE)
+    return f"```text\n{text.strip()}\n```"
 
 
 _TYPES = (
