@@ -38,4 +38,3 @@ def misspell(run: dsocr.Run) -> None:
     dsocr.transcribe(run, "scans", "out", formt="page")  # type: ignore[call-arg]
     run.evaluate(split="tset")  # type: ignore[arg-type]
     run.reader().transcribe("scans", "out", over_write=True)  # type: ignore[call-arg]
-    dsocr.suggest(run, "scans", "out", count="many")  # type: ignore[arg-type]

@@ -165,11 +165,6 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
     assert again.estimated_cer is not None
     assert report.estimated_cer.cer == pytest.approx(again.estimated_cer.cer, abs=0.01)
 
-    (tmp_path / "new").mkdir()
-    for number, sample in enumerate(dataset.samples("test")[:2]):
-        shutil.copy(str(sample.image), tmp_path / "new" / f"{number}.png")
-    queue = dsocr.suggest(run, tmp_path / "new", tmp_path / "queue", count=1)
-    assert (queue.untranscribed, len(queue.choices)) == (2, 1)
     dsocr.export(run, tmp_path / "export")
     assert dsocr.load(tmp_path / "export").read(image).text == alone.text
     with raises_code("output-exists"):

@@ -24,7 +24,7 @@ _MODULES = {
         "source_formats",
     ),
     "dsocr.commands.learning": ("align", "audit", "dry_run", "forecast", "train"),
-    "dsocr.commands.reading": ("Reader", "load", "suggest", "transcribe"),
+    "dsocr.commands.reading": ("Reader", "load", "transcribe"),
     "dsocr.commands.scoring": (
         "Run",
         "WrittenReport",
@@ -50,7 +50,6 @@ _MODULES = {
     "dsocr.evaluation.scorecard": ("Scorecard",),
     "dsocr.formats.format": ("Format",),
     "dsocr.inference.confidence": ("Prediction",),
-    "dsocr.inference.suggest": ("Suggestions",),
     "dsocr.inference.transcribe": ("TranscribeReport",),
     "dsocr.io.processes": ("ProgressCallback",),
     "dsocr.io.web": ("FetchOptions",),

@@ -40,9 +40,6 @@ from dsocr.commands.reading import (
     load as load,
 )
 from dsocr.commands.reading import (
-    suggest as suggest,
-)
-from dsocr.commands.reading import (
     transcribe as transcribe,
 )
 from dsocr.commands.scoring import (
@@ -127,7 +124,6 @@ from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
 from dsocr.formats.format import Format as Format
 from dsocr.inference.confidence import Prediction as Prediction
-from dsocr.inference.suggest import Suggestions as Suggestions
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
 from dsocr.io.processes import ProgressCallback as ProgressCallback
 from dsocr.io.web import FetchOptions as FetchOptions

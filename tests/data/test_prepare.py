@@ -225,7 +225,7 @@ def test_a_source_without_samples_is_an_error_with_the_next_command(
         picture(tmp_path / "s/p.png")
     with raises_code(code) as error:
         prepare(tmp_path / "s", tmp_path / "out")
-    assert code == "no-samples" or all(command in str(error.value.hint) for command in ("transcribe", "suggest"))
+    assert code == "no-samples" or all(command in str(error.value.hint) for command in ("transcribe", "workbench"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="file names are UTF-16 there")

@@ -134,7 +134,6 @@ def test_equal_pictures_under_two_names_are_in_one_split(tmp_path: Path) -> None
     "read",
     [
         pytest.param(lambda box, out: dsocr.transcribe("small", box, out, layer="nothing"), id="transcribe"),
-        pytest.param(lambda box, out: dsocr.suggest("small", box, out, layer="nothing"), id="suggest"),
         pytest.param(
             lambda box, out: dsocr.open_workbench(box, work=out, run="none", layer="nothing", port=free_port()),
             id="workbench",

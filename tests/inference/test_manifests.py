@@ -14,7 +14,6 @@ from dsocr.data.prepare import prepare
 from dsocr.formats import parse_xml_page
 from dsocr.formats.manifest import Manifest
 from dsocr.formats.mets import parse_mets
-from dsocr.inference.suggest import Candidate, suggest
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.io.web import FetchOptions
 from dsocr.workbench.archive import import_pages, open_archive
@@ -32,7 +31,7 @@ LOCAL = FetchOptions(private=True, delay=0.0, timeout=5.0)
 @pytest.fixture(autouse=True)
 def ink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are found by their ink, which needs no network."""
-    for module in ("inference.inputs", "inference.suggest", "workbench.archive"):
+    for module in ("inference.inputs", "workbench.archive"):
         monkeypatch.setattr(f"dsocr.{module}.detect_lines", find_bars)
 
 
@@ -147,20 +146,6 @@ def test_images_of_ones_own_have_no_manifest(tmp_path: Path) -> None:
         with raises_code(f"{name}-missing"):
             read(tmp_path / "scans", tmp_path / name, name)
         assert not (tmp_path / name).exists()
-
-
-def take_all(images: Any) -> Any:
-    for id_, _ in images:
-        yield Candidate(id_, "текст", 0.5)
-
-
-def test_pages_without_lines_are_divided_before_lines_are_suggested(archive: Archive, tmp_path: Path) -> None:
-    url = archive.add("/m", manifest2(*(canvas2(n, image(archive, f"s{n}")) for n in (1, 2))))
-    queue = suggest(
-        fake_run(tmp_path / "run"), Path(url), tmp_path / "out", reader=take_all, fetch=replace(LOCAL, size=0)
-    )
-    assert queue.untranscribed == 6
-    assert len(found_lines(tmp_path / "out")) == 2
 
 
 def test_the_workbench_opens_a_manifest_and_keeps_it(archive: Archive, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The benefit of reviewing the least confident lines, measured and estimated."""
 
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from dsocr.inference.review import (
     point_at,
     share_for,
     worth_checking,
+    write_review,
 )
 
 LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
@@ -67,3 +70,36 @@ def test_a_point_is_found_by_its_share_and_by_its_rate() -> None:
     curve = checking_curve([(5, 10), (1, 10), (0, 20)])
     assert point_at(curve, 0.34) is curve[1]
     assert share_for(curve, 0.05) == pytest.approx(1 / 3)
+
+
+def line(page: str, number: int, confidence: float | None, text: str = "а" * 40) -> dict[str, Any]:
+    return {"id": f"{page}:{number}", "page": page, "text": text, "confidence": confidence, "flags": []}
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        pytest.param(
+            [*(line("bad", number, 0.5) for number in range(10)), *(line(f"p{n}", 0, 0.7) for n in range(5))],
+            ["bad:0", "bad:1", *(f"p{n}:0" for n in range(4))],
+            id="spread over pages",
+        ),
+        pytest.param(
+            [line("a", 0, None, ""), line("b", 0, 0.9), line("c", 0, 0.2)],
+            ["c:0", "a:0", "b:0"],
+            id="what was read as empty is in the middle",
+        ),
+        pytest.param(
+            [{**line("", 0, 0.5), "id": name} for name in ("a/1.png", "a/2.png", "b/3.png")],
+            ["a/1.png", "b/3.png", "a/2.png"],
+            id="a folder of line images is a page",
+        ),
+        pytest.param([line("a", 0, 0.9, "в"), line("b", 0, 0.9)], ["b:0", "a:0"], id="more errors to find"),
+    ],
+)
+def test_the_lines_to_transcribe_next(rows: list[dict[str, Any]], chosen: list[str], tmp_path: Path) -> None:
+    curve, confidences = write_review(rows, tmp_path / "next.tsv", 6)
+    listed = (tmp_path / "next.tsv").read_text(encoding="utf-8").splitlines()
+    assert [row.split("\t")[2] for row in listed] == chosen
+    assert len(curve) == len(rows) + 1, "the estimate is of all lines"
+    assert len(confidences) == sum(row["confidence"] is not None for row in rows)

@@ -79,6 +79,10 @@ def test_uncertain_lines_are_listed_and_characters_written_on_request(
     assert unflagged == sorted(unflagged)
     with raises_code("output-exists"):
         transcribe(run, [scans], tmp_path / "others.txt", review=review)
+    transcribe(run, [scans], tmp_path / "others.txt", review=tmp_path / "next.txt", first=2)
+    assert len((tmp_path / "next.txt").read_text(encoding="utf-8").splitlines()) == 2
+    with raises_code("option-invalid"):
+        transcribe(run, [scans], tmp_path / "more.txt", first=2)
 
 
 def test_checking_is_estimated_where_the_confidences_were_fitted(run: RunFolder, scans: Path, tmp_path: Path) -> None:

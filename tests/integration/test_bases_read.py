@@ -67,11 +67,6 @@ def test_every_command_that_reads_takes_a_base(
     assert code == 0, err
     read = [json.loads(line)["text"] for line in Path("texts.jsonl").read_text("utf-8").splitlines()]
     assert len(read) == 2
-    code, _, err = call("suggest", base, images, "-o", "queue", "--count", 2)
-    assert code == 0, err
-    queue = json.loads((tmp_path / "queue" / "suggestions.json").read_text("utf-8"))["lines"]
-    assert sorted(line["reading"] for line in queue) == sorted(read)
-
     folder = RunFolder.to_read_with(Path(base)).adapter
     assert ServedModels({name: folder}).names == [name, "base"]
     assert dsocr.load(base).read(images / "test-0.png").text == read[0]

@@ -199,7 +199,6 @@ ARGUMENTS = {
     "align": "scans texts -o data",
     "convert": "scans -o out --to page",
     "transcribe": "run scans -o out",
-    "suggest": "run scans -o out",
     "workbench": "scans",
     "export": "run -o out",
     "push": "run owner/name",

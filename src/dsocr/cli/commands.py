@@ -173,14 +173,6 @@ COMMANDS = {
         ("dsocr transcribe runs/mine scans -o texts.txt", "dsocr transcribe runs/mine scans -o out --format page"),
         journal="transcribed pages are kept",
     ),
-    "suggest": Command(
-        "Read",
-        "Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first.",
-        "dsocr:suggest",
-        printing.suggested,
-        ("dsocr suggest runs/mine new_scans -o queue", "dsocr suggest runs/mine export.zip -o queue --count 200"),
-        to_json=printing.suggested_as_json,
-    ),
     "workbench": Command(
         "Read",
         "Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first.",

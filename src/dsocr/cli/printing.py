@@ -1,13 +1,11 @@
 """Print what the public functions return."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsocr.console import Printer, current_printer, format_duration
-from dsocr.document import describe_place
 from dsocr.errors import first_few, option, typed
 from dsocr.text import percentage
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.inference.suggest import Suggestions
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
     from dsocr.publish import Publication
@@ -390,7 +387,9 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         printer.message(f"{report.outside} lines are in regions of other types and keep their text")
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
-    if given["review"] is not None:
+    if given["first"] is not None:
+        printer.message(f"lines to transcribe next: {given['review']}")
+    elif given["review"] is not None:
         printer.message(f"lines most worth checking first: {given['review']}")
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
@@ -405,8 +404,7 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         count = counted(len(report.upside_down), "page")
         printer.complain(f"{count} upside down: {pages}; turn and read again")
     if report.unfamiliar and report.mean_confidence is not None:
-        lines = f"60 lines (`dsocr suggest {typed(str(given['run']))} SCANS -o queue` names those that teach most)"
-        printer.complain(describe_unfamiliar(report.mean_confidence, lines))
+        printer.complain(describe_unfamiliar(report.mean_confidence))
     elif report.unlike_calibration:
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
@@ -417,40 +415,6 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         printer.message(
             "       (it learns from its surest readings, without a transcription, and often reads better then)"
         )
-
-
-def suggested(printer: Printer, queue: "Suggestions", given: Given) -> None:
-    """Print the first lines to transcribe and where all are."""
-    from dsocr.inference.confidence import describe_unfamiliar
-    from dsocr.inference.suggest import SHEET, TABLE
-
-    output = Path(given["output"])
-    for item in queue.skipped:
-        printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")
-    for remark in queue.remarks:
-        printer.complain(remark)
-    for row in _rows(output)[:_LISTED]:
-        printer.message(f"{row['rank']:>3}. {describe_place(row['where'], row['page'])}: {row['reason']}")
-    if queue.unfamiliar and queue.mean_confidence is not None:
-        printer.complain(describe_unfamiliar(queue.mean_confidence, "the first 60 lines of this list"))
-    printer.message(f"{len(queue.choices)} of {queue.untranscribed} lines without a transcription were chosen")
-    printer.result(f"queue: {output}")
-    printer.message(f"look:  {output / SHEET}, {output / TABLE}")
-    printer.message(f"next:  transcribe them (import {output.as_posix()} into eScriptorium), then dsocr prepare")
-
-
-def suggested_as_json(queue: "Suggestions", given: Given) -> object:
-    """Return the lines of the list."""
-    known = {"mean_confidence": queue.mean_confidence, "unfamiliar": queue.unfamiliar}
-    rows = _rows(Path(given["output"]))
-    return {"waiting": queue.untranscribed, "skipped": len(queue.skipped), **known, "lines": rows}
-
-
-def _rows(output: Path) -> list[dict[str, Any]]:
-    from dsocr.inference.suggest import LIST
-
-    rows: list[dict[str, Any]] = json.loads((output / LIST).read_text(encoding="utf-8"))["lines"]
-    return rows
 
 
 def aligned(printer: Printer, report: "AlignReport", given: Given) -> None:

@@ -1,4 +1,4 @@
-"""Public functions that read: a reader of images, transcriptions of documents, lines to transcribe next."""
+"""Public functions that read: a reader of images, transcriptions of documents."""
 
 import re
 import warnings
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.reader import LocalReader
-    from dsocr.inference.suggest import Suggestions
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.family import Processor
 
@@ -59,6 +58,7 @@ def transcribe(
     script: ScriptName | None = None,
     shard: str = "1/1",
     review: StrPath | None = None,
+    first: Count | None = None,
     layer: Rare[str | None] = None,
     fetch: Fetch | None = None,
     strict: bool = False,
@@ -84,6 +84,7 @@ def transcribe(
         script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
         shard: Transcribe one share of the pages, as 2/5: the second of five.
         review: Also write all lines to this file, least certain first.
+        first: List only this many lines there, those to transcribe next: uncertain ones, spread over the pages.
         layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
             its image if not given.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
@@ -118,6 +119,7 @@ def transcribe(
             script=script,
             shard=share,
             review=None if review is None else Path(review),
+            first=first,
             engine=choose_engine(engine, engine_model or folder.name, actors),
             strict=strict,
             overwrite=overwrite,
@@ -145,65 +147,6 @@ def _parse_shard(text: str) -> tuple[int, int]:
         message = f"{option('shard', text)} is not a share"
         raise ConfigError(message, hint="the second of five is 2/5", code="option-invalid")
     return int(match[1]), int(match[2])
-
-
-def suggest(
-    run: StrPath,
-    source: StrPath,
-    output: Output,
-    *,
-    count: Count = 100,
-    script: ScriptName | None = None,
-    format: str | None = None,
-    writer: str | None = None,
-    encoding: str | None = None,
-    layer: Rare[str | None] = None,
-    fetch: Fetch | None = None,
-    strict: bool = False,
-    overwrite: bool = False,
-    progress: ProgressCallback | None = None,
-) -> "Suggestions":
-    """Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first.
-
-    Args:
-        run: Run folder, exported adapter, or a base: small, a folder, a Hub id.
-        source: Anything that prepare reads, with lines without text, or a folder of line images.
-        output: Folder to write.
-        count: Number of lines to suggest.
-        script: Script that line recognisers keep to; auto decides it by the lines; as trained if not given.
-        format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
-        writer: Writer: a column, or a pattern over file names.
-        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
-        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
-            its image if not given.
-        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
-        strict: Stop at the first fault instead of counting and listing it.
-        overwrite: Replace what an earlier command wrote there.
-        progress: Called with the lines done and in total, instead of a progress bar.
-
-    Raises:
-        DataError: The source cannot be read, has no line without a text, or the folder cannot be written.
-        RunError: The run is missing, unfinished or damaged.
-    """
-    folder = RunFolder.to_read_with(Path(run))
-    from dsocr.formats.layers import preferred_layer
-    from dsocr.inference.suggest import suggest as choose_lines
-
-    with preferred_layer(layer), progress_bar(progress, "reading", "lines") as done:
-        return choose_lines(
-            folder,
-            Path(source),
-            Path(output),
-            count=count,
-            script=script,
-            format=format,
-            writer=writer,
-            encoding=encoding,
-            fetch=FetchOptions.parse(fetch),
-            strict=strict,
-            overwrite=overwrite,
-            progress=done,
-        )
 
 
 class Reader:

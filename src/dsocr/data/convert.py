@@ -68,9 +68,9 @@ def converted_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def require_free_conversion(output: Path, source: Path, *, overwrite: bool, kind: str = "conversion") -> None:
-    """Raise DataError if writing a conversion (for users: a `kind`) to `output` would destroy something else."""
-    require_free_output(output, kind, _conversion_files, overwrite=overwrite, sources=[source])
+def require_free_conversion(output: Path, source: Path, *, overwrite: bool) -> None:
+    """Raise DataError if writing a conversion to `output` would destroy something else."""
+    require_free_output(output, "conversion", _conversion_files, overwrite=overwrite, sources=[source])
 
 
 def _conversion_files(folder: Path) -> list[str] | None:

@@ -429,10 +429,7 @@ def _write_samples(
 def _no_samples(source: Path, report: SourceReport) -> DataError:
     message = f"no sample is left{report.explain_empty()}"
     if {item.reason for item in report.skipped} <= {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION}:
-        hint = (
-            "nothing is transcribed yet: read the pages with `dsocr transcribe`, let `dsocr suggest` choose lines to "
-            "transcribe first, or type them in `dsocr workbench`"
-        )
+        hint = "nothing is transcribed yet: read the pages with `dsocr transcribe`, or type them in `dsocr workbench`"
         return DataError(message, code="not-transcribed", where=source, hint=hint)
     return DataError(message, code="no-samples", where=source)
 

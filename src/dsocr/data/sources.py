@@ -7,8 +7,8 @@ Everything that is skipped, changed or ambiguous on the way is collected in a So
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -18,9 +18,8 @@ import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Box, Item, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
+from dsocr.document import Box, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
-from dsocr.formats import detect_format
 from dsocr.formats.format import Format
 from dsocr.formats.layers import image_stem
 from dsocr.formats.manifest import SourceIndex, plain
@@ -30,7 +29,7 @@ from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is
 from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import head, writable
-from dsocr.io.files import inside, link_or_copy, links_out, list_files, relative, rename
+from dsocr.io.files import link_or_copy, links_out, list_files, relative, rename
 from dsocr.io.hub import HubDataset, fetch_dataset, is_hub_id
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import DEFAULT_FETCH, FetchOptions
@@ -483,64 +482,3 @@ def _is_within(line: Box, region: Box) -> bool:
     """True unless more of a line is outside its region than the descenders and accents of a generous outline."""
     farthest = max(region[0] - line[0], region[1] - line[1], line[2] - region[2], line[3] - region[3])
     return farthest <= _OVERHANG * (line[3] - line[1])
-
-
-@dataclass(frozen=True, slots=True)
-class UntranscribedSource:
-    """The lines of a source that have no text yet. Without a `format`, every image is such a line."""
-
-    path: Path
-    format: Format | None
-    names: NamePatterns
-    find_lines: Callable[[Path, str], tuple[Line, ...]]
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        format_: str | None,
-        patterns: Mapping[str, str | None],
-        find_lines: Callable[[Path, str], tuple[Line, ...]] = lambda image, where: (Line("", where),),
-    ) -> "UntranscribedSource":
-        """Recognise the format; images without any transcription have none, and `find_lines` finds their lines."""
-        is_plain = format_ is None and _has_only_images(path)
-        return cls(path, None if is_plain else detect_format(path, format_, {}), NamePatterns(patterns), find_lines)
-
-    @property
-    def format_name(self) -> str:
-        """The name of the format, for a card."""
-        return self.format.name if self.format else "images"
-
-    def pages(self, report: SourceReport) -> Iterator[Page]:
-        """The pages with untranscribed lines, reduced to these; everything else is recorded."""
-        for page in report.filter_pages(self._items()):
-            if lines := tuple(line for line in page.lines if is_blank(line.text)):
-                yield self.names.apply(replace(page, lines=lines), report)
-
-    def _items(self) -> Iterator[Item]:
-        if self.format is None:
-            folder = self.path if self.path.is_dir() else self.path.parent
-            for path in list_files(folder, IMAGE_SUFFIXES) if self.path.is_dir() else [self.path]:
-                yield self._as_page(path, relative(path, folder))
-            return
-        for item in self.format.read(self.path, {}):
-            if isinstance(item, Skipped) and item.reason is SkipReason.NO_TRANSCRIPTION and self.path.is_dir():
-                with suppress(DataError):
-                    item = self._as_page(inside(self.path, item.where), item.where)
-            yield item
-
-    def _as_page(self, path: Path, where: str) -> Page:
-        return Page(path, where.rpartition(".")[0] or where, where, self.find_lines(path, where))
-
-
-def _has_only_images(source: Path) -> bool:
-    """True for an image, and for a folder with images in which no format is recognised."""
-    if not source.is_dir():
-        return source.is_file() and source.suffix.lower() in IMAGE_SUFFIXES
-    if not list_files(source, IMAGE_SUFFIXES):
-        return False
-    try:
-        detect_format(source, None, {})
-    except DataError as error:
-        return error.code == "no-format-found"
-    return False

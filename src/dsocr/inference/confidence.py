@@ -141,11 +141,12 @@ class Calibration:
 UNCALIBRATED = Calibration()
 
 
-def describe_unfamiliar(mean: float, lines: str) -> str:
-    """Warn that pages are unlike the reader's training, with a remedy; `lines` says which lines to transcribe."""
+def describe_unfamiliar(mean: float) -> str:
+    """Warn that pages are unlike the reader's training, with a remedy."""
     return (
         f"This script or hand is unlike anything that this reader knows (mean confidence {percentage(mean, 0)}): "
-        f"expect many errors; confidences are not calibrated for these pages. Transcribe {lines} and train on them."
+        "expect many errors; confidences are not calibrated for these pages. Transcribe 60 lines "
+        "(`--review FILE --first 60` lists those that teach most) and train on them."
     )
 
 

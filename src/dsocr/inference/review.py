@@ -1,14 +1,15 @@
-"""The order in which to check lines, and what checking brings.
+"""The order in which to check lines, and the errors that checking them finds.
 
-Flagged lines come first, then those where checking is expected to save most errors for the work.
+Flagged lines come first, then the lines where checking saves most errors for the work.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from dsocr.io.work import writing_file
 from dsocr.text import percentage
@@ -35,9 +36,9 @@ def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:
     for count, (errors, length) in enumerate([(0.0, 0), *lines]):
         remaining, characters = remaining - errors, characters - length
         left = max(remaining, 0.0)  # rounding errors of the subtractions
-        rest = left / characters if characters else 0.0
-        letters = 1 - characters / length_of_all if length_of_all else count / max(len(lines), 1)
-        curve.append(CheckedShare(count / max(len(lines), 1), letters, rest, 1 - left / total if total else 1.0))
+        rest, share = left / characters if characters else 0.0, count / max(len(lines), 1)
+        letters = 1 - characters / length_of_all if length_of_all else share
+        curve.append(CheckedShare(share, letters, rest, 1 - left / total if total else 1.0))
     return curve
 
 
@@ -63,15 +64,15 @@ def point_at(curve: Sequence[CheckedShare], share: float) -> CheckedShare:
 
 
 def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
-    """Say what the first lines and the first letters of a list hold of the errors, each beside chance."""
+    """Say how many errors the first lines and the first letters of a list hold, each beside chance."""
 
-    def held(part: str) -> str:
-        point = min(curve, key=lambda point: abs(getattr(point, part) - share))
-        times = point.errors_found / getattr(point, part) if getattr(point, part) else 1.0
+    def held(checked: Callable[[CheckedShare], float]) -> str:
+        point = min(curve, key=lambda point: abs(checked(point) - share))
+        times = point.errors_found / checked(point) if checked(point) else 1.0
         return f"{percentage(point.errors_found, 0)} of the errors ({times:.1f} times chance)"
 
-    lines, letters = held("share"), held("letters")
     first = f"the first {percentage(share, 0)} of the"
+    lines, letters = held(lambda point: point.share), held(lambda point: point.letters)
     return f"{first} lines hold {lines}, {first} letters {letters}"
 
 
@@ -89,7 +90,7 @@ def worth_checking(confidence: float | None, length: int) -> float:
 class EstimatedCer:
     """The CER estimated from confidences, the share of lines to check to halve it, and the CER of the rest then.
 
-    `gain` says what the first lines and letters of the list hold of the errors.
+    `gain` says how many errors the first lines and letters of the list hold.
     """
 
     cer: float
@@ -104,43 +105,65 @@ class EstimatedCer:
         return cls(curve[0].rest, half, point_at(curve, half).rest, describe_gain(curve))
 
 
-DOUBTFUL = 0.5
+_DOUBTFUL = 0.5
 """Words below this confidence are marked."""
 _WORD = re.compile(r"\S+")
 _FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "other_resolution", "retried")
 """Flags, the most serious first."""
-_OPEN, _CLOSE = "⟦", "⟧"
-
-
-def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
-    """Write `confidence<TAB>flags<TAB>id<TAB>text`, what is most worth checking first, doubtful words in ⟦⟧.
-
-    Returns the estimated result of checking in this order, and the confidences of the lines that have one.
-    """
-    # Only the written lines and their lengths are kept: the rows of many pages would not fit into memory.
-    ordered = sorted(
-        ((_priority(row), _review_line(row), (row.get("confidence"), len(row["text"]))) for row in rows),
-        key=lambda entry: entry[0],
-    )
-    with writing_file(path) as file:
-        file.writelines(line for _, line, _ in ordered)
-    curve = estimated_checking_curve(estimate for _, _, estimate in ordered)
-    return curve, [confidence for _, _, (confidence, _) in ordered if confidence is not None]
-
-
-def _review_line(row: Mapping[str, Any]) -> str:
-    confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
-    text = mark_doubtful(str(row["text"]), row.get("words", ())).replace("\n", " / ")
-    return "\t".join([confidence, ",".join(row.get("flags", ())), row["id"], text]) + "\n"
 
 
 def mark_doubtful(text: str, words: Sequence[Mapping[str, Any]]) -> str:
     """Return the text with its doubtful words in ⟦⟧."""
-    doubtful = {word["start"] for word in words if word["confidence"] < DOUBTFUL}
-    return _WORD.sub(lambda word: f"{_OPEN}{word[0]}{_CLOSE}" if word.start() in doubtful else word[0], text)
+    doubtful = {word["start"] for word in words if word["confidence"] < _DOUBTFUL}
+    return _WORD.sub(lambda word: f"⟦{word[0]}⟧" if word.start() in doubtful else word[0], text)
 
 
-def _priority(row: Mapping[str, Any]) -> tuple[int, float]:
-    flags = row.get("flags", ())
-    most_serious = min((_FLAG_ORDER.index(flag) for flag in flags if flag in _FLAG_ORDER), default=len(_FLAG_ORDER))
-    return most_serious, -worth_checking(row.get("confidence"), len(row["text"]))
+class _Listed(NamedTuple):
+    """A line of the list: the rows of many pages would not fit into memory."""
+
+    severity: int
+    worth: float
+    confidence: float | None
+    length: int
+    page: str
+    written: str
+
+
+def write_review(
+    rows: Iterable[Mapping[str, Any]], path: Path, first: int | None = None
+) -> tuple[list[CheckedShare], list[float]]:
+    """Write `confidence<TAB>flags<TAB>id<TAB>text`, the lines most worth checking first, doubtful words in ⟦⟧.
+
+    `first` writes that many lines only, the ones to transcribe next. Returns the estimated result of checking all
+    lines, and the confidences of the lines that have one.
+    """
+    lines = sorted(map(_listed, rows), key=lambda line: (line.severity, -line.worth))
+    with writing_file(path) as file:
+        file.writelines(line.written for line in (lines if first is None else _to_transcribe(lines)[:first]))
+    curve = estimated_checking_curve((line.confidence, line.length) for line in lines)
+    return curve, [line.confidence for line in lines if line.confidence is not None]
+
+
+def _listed(row: Mapping[str, Any]) -> _Listed:
+    id_, flags, confidence, length = row["id"], row.get("flags", ()), row.get("confidence"), len(row["text"])
+    text = mark_doubtful(row["text"], row.get("words", ())).replace("\n", " / ")
+    columns = ["" if confidence is None else f"{confidence:.3f}", ",".join(flags), id_, text]
+    severity = min((_FLAG_ORDER.index(flag) for flag in flags if flag in _FLAG_ORDER), default=len(_FLAG_ORDER))
+    page = row.get("page") or id_.rpartition("/")[0]  # the folder of an image of a line stands for its page
+    return _Listed(severity, worth_checking(confidence, length), confidence, length, page, "\t".join(columns) + "\n")
+
+
+_EMPTY_WORTH, _DECAY = 0.3, 0.7
+"""The worth of transcribing a line that was read as empty, which may hold no text at all, and the factor by which each
+line of a page lowers the worth of its next one."""
+
+
+def _to_transcribe(lines: Iterable[_Listed]) -> list[_Listed]:
+    """Order lines by the worth of transcribing them, spread over the pages."""
+    worths = [(line.worth if line.length else _EMPTY_WORTH, line) for line in lines]
+    listed: Counter[str] = Counter()
+    spread = []
+    for worth, line in sorted(worths, key=lambda pair: -pair[0]):
+        spread.append((worth * _DECAY ** listed[line.page], line))
+        listed[line.page] += 1
+    return [line for _, line in sorted(spread, key=lambda pair: -pair[0])]

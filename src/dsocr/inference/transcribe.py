@@ -261,6 +261,7 @@ def transcribe(
     strict: bool = False,
     overwrite: bool = False,
     review: Path | None = None,
+    first: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
@@ -275,11 +276,11 @@ def transcribe(
     `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each page decides, and of
     images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
     read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
-    `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
-    replaces the run's own network. `fetch` says how manifests are fetched.
-    `progress` is called with the numbers of pages done and in total.
+    `review` is a file for all lines, the least certain first; with `first`, for that many lines to transcribe next.
+    `engine` is a server or a cluster that reads, `reader` replaces the run's own network. `fetch` says how manifests
+    are fetched. `progress` is called with the numbers of pages done and in total.
     """
-    _require_usable(out, script=script, engine=engine, review=review, overwrite=overwrite)
+    _require_usable(out, script=script, engine=engine, review=review, first=first, overwrite=overwrite)
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
@@ -345,7 +346,8 @@ def transcribe(
         card = {"format": _FORMAT, "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
-            report.estimate(*write_review(_review_rows(read_pages(work.journal, pages)), review), calibration)
+            rows = _review_rows(read_pages(work.journal, pages))
+            report.estimate(*write_review(rows, review, first), calibration)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
@@ -359,12 +361,16 @@ def _require_usable(
     script: str | None,
     engine: RemoteEngine | Cluster | None,
     review: Path | None,
+    first: int | None,
     overwrite: bool,
 ) -> None:
     """Raise ConfigError for options that exclude each other, and DataError if the review list has no place."""
     if script is not None and isinstance(engine, RemoteEngine):
         message = f"{option('script', script)} is for readers in this process or on a cluster"
         raise ConfigError(message, code="option-invalid", hint="leave it out, or train with generation.script")
+    if first is not None and review is None:
+        message = f"{option('first', first)} shortens the list of {option('review', ...)}"
+        raise ConfigError(message, code="option-invalid", hint=f"give {option('review', 'FILE')} too")
     if review is not None:
         require_free_output(review, "review list", overwrite=overwrite)
         if review.resolve().is_relative_to(out.resolve()):

@@ -302,8 +302,8 @@ def read_alone(
                 f"{reader.name} cannot learn alone from these scans: {report.refused}",
                 code="unlabelled-unread",
                 where=Path(config.training.unlabelled[0]),
-                hint=f"transcribe fifty lines ({command('suggest', reader.name, config.training.unlabelled[0])} "
-                "chooses them), and train on them",
+                hint=f"transcribe fifty lines ({command('workbench', config.training.unlabelled[0])} shows the least "
+                "certain first), and train on them",
             )
         if not config.dataset.is_dir():
             write_file(lines.folder / _TABLE, lines.table())

@@ -248,9 +248,9 @@ _WORDS: dict[str, tuple[str, str]] = {
     "checked_by": ("checked by {name}", "проверил(а) {name}"),
     "unfamiliar": (
         "This hand is unlike anything the reader knows (mean confidence {mean}): expect many errors. "
-        "Transcribe {left} more lines, then let it learn; “Most doubtful first” and dsocr suggest choose them",
+        "Transcribe {left} more lines, then let it learn; “Most doubtful first” chooses them",
         "Такой почерк программе незнаком (средняя уверенность {mean}): ошибок будет много. Расшифруйте ещё строк: "
-        "{left}, затем включите обучение; выбрать строки помогут «Сначала сомнительные» и dsocr suggest",
+        "{left}, затем включите обучение; выбрать строки помогут «Сначала сомнительные»",
     ),
     "first_lines": (
         "Correct what was read and press Enter: after {left} more lines you will know how well this hand is read",

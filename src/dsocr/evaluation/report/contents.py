@@ -356,7 +356,7 @@ def _describe_next(card: Scorecard, difference: Difference | None) -> str:
     if difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
         return f"Next: {dominant}."
     if score.cer.rate > _USABLE:
-        return "Next: transcribe more lines; dsocr suggest names the best ones, dsocr forecast says what they bring."
+        return "Next: transcribe more lines; dsocr forecast says what they bring."
     return "Next: dsocr transcribe reads your pages; check the least certain lines first."
 
 
