@@ -5,8 +5,7 @@
 The server runs in another process on a free port of this machine. First its capacity is measured with clients that
 send the next request as soon as they are answered. Then requests arrive at `--times` that rate for `--seconds`, one in
 twenty of them hostile: an empty body, a damaged image, one of too many pixels, one of extreme aspect ratio, a body that
-is announced and never sent, and a client that disconnects at once. Meanwhile `--half-open` connections send half a
-header again and again, and one client asks for /healthz every second.
+is announced and never sent, and a client that disconnects at once. Meanwhile one client asks for /healthz every second.
 """
 
 import argparse
@@ -135,19 +134,6 @@ async def flood(port: int, images: list[bytes], rate: float, seconds: float, wat
     return results
 
 
-async def stay_half_open(port: int, until: float) -> None:
-    """Send half a header, again each time that the server closes the connection."""
-    while time.monotonic() < until:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
-            await asyncio.wait_for(reader.read(), max(0.1, until - time.monotonic()))
-            writer.close()
-        except (OSError, TimeoutError):
-            pass
-        await asyncio.sleep(0.5)
-
-
 async def check_health(port: int, until: float) -> list[float]:
     """Seconds that each of a row of health checks took; infinite for one that failed."""
     seconds = []
@@ -160,14 +146,12 @@ async def check_health(port: int, until: float) -> list[float]:
 
 
 async def attack(
-    port: int, images: list[bytes], rate: float, seconds: float, half_open: int, watch: Callable[[], None]
+    port: int, images: list[bytes], rate: float, seconds: float, watch: Callable[[], None]
 ) -> tuple[Results, list[float]]:
-    """The flood with half-open connections beside it; its results and the times of health checks."""
+    """The flood; its results and the times of health checks."""
     until = time.monotonic() + seconds
     health = asyncio.create_task(check_health(port, until))
-    slow = [asyncio.create_task(stay_half_open(port, until)) for _ in range(half_open)]
     results = await flood(port, images, rate, seconds, watch)
-    await asyncio.gather(*slow)
     return results, await health
 
 
@@ -178,7 +162,6 @@ def main() -> None:
     parser.add_argument("images", type=Path)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--times", type=float, default=10)
-    parser.add_argument("--half-open", type=int, default=700)
     options = parse(parser)
     images = [path.read_bytes() for path in sorted(options.images.rglob("*.jpg"))[:64]]
     images = images or [path.read_bytes() for path in sorted(options.images.rglob("*.png"))[:64]]
@@ -213,7 +196,7 @@ def measure(port: int, images: list[bytes], options: argparse.Namespace, server:
             memory.append((now, server.memory_info().rss))
 
     rate, seconds = options.times * most, options.seconds
-    results, health = asyncio.run(attack(port, images, rate, seconds, options.half_open, watch))
+    results, health = asyncio.run(attack(port, images, rate, seconds, watch))
     cut = sorted(results.seconds)
     p50, p99 = quantiles(cut, n=100)[49], quantiles(cut, n=100)[98]
     sizes = [size / 1e6 for _, size in memory]

@@ -68,7 +68,7 @@ def test_every_command_that_reads_takes_a_base(
     read = [json.loads(line)["text"] for line in Path("texts.jsonl").read_text("utf-8").splitlines()]
     assert len(read) == 2
     folder = RunFolder.to_read_with(Path(base)).adapter
-    assert ServedModels({name: folder}).names == [name, "base"]
+    assert ServedModels({name: folder}).names == [name]
     assert dsocr.load(base).read(images / "test-0.png").text == read[0]
     config = find_training_config(Path(base), None)
     assert config is not None

@@ -30,7 +30,7 @@ class FakeModels:
     default = "mine"
 
     def __init__(self, *, batch_size: int = 4) -> None:
-        self.names = ["mine", "other", "base"]
+        self.names = ["mine", "other"]
         self.batch_size = batch_size
         self.gate = threading.Event()
         self.gate.set()

@@ -15,11 +15,10 @@ from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
-from dsocr.server import adapter_folder, adapter_name, check_adapter_name
+from dsocr.server import adapter_folder, adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
-from tests.raising import raises_code
 
 SETTINGS = ReadingSettings(
     "nano",
@@ -87,18 +86,15 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
         "vision": adapter("v", 3, scope="decoder+vision"),
     }
     served = ServedModels(folders)
-    assert served.names == ["one", "two", "vision", "base"]
+    assert served.names == ["one", "two", "vision"]
 
     def read(name: str) -> str:
         (prediction,) = served.read(name, [("line", image)])
         return prediction.text
 
     expected = {name: alone(folder, image) for name, folder in folders.items()}
-    lonely = LocalReader.of_adapter(folders["one"])
-    with lonely.base() as base:
-        expected["base"] = next(iter(base.read([("line", image)]))).text
-    assert len(set(expected.values())) == 4
-    for name in ("vision", "one", "base", "two", "one", "vision", "base"):
+    assert len(set(expected.values())) == 3
+    for name in ("vision", "one", "two", "one", "vision"):
         assert read(name) == expected[name]
 
 
@@ -113,9 +109,6 @@ def test_adapters_that_do_not_fit_the_first_are_refused(adapter: Adapter) -> Non
     for folder in (other, experts, damaged, misfit):
         with pytest.raises(ModelError):
             ServedModels({"first": first, folder.parent.name: folder})
-    for name in ("base", "", "a/b", "..", "x" * 65):
-        with raises_code("adapter-name-invalid"):
-            ServedModels({"first": first, name: first})
 
 
 @pytest.mark.parametrize("name", ["letters", "мои письма 2"])
@@ -125,7 +118,6 @@ def test_an_adapter_has_the_name_of_its_run(tmp_path: Path, name: str) -> None:
     SETTINGS.save(folder)
     write_manifest(folder)
     assert adapter_name(tmp_path / name) == adapter_name(folder) == name
-    check_adapter_name(name)
     assert adapter_folder(folder) == folder
     with pytest.raises(RunError):
         adapter_folder(tmp_path)

@@ -1,6 +1,5 @@
 """The server's response on each path, and the requests it rejects."""
 
-import base64
 import json
 import threading
 import time
@@ -60,7 +59,7 @@ def test_transcriptions_take_image_bytes(client: TestClient) -> None:
     answer = client.post("/v1/transcriptions", content=png(20)).json()
     assert answer.pop("id").startswith("transcription-")
     assert answer == {"model": "mine", "text": "mine 20", "tokens": 4, "confidence": None, "flags": []}
-    assert client.post("/v1/transcriptions?model=base", content=png(21)).json()["text"] == "base 21"
+    assert client.post("/v1/transcriptions?model=other", content=png(21)).json()["text"] == "other 21"
     plain = client.post("/v1/transcriptions", content=png(22), headers={"Accept": "text/plain"})
     assert plain.text == "mine 22"
 
@@ -120,11 +119,6 @@ def test_chat_streams(client: TestClient, with_usage: bool) -> None:
         pytest.param({"model": "mine"}, 400, "invalid_request", id="no messages"),
         pytest.param(chat(data_uri(png()), n=2), 400, "invalid_request", id="two answers"),
         pytest.param({**chat(data_uri(png())), "model": "gpt"}, 404, "model_not_found", id="unknown model"),
-        pytest.param(
-            chat("data:image/png;base64," + base64.b64encode(b"x" * 100_002).decode()),
-            *(413, "body_too_large"),
-            id="image too large",
-        ),
     ],
 )
 def test_invalid_chats(client: TestClient, request_: object, status: int, expected: str) -> None:
@@ -198,21 +192,6 @@ def test_a_full_queue_answers_429_and_recovers_at_once(models: FakeModels) -> No
         assert [client.post("/v1/transcriptions", content=png()).status_code for _ in range(20)] == [200] * 20
 
 
-def test_open_requests_are_bounded_but_health_is_always_answered(models: FakeModels) -> None:
-    models.gate.clear()
-    with TestClient(app_of(models, limits=ServerLimits(max_open_requests=1, deadline=PATIENCE))) as client:
-        thread = in_background(client)
-        assert models.started.wait(PATIENCE)
-        response = client.get("/v1/models")
-        assert client.get("/healthz").status_code == 200
-        models.gate.set()
-        thread.join()
-        assert (response.status_code, code(response)) == (503, "overloaded")
-        assert response.headers["Retry-After"] == "1"
-        assert client.get("/v1/models").status_code == 200
-        assert 'dsocr_rejections_total{reason="overloaded"} 1' in client.get("/metrics").text
-
-
 def test_no_request_waits_longer_than_the_deadline(models: FakeModels) -> None:
     models.gate.clear()
     with TestClient(app_of(models, limits=ServerLimits(deadline=0.5))) as client:
@@ -221,7 +200,7 @@ def test_no_request_waits_longer_than_the_deadline(models: FakeModels) -> None:
         models.gate.set()
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/docs", "/v1/nothing"])
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/v1/nothing"])
 @pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", "Basic a token", "Bearer a tokenx", "Bearer ü"])
 def test_every_path_but_health_needs_the_token(models: FakeModels, path: str, given: str | None) -> None:
     with TestClient(app_of(models, token=TOKEN)) as client:
@@ -257,22 +236,26 @@ def test_pages_of_other_sites_cannot_use_a_server_without_a_token(
 
 
 def test_no_response_may_be_framed_or_run_scripts(client: TestClient) -> None:
-    for path in ("/docs", "/v1/models", "/nothing"):
+    for path in ("/openapi.json", "/v1/models", "/nothing"):
         headers = client.get(path).headers
         assert headers["X-Frame-Options"] == "DENY"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "default-src 'none'" in headers["Content-Security-Policy"]
 
 
-def test_metrics_count_requests_and_images(client: TestClient) -> None:
+def test_metrics_count_images_and_rejections(client: TestClient) -> None:
+    def count(line: str) -> float:
+        values = [row.rpartition(" ")[2] for row in client.get("/metrics").text.splitlines() if row.startswith(line)]
+        return float(values[0]) if values else 0.0
+
+    lines = [
+        "dsocr_batch_images_sum",
+        "dsocr_request_seconds_count",
+        'dsocr_rejections_total{reason="not_an_image"}',
+        'dsocr_flagged_images_total{flag="truncated"}',
+    ]
+    before = [count(line) for line in lines]
     client.post("/v1/transcriptions", content=png())
     client.post("/v1/transcriptions", content=png(99))
     client.post("/v1/transcriptions", content=b"")
-    client.get("/anything/at/all")
-    metrics = client.get("/metrics").text
-    assert 'dsocr_requests_total{path="/v1/transcriptions",status="200"} 2.0' in metrics
-    assert 'dsocr_requests_total{path="/v1/transcriptions",status="422"} 1.0' in metrics
-    assert 'dsocr_requests_total{path="other",status="404"} 1.0' in metrics
-    assert 'dsocr_rejections_total{reason="not_an_image"} 1.0' in metrics
-    assert 'dsocr_flagged_images_total{flag="truncated"} 1.0' in metrics
-    assert "dsocr_images_total 2.0" in metrics
+    assert [count(line) - value for line, value in zip(lines, before, strict=True)] == [2, 2, 1, 1]

@@ -65,7 +65,7 @@ def serve(
         require_readable_adapter(folder)
     listen(host, port).close()  # before the base is loaded, which may take minutes
     try:  # slow, and not needed to say what does not exist
-        from dsocr.server.routes import create_app, run_server
+        from dsocr.server.routes import create_app, make_server
     except ModuleNotFoundError as error:
         raise _not_installed("serving", error, "server") from error
     from dsocr.server.engine import ServedModels
@@ -78,9 +78,9 @@ def serve(
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         printer.result(f"serving at {address} as {', '.join(models.names)}")
-        printer.message(f"how to ask: {address}/docs")
+        printer.message(f"try: curl --data-binary @line.png {address}/v1/transcriptions")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        run_server(server, listener, limits)
+        make_server(server, limits).run(sockets=[listener])
 
 
 def _not_installed(what: str, error: ModuleNotFoundError, extra: str) -> RunError:

@@ -1,21 +1,20 @@
-"""One thread that reads: images wait in a bounded queue, and those for one model are read in batches.
+"""Reading of images in batches: they wait in a bounded queue, and one thread reads those for one model together.
 
 Knows nothing of routes: image files in, predictions out.
 """
 
 import asyncio
 import logging
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
+from prometheus_client import Counter, Gauge, Histogram
 from starlette.requests import Request
 
 from dsocr.document import Unit
@@ -29,17 +28,23 @@ from dsocr.models.adapters import add_adapter, is_whole_network
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings
-from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError
-from dsocr.server.limits import Metrics, ServerLimits, busy, check_image, internal_error, too_many_images
+from dsocr.server.limits import ServerLimits, busy, check_image, disconnected
 
 _LOG = logging.getLogger(__name__)
-_CLOSING = ("shutting_down", "the server is shutting down")
-_FAILED = ("engine_failed", "the reading thread has ended; restart the server")
-_SMALL_IMAGE = 2_000_000
-"""Pixels of the largest image that is read before larger ones, if these were read last."""
+_QUEUED = Gauge("dsocr_queued_images", "Images in the queue.")
+_SECONDS = Histogram("dsocr_request_seconds", "Time from a complete request to its answer.")
+_BATCHES = Histogram("dsocr_batch_images", "Images per batch.", buckets=(1, 2, 4, 8, 16, 32, 64))
+_BATCH_SECONDS = Histogram("dsocr_batch_seconds", "Time to read a batch.")
+_TOKENS = Counter("dsocr_tokens", "Tokens generated.")
+_FLAGGED = Counter("dsocr_flagged_images", "Images to review, by flag.", ["flag"])
+
+_LINE_PIXELS = 2_000_000
+"""Pixels of the largest image that counts as a line."""
 _DISCONNECT_INTERVAL = 0.25
 """Seconds between two checks whether the client is still connected."""
+_MAX_WAIT = 0.75
+"""Share of the deadline that an image may wait: begun later, it would hardly be read in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,313 +55,221 @@ class Transcript:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A queued image file, its size in pixels, and the time (monotonic) after which it is dropped from the queue."""
+    """An image file in the queue; its result is set when it is read. To be made in the event loop."""
 
     data: bytes
     pixels: int
     model: str
-    expires: float
-    result: "Future[Transcript]" = field(default_factory=Future)
+    since: float = field(default_factory=time.monotonic)
+    result: "asyncio.Future[Transcript]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """The model, and whether the image may be a line; only images of one kind are read together."""
+        return self.model, self.pixels <= _LINE_PIXELS
 
 
 class Engine:
-    """Reads submitted images in one thread until it is closed."""
+    """Reads submitted images, batch by batch. Used from the event loop; a thread of its own does the reading."""
 
-    def __init__(self, models: "ServedModels", limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(self, models: "ServedModels", limits: ServerLimits) -> None:
         self._models = models
         self._limits = limits
-        self._metrics = metrics
-        self._queue: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._ended: tuple[str, str] | None = None
-        self._was_large = False
-        self._thread = threading.Thread(target=self._run, name="dsocr-engine", daemon=True)
-        metrics.queued.set_function(lambda: len(self._queue))
+        self._queue: list[Job] = []
+        self._has_work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._read_pages = False
+        _QUEUED.set_function(lambda: len(self._queue))
 
-    def start(self) -> None:
-        """Start the reading thread."""
-        self._thread.start()
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Finish the current batch, reject everything queued, and stop."""
-        with self._changed:
-            self._ended = self._ended or _CLOSING
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    @property
-    def is_alive(self) -> bool:
-        """True while images can be submitted."""
-        return self._thread.is_alive() and self._ended is None
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read inside the block; at its end the current batch is finished."""
+        with ThreadPoolExecutor(1, "dsocr-engine") as thread:
+            self._task = asyncio.create_task(self._run(thread))
+            try:
+                yield
+            finally:
+                self._task.cancel()
 
     def check_room(self, images: int = 1) -> None:
-        """Raise the RequestError that `submit` would raise for that many images."""
-        with self._changed:
-            if self._ended is not None:
-                raise RequestError(503, *self._ended)
-            limit = self._limits.max_queued
-            if images > limit:
-                raise too_many_images(f"{images} images at once; the queue holds {limit}")
-            if len(self._queue) + images > limit:
-                raise busy()
+        """Raise RequestError if the engine has ended or that many images do not fit into the queue."""
+        if self._task is None or self._task.done():
+            raise RequestError(503, "engine_ended", "the server does not read any more; see its log")
+        limit = self._limits.max_queued
+        if images > limit:
+            raise RequestError(413, "too_many_images", f"{images} images at once; the queue holds {limit}")
+        if len(self._queue) + images > limit:
+            raise busy()
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue all jobs or none; their `result` is set when they are read. Raises RequestError."""
-        with self._changed:
-            self.check_room(len(jobs))
-            self._queue.extend(jobs)
-            self._changed.notify_all()
+        """Queue all jobs or none. Raises RequestError."""
+        self.check_room(len(jobs))
+        self._queue.extend(jobs)
+        self._has_work.set()
 
-    def _run(self) -> None:
+    async def _run(self, thread: ThreadPoolExecutor) -> None:
         try:
-            while self._step():
-                if self._was_large:
-                    return_free_memory()
+            while await self._has_work.wait():
+                await asyncio.sleep(self._limits.batch_wait)
+                await self._read_batch(thread)
         except Exception:  # noqa: BLE001 - the last place to report it
-            _LOG.exception("the reading thread ended with an error")
-        finally:
-            self._reject_all()
+            _LOG.exception("reading ended with an error")
 
-    def _step(self) -> bool:
-        """Wait for work and do one piece of it; False when closed. Keeps no reference to what it did."""
-        with self._changed:
-            while not (self._queue or self._ended):
-                self._changed.wait()
-            if self._ended:
-                return False
-        if batch := self._next_batch():
-            started = time.monotonic()
-            self._read(batch)
-            self._metrics.batches.observe(len(batch))
-            self._metrics.batch_seconds.observe(time.monotonic() - started)
-        return True
-
-    def _reject_all(self) -> None:
-        with self._changed:
-            self._ended = self._ended or _FAILED
-            pending = [job.result for job in self._queue]
-            self._queue.clear()
-            for result in pending:
-                if result.set_running_or_notify_cancel():
-                    result.set_exception(RequestError(503, *self._ended))
+    async def _read_batch(self, thread: ThreadPoolExecutor) -> None:
+        """Read one batch. Leaves no reference to its images while the engine waits for the next."""
+        batch = self._next_batch()
+        if not self._queue:
+            self._has_work.clear()
+        if not batch:
+            return
+        outcomes = await asyncio.get_running_loop().run_in_executor(thread, self._read, batch)
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if job.result.done():  # its client has left
+                continue
+            if isinstance(outcome, RequestError):
+                job.result.set_exception(outcome)
+            else:
+                job.result.set_result(outcome)
 
     def _next_batch(self) -> list[Job]:
-        """The first job in the queue and later ones that can be read with it, in order; obsolete jobs are dropped."""
-        size = self._models.batch_size
-        until = time.monotonic() + self._limits.batch_wait
-        with self._changed:
-            while len(self._queue) < size and (left := until - time.monotonic()) > 0 and not self._ended:
-                self._changed.wait(left)
-            for job in self._queue:
-                if time.monotonic() > job.expires:
-                    job.result.cancel()
-            queued = [job for job in self._queue if not job.result.cancelled()]
-            # A line does not wait for pages: they are not read together, and after some pages it is the line's turn.
-            small = [job for job in queued if job.pixels <= _SMALL_IMAGE]
-            first = (small if self._was_large and small else queued)[:1]
-            batch: list[Job] = []
-            others: deque[Job] = deque()
-            pixels = 0
-            for job in queued:
-                fits = len(batch) < size and pixels + job.pixels <= self._limits.max_batch_pixels
-                is_alike = (job.model, job.pixels <= _SMALL_IMAGE) == (first[0].model, first[0] in small)
-                if job is first[0] or (fits and is_alike):
-                    batch.append(job)
-                    pixels += job.pixels
-                else:
-                    others.append(job)
-            self._queue = others
-            self._was_large = bool(batch) and batch[0].pixels > _SMALL_IMAGE
-        # A result that is running can no longer be cancelled, so it can be set.
-        return [job for job in batch if job.result.set_running_or_notify_cancel()]
+        """Take the first job, and later ones of its kind that fit into a batch with it."""
+        latest = time.monotonic() - _MAX_WAIT * self._limits.deadline
+        for job in self._queue:
+            if job.since < latest and not job.result.done():
+                job.result.set_exception(_too_late(self._limits))
+        queued = [job for job in self._queue if not job.result.done()]
+        # After pages it is the turn of a line: it must not wait for all of them.
+        lines = [job for job in queued if job.pixels <= _LINE_PIXELS] if self._read_pages else []
+        batch = (lines or queued)[:1]
+        for job in queued:
+            pixels = sum(each.pixels for each in [*batch, job])
+            if job.kind == batch[0].kind and job not in batch and pixels <= self._limits.max_pixels:
+                batch.append(job)
+        del batch[self._models.batch_size :]
+        self._queue = [job for job in queued if job not in batch]
+        self._read_pages = bool(batch) and batch[0].pixels > _LINE_PIXELS
+        return batch
 
-    def _read(self, batch: Sequence[Job]) -> None:
-        """Set the result of every job; an image that cannot be read does not affect the others."""
-        opened: list[tuple[Job, Image.Image]] = []
-        for job in batch:
-            try:
-                opened.append((job, decode_image(job.data, name="image", max_pixels=self._limits.max_pixels).image))
-            except Exception as error:  # noqa: BLE001 - reported to the client
-                self._fail(job, error)
-        if opened and not self._predict(opened):
-            for pair in opened:  # outside the `except` block, so what the failed batch held in memory is free
-                self._predict([pair])
+    def _read(self, batch: Sequence[Job]) -> list[Transcript | RequestError]:
+        """The transcript of every image, or the error; an image that cannot be read does not affect the others."""
+        started = time.monotonic()
+        outcomes = self._read_together(batch) or [self._read_together([job])[0] for job in batch]
+        _BATCHES.observe(len(batch))
+        _BATCH_SECONDS.observe(time.monotonic() - started)
+        if self._read_pages:
+            return_free_memory()
+        return outcomes
 
-    def _predict(self, opened: Sequence[tuple[Job, Image.Image]]) -> bool:
-        """Read the images and set their results; False if several images failed together and have no result yet."""
-        model = opened[0][0].model
-        images = [(str(place), image) for place, (_, image) in enumerate(opened)]
+    def _read_together(self, batch: Sequence[Job]) -> list[Transcript | RequestError]:
+        """The outcomes; empty if several images failed together."""
+        model = batch[0].model
         try:
-            predictions = list(self._models.read(model, images))
+            images = [decode_image(job.data, name="image", max_pixels=self._limits.max_pixels).image for job in batch]
+            predictions = list(self._models.read(model, ((str(place), image) for place, image in enumerate(images))))
             unit = self._models.unit(model)
         except Exception as error:  # noqa: BLE001 - reported to the client
-            if len(opened) == 1:
-                self._fail(opened[0][0], error)
-            return len(opened) == 1
-        for (job, image), prediction in zip(opened, predictions, strict=True):
+            return [] if len(batch) > 1 else [_request_error(error)]
+        transcripts: list[Transcript | RequestError] = []
+        for image, prediction in zip(images, predictions, strict=True):
             is_page = unit == "line" and guess_shows(image.size) == "page"
             flags = (*prediction.flags, *(["page_shaped"] if is_page else []))
-            self._metrics.images.inc()
-            self._metrics.tokens.inc(prediction.tokens)
+            _TOKENS.inc(prediction.tokens)
             for flag in flags:
-                self._metrics.flagged.labels(flag).inc()
-            job.result.set_result(Transcript(prediction, flags))
-        return True
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            error = RequestError(503, "out_of_memory", "not enough memory for the image", retry_after=5)
-        if not isinstance(error, DsocrError | RequestError):
-            _LOG.error("an image could not be read", exc_info=error)
-        job.result.set_exception(_without_frames(error))
+                _FLAGGED.labels(flag).inc()
+            transcripts.append(Transcript(prediction, flags))
+        return transcripts
 
 
-def _without_frames(error: Exception) -> Exception:
-    """The error without its traceback, whose frames refer to the batch and its images, and those to the error.
-
-    Only the garbage collector would free such a cycle, and it counts objects, not the megabytes in them.
-    """
-    error.__context__ = error.__cause__ = None
-    return error.with_traceback(None)
+def _request_error(error: Exception) -> RequestError:
+    """The answer to an error, without its frames: they refer to the images."""
+    match error:
+        case torch.OutOfMemoryError() | MemoryError():
+            return RequestError(503, "out_of_memory", "not enough memory for the image", retry_after=5)
+        case DataError():
+            return RequestError(422, "unreadable_image", str(error))
+        case DsocrError():
+            return RequestError(409, "cannot_read", str(error))
+    _LOG.error("an image could not be read", exc_info=error)
+    return RequestError(500, "internal_error", "internal server error; see the server log")
 
 
 async def read_images(
     request: Request, images: Sequence[bytes], model: str, engine: Engine, limits: ServerLimits
 ) -> list[Transcript]:
-    """Transcripts of image files. Raises RequestError if they cannot be read in time or the client disconnects."""
-    engine.check_room(len(images))
-    sizes = [await asyncio.to_thread(check_image, data, limits) for data in images]
-    if await request.is_disconnected():  # before others have to wait for it
-        raise _disconnected()
-    now = time.monotonic()
-    jobs = [Job(data, pixels, model, now + limits.queue_timeout) for data, pixels in zip(images, sizes, strict=True)]
+    """Read image files. Raises RequestError if that takes too long or the client disconnects."""
+    sizes = [await asyncio.to_thread(check_image, data, limits.max_pixels) for data in images]
+    jobs = [Job(data, pixels, model) for data, pixels in zip(images, sizes, strict=True)]
     engine.submit(jobs)
-    results = [asyncio.wrap_future(job.result) for job in jobs]
+    results = asyncio.gather(*(job.result for job in jobs))
     try:
-        await _wait_for_all(request, results, now + limits.deadline, limits)
-        return [result.result() for result in results]
+        with _SECONDS.time():
+            while not (await asyncio.wait([results], timeout=_DISCONNECT_INTERVAL))[0]:
+                if time.monotonic() - jobs[0].since > limits.deadline:
+                    raise _too_late(limits)
+                if await request.is_disconnected():
+                    raise disconnected()
+        return results.result()
     finally:
-        for job, result in zip(jobs, results, strict=True):
-            result.cancel()
-            job.result.cancel()
-            if result.done() and not result.cancelled():
-                result.exception()  # otherwise asyncio logs that nobody looked at it
-
-
-async def _wait_for_all(
-    request: Request, results: "Sequence[asyncio.Future[Transcript]]", expires: float, limits: ServerLimits
-) -> None:
-    pending = set(results)
-    while pending:
-        done, pending = await asyncio.wait(pending, timeout=_DISCONNECT_INTERVAL, return_when=asyncio.FIRST_EXCEPTION)
-        for result in done:
-            if result.cancelled():  # dropped from the queue
-                raise _too_late(limits)
-            if error := result.exception():
-                raise _request_error(error)
-        if pending and time.monotonic() > expires:
-            raise _too_late(limits)
-        if pending and await request.is_disconnected():
-            raise _disconnected()
-
-
-def _request_error(error: BaseException) -> RequestError:
-    """The answer to an error: a new exception, since the frames it is raised through refer to all images."""
-    match error:
-        case RequestError():
-            return RequestError(error.status, error.code, error.message, retry_after=error.retry_after)
-        case DataError():
-            return RequestError(422, "unreadable_image", str(error))
-        case DsocrError():
-            return RequestError(409, "cannot_read", str(error))
-        case _:
-            return internal_error()
-
-
-def _disconnected() -> RequestError:
-    return RequestError(499, "client_disconnected", "the client disconnected")
+        results.cancel()
+        # The frames of an error refer to these, and they to the error: such a cycle is freed by the garbage collector
+        # alone, which counts objects, not the megabytes in them.
+        del jobs, results
 
 
 def _too_late(limits: ServerLimits) -> RequestError:
     return RequestError(504, "deadline_exceeded", f"not read within {limits.deadline:g} s", retry_after=5)
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedAdapter:
-    """An adapter in memory, with the name it has in the network."""
-
-    reader: LocalReader
-    settings: ReadingSettings
-    key: str
-
-
 class ServedModels:
-    """Adapters of one base by name, and the base itself; the first adapter is the default.
+    """Adapters of one base by name; the first is the default.
 
-    `script` replaces `generation.script` of each; where that is auto, a line is read in any script, because what else a
-    server is asked must not change it.
+    `script` replaces `generation.script` of each; where that is auto, a line is read in any script, because other
+    requests must not change its text.
     """
 
-    def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto", script: str | None = None) -> None:
-        self._script = script
-        names = iter(adapters.items())
-        name, folder = next(names)
-        check_adapter_name(name)
-        reader = LocalReader.of_adapter(folder, precision=precision).with_script(script)
-        self.default = name
-        self._network: Any = reader.network
-        key = "" if is_whole_network(folder) else "default"
-        self._adapters = {name: _LoadedAdapter(reader, ReadingSettings.load(folder), key)}
-        for number, (name, folder) in enumerate(names, 1):
-            self._adapters[name] = self._load(name, folder, f"served{number}")
+    def __init__(self, adapters: Mapping[str, Path], *, script: str | None = None) -> None:
+        self.names = list(adapters)
+        self.default = self.names[0]
+        self._readers: dict[str, LocalReader] = {}
+        self._units: dict[str, Unit] = {}
+        self._keys: dict[str, str] = {}
+        first = ReadingSettings.load(adapters[self.default])
+        for number, (name, folder) in enumerate(adapters.items()):
+            settings, is_whole = ReadingSettings.load(folder), is_whole_network(folder)
+            if not is_whole:
+                self._keys[name] = f"served{number}" if number else "default"
+            if number == 0 or is_whole:  # a whole network fits beside any other
+                reader = LocalReader.of_adapter(folder)
+            elif (settings.base, settings.base_revision) == (first.base, first.base_revision):
+                reader = self._add(folder, settings, self._keys[name])
+            else:
+                hint = "start another server for it"
+                message = f"the adapter is for base {settings.base}, not {first.base}"
+                raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
+            self._readers[name] = reader.with_script(script)
+            self._units[name] = settings.unit
 
-    @property
-    def names(self) -> list[str]:
-        """The model names that a request may give."""
-        return [*self._adapters, BASE]
+    def _add(self, folder: Path, settings: ReadingSettings, key: str) -> LocalReader:
+        network = self._readers[self.default].network
+        add_adapter(network, folder, key)
+        processor = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
+        generation, calibration = Generation(**settings.generation), Calibration.load(folder)
+        return LocalReader(network, processor, generation, settings.text_policy, calibration)
 
     @property
     def batch_size(self) -> int:
         """The largest number of images to read together."""
-        return self._adapters[self.default].reader.generation.batch_size
+        return self._readers[self.default].generation.batch_size
 
     def unit(self, model: str) -> Unit:
-        """What the images showed that the model was trained on."""
-        return self._adapter(model).settings.unit
-
-    def _load(self, name: str, folder: Path, key: str) -> _LoadedAdapter:
-        """Load an adapter under a key of the network. Raises ModelError if it belongs to another base.
-
-        A network all of whose weights were trained has its own copy of everything, and fits beside any other.
-        """
-        check_adapter_name(name)
-        if is_whole_network(folder):
-            reader = LocalReader.of_adapter(folder).with_script(self._script)
-            return _LoadedAdapter(reader, ReadingSettings.load(folder), "")
-        settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
-        if (settings.base, settings.base_revision) != (default.base, default.base_revision):
-            hint = "start another server for it"
-            message = f"the adapter is for base {settings.base}, not {default.base}"
-            raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
-        add_adapter(self._network, folder, key)
-        encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
-        generation, calibration = Generation(**settings.generation), Calibration.load(folder)
-        reader = LocalReader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
-        return _LoadedAdapter(reader.with_script(self._script), settings, key)
+        """Whether the model was trained on lines or pages."""
+        return self._units[model]
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
-        adapter = self._adapter(model)
-        if model == BASE:
-            with adapter.reader.base() as base:
-                yield from base.read(images)
-            return
-        if adapter.key:
-            self._network.set_adapter(adapter.key)
-        yield from adapter.reader.read(images)
-
-    def _adapter(self, model: str) -> _LoadedAdapter:
-        return self._adapters[self.default if model == BASE else model]
+        reader = self._readers[model]
+        if model in self._keys:
+            reader.network.set_adapter(self._keys[model])
+        return reader.read(images)
