@@ -99,7 +99,7 @@ def jobs(folder: Path) -> list[Job]:
         invoke("align", folder / "letters", folder / "edition.txt", "-o", out, "--rounds", "2", "-q")
 
     def learn_unlabelled(out: Path) -> None:
-        module: Any = importlib.import_module("dsocr.training.unlabelled_lines")
+        module: Any = importlib.import_module("dsocr.training.unlabelled")
         module._LEAST = 2  # own readings, of the sixteen lines that are read
         scans = ("--unlabelled", folder / "letters")
         settings = {**small, **saved, "training.max_steps": 4, "output": out}

@@ -67,7 +67,7 @@ class RunFolder:
     folds = _Entry("folds")
     """Folder of the runs that each leave a fold out, and their scores."""
     unlabelled = _Entry("unlabelled")
-    """Folder of the two trainings of a run that learns from unlabelled scans, and of what it read there."""
+    """Folder of the readings of unlabelled scans, and of the two runs made with and without them."""
     metrics = _Entry("metrics.jsonl")
     """JSON lines, one for every logged step and every validation."""
     log = _Entry("train.log")

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,19 +14,14 @@ from dsocr.inference.confidence import Calibration
 from dsocr.io.work import write_file
 from dsocr.runs import CALIBRATION, RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled as module
-from dsocr.training import unlabelled_lines
 from dsocr.training.train import train
 from tests.conftest import draw_line, eight_steps
 from tests.integration.calling import call, fail
 from tests.raising import raises_code
 from tests.training.test_train import PowerCutError, cut_at
-from tests.training.test_unlabelled import COUNT, FakeReader, true_text, weights_of
+from tests.training.test_unlabelled import COUNT, FakeReader, cut, true_text, weights_of
 
 Alone = Callable[[Path, Path], RunConfig]
-
-
-def cut(*_: Any, **__: Any) -> Any:
-    raise PowerCutError
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +78,7 @@ def test_a_run_learns_alone_from_its_surest_readings(
     assert [*dataset.card.splits] == ["train"]
     assert result.calibrated_on == 0
     assert json.loads((result.run.adapter / CALIBRATION).read_text(encoding="utf-8"))["lines"] == USUAL.lines
-    assert {path.name for path in result.run.unlabelled.iterdir()} == {"dataset", unlabelled_lines.READINGS}
+    assert {path.name for path in result.run.unlabelled.iterdir()} == {"dataset", module.READINGS}
     with raises_code("split-missing"):
         dsocr.evaluate(result.run.path)
     dsocr.export(result.run.path, tmp_path / "peft", form="peft")

@@ -65,9 +65,8 @@ def train(
             Python also a mapping or a `RunConfig`.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive (names, places, formulas), which a line recogniser's language model learns too.
-        unlabelled: Scans that nobody transcribed: folder, ALTO, PAGE, PDF, archive or dataset; repeatable. The run
-            learns from its own surest readings of them too, if it reads the validation split better then. Without a
-            dataset it learns from them alone, and nothing is measured.
+        unlabelled: Untranscribed scans for self-training: folder, ALTO, PAGE, PDF, archive, dataset; repeatable. Their
+            readings are kept only if they improve the validation split. Without a dataset, nothing is measured.
         changes: Change a setting, as section.key=value; repeatable. In Python also a mapping of dotted keys to values.
         overwrite: Replace what an earlier command wrote there.
         preflight: Try on a few samples first that it learns.
@@ -226,7 +225,7 @@ def dry_run(
         config: As for `train`, as are `dataset`, `texts`, `unlabelled`, `changes` and further keys.
         dataset: The dataset, if the configuration does not name it.
         texts: Text file of the archive, which a line recogniser's language model learns too.
-        unlabelled: Scans that nobody transcribed, from whose surest readings the run learns too; repeatable.
+        unlabelled: Untranscribed scans for self-training; repeatable.
         changes: Change a setting, as section.key=value; repeatable.
         preflight: Try on a few samples first that it learns.
         progress: Called with the steps of overfitting done and in total, instead of a progress bar.

@@ -2,7 +2,7 @@
 
 Better means fewer errors on a typical writer than chance gives once in 20 times (Wilcoxon's signed-rank test over the
 ratios of errors, two-sided), and fewer in all lines together. Pages stand for writers where few are known, and lines
-for pages. `compare`, the report, the language model and the workbench ask it; self-training does not yet.
+for pages. `compare`, the report, the language model, the workbench and self-training ask it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from dsocr.document import Sample
+from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.evaluation.statistics import (
     MIN_CLUSTERS,
     ClusteredLine,
@@ -19,6 +21,8 @@ from dsocr.evaluation.statistics import (
     clusters_of,
     signed_rank_test,
 )
+from dsocr.images import open_image
+from dsocr.inference.pages import ImageReader
 
 SIGNIFICANCE = 0.05
 MIN_DECIDABLE = 6
@@ -66,6 +70,13 @@ def is_better(lines: Sequence[ClusteredLine], before: Iterable[int], after: Iter
     first, second = (np.array([*counts], np.float64) for counts in (before, after))
     paired = PairedErrors(first, second, np.ones(len(lines)), clusters_of(lines, at_least=MIN_DECIDABLE))
     return decide([paired])[0].verdict == "better"
+
+
+def count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRate]:
+    """Return the character errors of a reader on each sample."""
+    images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
+    texts = {prediction.id: prediction.text for prediction in reader.read(images)}
+    return [character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples)]
 
 
 def holm(p: float, all_ps: Sequence[float]) -> tuple[float, int]:

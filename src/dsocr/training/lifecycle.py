@@ -355,7 +355,7 @@ def find_initial_adapter(config: RunConfig, family: Family) -> Path | None:
 
 
 def first_reader(config: RunConfig) -> RunFolder:
-    """Return what reads unlabelled scans where nothing is transcribed: the adapter to start from, or the base."""
+    """Return the reader of unlabelled scans without transcribed lines: the adapter to start from, or the base."""
     return RunFolder.to_read_with(config.adapter.init_from or Path(config.base), config.base_revision)
 
 

@@ -28,7 +28,7 @@ REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
 
 TIMES_LONGER = 3
-"""How much longer a training with unlabelled scans takes, at most: no more lines are read than it shows."""
+"""Upper bound on the slowdown from unlabelled scans: no more lines are read than shown."""
 
 LoadFeatures = Callable[[str, Callable[[], Encoded]], Features]
 """Loads the features of an image by its key, or computes them from the encoded sample."""

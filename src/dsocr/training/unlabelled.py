@@ -1,64 +1,79 @@
-"""Learn from scans that nobody transcribed: train, read their lines, and train again with the surest readings.
+"""Self-training on untranscribed scans: a reader reads them, and its most confident readings are learnt.
 
-Where nothing is transcribed, the base reads, its surest readings are the dataset, and the rest is an ordinary training.
-Else the first run is an ordinary one. A second goes on from its weights, and shows its own surest readings beside the
-transcribed lines; the validation split decides which of the two the run is. Both are below `unlabelled/` of its folder
-until then, so that an interrupted job resumes with the step or the page at which it was.
+Without transcribed lines the base reads, and its readings are the dataset of an ordinary training. Otherwise a first
+training on the transcribed lines reads, and a second continues from its weights with the readings beside those lines;
+the run is the second only if it reads the validation split better. Everything is below `unlabelled/` of the run folder,
+so an interrupted job resumes at its step or page.
 """
 
+import gc
+import hashlib
+import json
 import math
+import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
-from dsocr.config import RunConfig, load_run_config
+from PIL import Image
+
+from dsocr import __version__
+from dsocr.config import OWN_DATASET, RunConfig, load_run_config
 from dsocr.data.check import Finding
-from dsocr.data.dataset import Dataset, training_samples
+from dsocr.data.crops import hash_picture, source_pictures
+from dsocr.data.dataset import Dataset, image_hash, training_samples
 from dsocr.data.prepare import prepare
-from dsocr.document import Sample
-from dsocr.errors import DataError, Interrupted, command, option
+from dsocr.document import Sample, Split
+from dsocr.errors import DataError, Interrupted, command, first_few
+from dsocr.evaluation.decide import count_errors, is_better
+from dsocr.evaluation.metrics import pool
 from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
-from dsocr.io.work import (
-    MANIFEST,
-    explain_disk_errors,
-    remove_path,
-    replace_path,
-    write_file,
-    write_folder,
-)
+from dsocr.inference.inputs import DETECTOR, Crop, InputPage, PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.pages import Rows, journal_job, page_key, read_into
+from dsocr.inference.reader import LocalReader
+from dsocr.inference.transcribe import open_lines
+from dsocr.io.files import is_dataset
+from dsocr.io.work import MANIFEST, Journal, explain_disk_errors, keep_result, remove_path, write_file, write_folder
+from dsocr.models.generation import spread
+from dsocr.models.scripts import SAMPLE_LINES
 from dsocr.runs import (
-    History,
     ReadingSettings,
     RunFolder,
     UnlabelledReport,
+    adapter_digest,
     read_history,
     read_provenance,
     to_json,
 )
-from dsocr.training.callbacks import Callback, TrainingProgress
+from dsocr.text import is_blank, percentage
 from dsocr.training.feature_cache import StageProgress
-from dsocr.training.lifecycle import RunLock, clear_run, first_reader, pin_base, require_same_settings
-from dsocr.training.many_runs import PlannedRun, drop_weights, plan_run, require_one_process
-from dsocr.training.preview import within_budget
+from dsocr.training.lifecycle import RunLock, clear_run, first_reader, is_trained, pin_base, require_same_settings
+from dsocr.training.many_runs import drop_weights, require_one_process
 from dsocr.training.samples import TIMES_LONGER, OwnReadings
 from dsocr.training.train import TrainResult, find_checkpoint, train
-from dsocr.training.unlabelled_lines import Known, UnlabelledLines
+from dsocr.training.validation import draw_samples
 
 FIRST, SECOND = "first", "second"
-"""Folders of the two trainings, below `unlabelled/`."""
-_KEPT = "kept"
-"""The weights that the run will have."""
+"""Folders of the two runs, below `unlabelled/`."""
+READINGS = "readings.json"
+_SHARE = 0.6
+"""Share of the readings that is learnt, by confidence: they have half the errors of all."""
+_LEAST = 20
+"""Fewer readings are not worth training on."""
 _MOST_READINGS = 2
-"""Own readings shown for each transcribed line, at most."""
+"""At most so many readings for each transcribed line shown."""
 _MOST_ALONE = 1000
-"""Lines that are read, at most, where nothing is transcribed."""
-_TABLE = "metadata.jsonl"
+"""Lines to read at most without transcribed ones."""
+
+
+# With transcribed lines
 
 
 def train_with_unlabelled(
@@ -66,197 +81,93 @@ def train_with_unlabelled(
     *,
     overwrite: bool,
     preflight: bool,
-    on_progress: Callable[[TrainingProgress], None] | None,
     on_warning: Callable[[Finding], None] | None,
     on_message: Callable[[str], None] | None,
     on_stage: StageProgress | None,
-    callbacks: Sequence[Callback],
+    **hooks: Any,
 ) -> TrainResult:
-    """Train as the configuration says, with its unlabelled scans, or resume; see `train`.
+    """Train on the dataset and on readings of the unlabelled scans, or resume; see `train`.
 
-    Raises DataError if the dataset has no validation split, or if there is nothing to read in the scans.
+    Raises DataError if the dataset has no validation split or the scans have no image.
     """
     require_one_process("start it without torchrun, or leave the unlabelled scans out")
     started, run = time.monotonic(), RunFolder(config.output)
+    first, second = (RunFolder(run.unlabelled / name) for name in (FIRST, SECOND))
     say = on_message or (lambda message: None)
+    hooks |= {"on_message": on_message, "on_stage": on_stage}
     with explain_disk_errors(run.path), ExitStack() as stack:
         lock = RunLock(run)
-        other = find_checkpoint(run, lock, stack, say, overwrite=overwrite)
-        dataset = Dataset.open(config.dataset, fold=config.fold)
-        plan = _TwoTrainings.of(config, dataset, other is not None, overwrite=overwrite)
-        if plan.kept is None and not plan.first.finished:
-            say(plan.describe())
+        has_begun = find_checkpoint(run, lock, stack, say, overwrite=overwrite) is not None
+        has_begun |= first.adapter.is_dir() or any(first.checkpoints.glob("step-*"))
+        recorded = load_run_config(run.config) if has_begun and not overwrite else None
+        config, _ = pin_base(config, recorded)
+        if recorded is not None:
+            require_same_settings(run, config, recorded)
+        elif first.path.is_dir():
+            remove_path(first.path)  # has no checkpoint, so its settings may still change
+        say(f"{_count_images(config)}: learning from their readings takes up to {TIMES_LONGER} times as long")
         lock.acquire()
         if overwrite:
             clear_run(run)
-        if plan.kept is None:
-            write_file(run.config, plan.config.to_yaml())
-            hooks: dict[str, Any] = {"on_message": on_message, "on_stage": on_stage, "callbacks": callbacks}
-            watch = partial(_watch, on_progress, 2 * plan.first.steps)
-            try:
-                if not plan.first.finished:
-                    more: dict[str, Any] = {"preflight": preflight, "on_warning": on_warning}
-                    more["overwrite"] = plan.first.replaces
-                    seconds = train(plan.first.config, on_progress=watch(0), **more, **hooks).seconds
-                    minutes = counted(math.ceil((TIMES_LONGER - 1) * seconds / 60), "minute")
-                    say(f"next, in {minutes} at most: reading unlabelled lines, and learning the surest")
-                report = plan.lines.read(on_stage)
-                if not report.refused:
-                    report = plan.learn(report, partial(train, on_progress=watch(plan.first.steps), **hooks))
-            except Interrupted as signal:
-                raise Interrupted(signal.exit_code - 128, signal.step, run.resume_command) from signal
-            plan.keep(report)
-        report = _finish(run, plan.lines)
+        write_file(run.config, config.to_yaml())
+        section = config.training.model_copy(update={"unlabelled": ()})
+        settings = config.model_copy(update={"output": first.path, "training": section})
+        try:
+            if not is_trained(settings):
+                train(settings, preflight=preflight, on_warning=on_warning, **hooks)
+            dataset = Dataset.open(config.dataset, fold=config.fold)
+            samples, transcribed = training_samples(dataset, config), read_provenance(first)["training_samples"]
+            steps = int(read_history(first.path).training[-1]["step"])
+            known = Known.of(dataset, samples)
+            report = Scans(config, first, steps * config.training.batch_size, transcribed, known).read(on_stage)
+            if not report.refused:
+                section = section.model_copy(update={"epochs": None, "max_steps": steps})
+                settings = config.model_copy(update={"output": second.path, "training": section})
+                if not is_trained(settings):
+                    readings = Dataset.open(run.path / OWN_DATASET).samples(Split.TRAIN)
+                    times = max(1, math.ceil(len(readings) / (_MOST_READINGS * transcribed)))
+                    train(settings, own_readings=OwnReadings(first.adapter, readings, times), **hooks)
+                report = judge(report, config, dataset, first, second)
+        except Interrupted as signal:
+            raise Interrupted(signal.exit_code - 128, signal.step, run.resume_command) from signal
+        _adopt(run, second if report.learnt else first, {**read_provenance(first), "unlabelled": asdict(report)})
+        for folder in (first, second):
+            drop_weights(folder)
         say(report.describe())
         history = read_history(run.path)
-        best = _best_step(history)
+        best = max((row for row in history.validation if row["best"]), key=lambda row: row["step"], default=None)
         return TrainResult(
             run=run,
-            steps=max(int(row["step"]) for row in (*history.training, *history.validation)),
-            best_step=best,
-            best_cer=next((row["cer"] for row in history.validation if row["step"] == best), None),
+            steps=int(history.training[-1]["step"]),
+            best_step=None if best is None else int(best["step"]),
+            best_cer=None if best is None else best["cer"],
             seconds=time.monotonic() - started,
-            excluded=plan.excluded,
+            excluded=len(samples) - transcribed,
             resumed_from=0,
             calibrated_on=Calibration.load(run.adapter).lines,
             unlabelled=report,
         )
 
 
-def _watch(
-    on_progress: Callable[[TrainingProgress], None] | None, steps: int, before: int
-) -> Callable[[TrainingProgress], None] | None:
-    """Return a hook that shows the steps of one training among those of both."""
-    if on_progress is None:
-        return None
-
-    step_seconds = 0.0
-
-    def show(progress: TrainingProgress) -> None:
-        nonlocal step_seconds
-        if progress.step < progress.max_steps:
-            step_seconds = progress.seconds_left / (progress.max_steps - progress.step)
-        left = progress.seconds_left + step_seconds * (steps - before - progress.max_steps)
-        on_progress(replace(progress, step=before + progress.step, max_steps=steps, seconds_left=left))
-
-    return show
+def judge(
+    report: UnlabelledReport, config: RunConfig, dataset: Dataset, first: RunFolder, second: RunFolder
+) -> UnlabelledReport:
+    """Read the validation split with both runs; the readings are learnt only if the second is better."""
+    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+    before, after = (count_errors(LocalReader.of_run(run), samples) for run in (first, second))
+    helps = is_better(samples, (rate.errors for rate in before), (rate.errors for rate in after))
+    return replace(report, before=pool(before).rate, after=pool(after).rate, learnt=report.shown if helps else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _TwoTrainings:
-    """What is trained on, the first training as planned, and the lines of `pages` of scans."""
-
-    run: RunFolder
-    config: RunConfig
-    dataset: Dataset
-    transcribed: Sequence[Sample]
-    excluded: int
-    first: PlannedRun
-    lines: UnlabelledLines
-    pages: int
-
-    @classmethod
-    def of(cls, config: RunConfig, dataset: Dataset, holds_other: bool, *, overwrite: bool) -> "_TwoTrainings":
-        """Plan the first training. Raises RunError if the folder holds a run with other settings."""
-        run, hint = RunFolder(config.output), f"give {option('overwrite')}"
-        first_run = RunFolder(run.unlabelled / FIRST)
-        has_begun = first_run.adapter.is_dir() or any(first_run.checkpoints.glob("step-*")) or _kept(run) is not None
-        recorded = load_run_config(run.config) if (has_begun or holds_other) and not overwrite else None
-        config, base = pin_base(config, recorded)
-        if recorded is not None:
-            require_same_settings(run, config, recorded)
-        elif first_run.path.is_dir():
-            remove_path(first_run.path)  # of a training without a checkpoint, whose settings may still be changed
-        section = config.training.model_copy(update={"unlabelled": ()})
-        first = config.model_copy(update={"output": first_run.path, "training": section})
-        processor = base.processor(config.input.resolution, config.input.prompt)
-        samples, excluded = within_budget(training_samples(dataset, config), processor, config)
-        planned = plan_run(first, len(samples), overwrite=overwrite, hint=hint)
-        if overwrite:  # the folder is cleared before
-            planned = replace(planned, finished=False, replaces=False)
-        # As many lines as the first training shows.
-        most = planned.steps * config.training.batch_size
-        lines = UnlabelledLines(config, run, first_run, most, Known.of(dataset, samples))
-        return cls(run, config, dataset, samples, excluded, planned, lines, lines.count_pages())
-
-    @property
-    def kept(self) -> Path | None:
-        """The weights that were chosen, if they are not in their place yet."""
-        return _kept(self.run)
-
-    def describe(self) -> str:
-        """Say what will be done and how long it may take."""
-        images, lines = counted(self.pages, "unlabelled image"), counted(self.lines.most, "line")
-        return (
-            f"{images}: up to {lines} of them are read after a first training, and the surest learnt in a second; "
-            f"it takes at most {TIMES_LONGER} times as long as without them"
-        )
-
-    def learn(self, report: UnlabelledReport, train_second: Callable[..., TrainResult]) -> UnlabelledReport:
-        """Train again, with the readings, and return whether that reads the validation split better."""
-        recorded = load_run_config(RunFolder(self.first.config.output).config)
-        section = recorded.training.model_copy(update={"epochs": None, "max_steps": self.first.steps})
-        config = recorded.model_copy(update={"output": self.run.unlabelled / SECOND, "training": section})
-        planned = plan_run(config, len(self.transcribed), overwrite=True, hint="")
-        if not planned.finished:
-            train_second(config, overwrite=planned.replaces, own_readings=self._own_readings())
-        history = read_history(planned.config.output)
-        start, *later = history.validation
-        if not later:  # a callback stopped it
-            return replace(report, refused="the second training ended before a validation")
-        learnt = report.shown if (_best_step(history) or 0) > start["step"] else 0
-        return replace(report, before=start["cer"], after=min(row["cer"] for row in later), learnt=learnt)
-
-    def _own_readings(self) -> OwnReadings:
-        samples = self.lines.chosen()
-        start = RunFolder(self.first.config.output).adapter
-        return OwnReadings(start, samples, repeats(len(samples), len(self.transcribed)))
-
-    def keep(self, report: UnlabelledReport) -> None:
-        """Copy what the run will have from the better training; all is there when its weights are."""
-        chosen = RunFolder(self.run.unlabelled / (SECOND if report.learnt else FIRST))
-        for path in (chosen.metrics, chosen.log, chosen.tensorboard):
-            place = self.run.path / path.name
-            if place.exists():
-                remove_path(place)
-            if path.is_dir():
-                shutil.copytree(path, place)
-            elif path.is_file():
-                shutil.copyfile(path, place)
-        provenance = read_provenance(RunFolder(self.run.unlabelled / FIRST))
-        write_file(self.run.provenance, to_json({**provenance, "unlabelled": asdict(report)}))
-        folder = self.run.unlabelled / _KEPT
-        folder.mkdir(exist_ok=True)
-        files = [path for path in sorted(chosen.adapter.iterdir()) if path.name != MANIFEST]
-        write_folder(folder / chosen.adapter.name, [(path.name, path.read_bytes()) for path in files])
-
-
-def repeats(readings: int, transcribed: int) -> int:
-    """Return how often each transcribed line is shown for each own reading."""
-    return max(1, math.ceil(readings / (_MOST_READINGS * transcribed)))
-
-
-def _kept(run: RunFolder) -> Path | None:
-    folder = run.unlabelled / _KEPT
-    return next((path for path in (folder / "model", folder / "adapter") if path.is_dir()), None)
-
-
-def _finish(run: RunFolder, lines: UnlabelledLines) -> UnlabelledReport:
-    """Drop what nobody reads any more, and put the weights in their place, which marks the run as finished."""
-    report, kept = UnlabelledReport.of(read_provenance(run)), _kept(run)
-    assert report is not None, "`keep` writes it"
-    assert kept is not None, "`keep` puts it there"
-    for name in (FIRST, SECOND):
-        drop_weights(RunFolder(run.unlabelled / name))
-    lines.forget_images()
-    replace_path(kept, run.path / kept.name, run.unlabelled / "former")
-    remove_path(run.unlabelled / _KEPT)
-    return report
-
-
-def _best_step(history: History) -> int | None:
-    """Return the step whose weights were kept; None if no validation chose them."""
-    return max((int(row["step"]) for row in history.validation if row.get("best")), default=None)
+def _adopt(run: RunFolder, chosen: RunFolder, provenance: Mapping[str, Any]) -> None:
+    """Copy a finished run; the weights come last, since they mark a run as finished."""
+    for path in (chosen.metrics, chosen.log):
+        write_file(run.path / path.name, path.read_bytes())
+    if chosen.tensorboard.is_dir():
+        shutil.copytree(chosen.tensorboard, run.tensorboard, dirs_exist_ok=True)
+    write_file(run.provenance, to_json(provenance))
+    files = [path for path in sorted(chosen.adapter.iterdir()) if path.name != MANIFEST]
+    write_folder(run.path / chosen.adapter.name, [(path.name, path.read_bytes()) for path in files])
 
 
 # Without transcribed lines
@@ -269,9 +180,9 @@ def read_alone(
     on_message: Callable[[str], None] | None,
     on_stage: StageProgress | None,
 ) -> UnlabelledReport:
-    """Make the dataset of a run that has no transcribed lines, unless that was done; see `RunConfig.learns_alone`.
+    """Make the dataset of a run without transcribed lines, unless it exists; see `RunConfig.learns_alone`.
 
-    Raises DataError if there is nothing to read in the scans, or if the base reads too little of it for certain.
+    Raises DataError if the scans have no image, or if the base reads too few lines with confidence.
     """
     require_one_process("start it without torchrun")
     run, say = RunFolder(config.output), on_message or (lambda message: None)
@@ -279,38 +190,207 @@ def read_alone(
         lock = RunLock(run)
         if find_checkpoint(run, lock, stack, say, overwrite=overwrite):
             report = UnlabelledReport.of(read_provenance(run))
-            assert report is not None, "a training is begun when there is one"
+            assert report is not None, "a run starts with one"
             return report
         reader = first_reader(config)
-        lines = UnlabelledLines(config, run, reader, _MOST_ALONE)
-        images, most = counted(lines.count_pages(), "unlabelled image"), counted(lines.most, "line")
-        say(
-            f"{images}: up to {most} of them are read with {reader.name}, and the surest learnt; "
-            "nothing is transcribed, so nothing will be measured"
-        )
+        say(f"{_count_images(config)}: the most confident readings of {reader.name} are learnt, unmeasured")
         lock.acquire()
         replaces = run.adapter.is_dir()
         if not replaces:
             write_file(run.config, config.to_yaml(complete=False))  # the base is not pinned yet
-        elif run.unlabelled.is_dir():
-            remove_path(run.unlabelled)
-        report = lines.read(on_stage)
+        report = Scans(config, reader, _MOST_ALONE).read(on_stage)
         if report.refused:
             if not replaces:
                 clear_run(run)
-            raise DataError(
-                f"{reader.name} cannot learn alone from these scans: {report.refused}",
-                code="unlabelled-unread",
-                where=Path(config.training.unlabelled[0]),
-                hint=f"transcribe fifty lines ({command('workbench', config.training.unlabelled[0])} shows the least "
-                "certain first), and train on them",
-            )
-        if not config.dataset.is_dir():
-            write_file(lines.folder / _TABLE, lines.table())
-            settings = ReadingSettings.load(reader.adapter)
-            prepare(lines.folder, config.dataset, unit=settings.unit, split="1/0/0", text_policy=settings.text_policy)
-        lines.forget_images()
+            message = f"{reader.name} cannot learn alone from these scans: {report.refused}"
+            scans = config.training.unlabelled[0]
+            hint = f"transcribe fifty lines ({command('workbench', scans)} shows the least certain first)"
+            raise DataError(message, code="unlabelled-unread", where=Path(scans), hint=f"{hint}, and train on them")
         if replaces:
             clear_run(run, but=run.unlabelled)
             write_file(run.config, config.to_yaml(complete=False))
         return replace(report, learnt=report.shown)
+
+
+# Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Hashes of the line images and source images of a dataset."""
+
+    held_out: frozenset[str] = frozenset()
+    trained: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, dataset: Dataset, trained: Sequence[Sample]) -> "Known":
+        """Collect the hashes of the validation and the test split, and of the samples trained on."""
+        held_out = [sample for split in (Split.VALIDATION, Split.TEST) for sample in dataset.samples(split)]
+        return cls(*(frozenset(_hashes(dataset, samples)) for samples in (held_out, trained)))
+
+
+def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> Iterator[str]:
+    yield from map(image_hash, samples)
+    ids = {sample.id for sample in samples}
+    yield from (picture for picture, files in source_pictures(dataset.folder) if not ids.isdisjoint(files))
+
+
+@contextmanager
+def _find_images(config: RunConfig) -> Iterator[list[InputPage]]:
+    """Find the pages and images of lines, in an order drawn with the seed."""
+    sources = [Path(source) for source in config.training.unlabelled]
+    shows: Literal["line"] | None = "line" if all(map(is_dataset, sources)) else None
+    with (
+        TemporaryDirectory(prefix="dsocr-unlabelled-") as unpacked,
+        find_pages(sources, Path(unpacked), shows=shows, out=config.output) as listed,
+    ):
+        if not listed.pages:
+            message = first_few(listed.failed, 3) or "no image to read"
+            raise DataError(message, code="unlabelled-empty", where=sources[0])
+        pages = list(listed.pages)
+        random.Random(f"unlabelled {config.seed}").shuffle(pages)  # noqa: S311 - not a secret
+        yield pages
+
+
+def _count_images(config: RunConfig) -> str:
+    with _find_images(config) as pages:
+        return counted(len(pages), "unlabelled image")
+
+
+class Scans:
+    """The unlabelled scans of a run; `reader`, trained on so many lines, reads at most `most` of theirs."""
+
+    def __init__(
+        self, config: RunConfig, reader: RunFolder, most: int, transcribed: int = 0, known: Known | None = None
+    ) -> None:
+        self._config, self._reader, self._most = config, reader, most
+        self._transcribed, self._known = transcribed, known or Known()
+        self._folder = RunFolder(config.output).unlabelled
+        self._journal = self._folder / "journal.sqlite"
+        self._settings = ReadingSettings.load(reader.adapter)
+        unit, most_lines = self._settings.unit, self._settings.lines_per_region
+        self._preparer = PagePreparer(unit, choose_segmenter(DETECTOR), True, most_lines)
+
+    def read(self, on_stage: StageProgress | None) -> UnlabelledReport:
+        """Read lines and make a dataset of the most confident readings, unless that was done.
+
+        The report refuses too few readings, and hands that the reader does not know.
+        """
+        identity = {
+            "dsocr_version": __version__,
+            "adapter": adapter_digest(self._reader.adapter),
+            "sources": self._config.training.unlabelled,
+            "script": self._config.generation.script,
+            "most": self._most,
+        }
+        result = keep_result(self._folder / READINGS, identity, partial(self._read, identity, on_stage))
+        self._journal.unlink(missing_ok=True)
+        return UnlabelledReport(**result["report"])
+
+    def _read(self, identity: Mapping[str, Any], on_stage: StageProgress | None) -> dict[str, Any]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with closing(Journal(self._journal, commit_seconds=1.0)) as journal, _find_images(self._config) as pages:
+            journal.begin(journal_job(identity), "")
+
+            def rows() -> dict[str, Any]:
+                return {page_key(page): journal.get(page_key(page)) for page in pages if page_key(page) in journal}
+
+            done = sum(len(row["lines"]) for row in rows().values())
+            lines = open_lines(self._preparer, spread([page for page in pages if page.shows == "line"], SAMPLE_LINES))
+            opened = cache(lambda: open_reader(self._reader, self._config.generation.script, lines))
+            read_into(journal, pages, partial(self._read_groups, done, opened, on_stage), progress=None)
+            report, chosen = self._choose(rows())
+            if chosen:
+                self._write_dataset(pages, {(key, name): text for key, name, text, _ in chosen})
+        gc.collect()  # there may be no memory for this network and the next
+        return {"report": asdict(report), "lines": [line[1:] for line in chosen]}
+
+    def _read_groups(
+        self,
+        done: int,
+        reader: Callable[[], LocalReader],
+        on_stage: StageProgress | None,
+        groups: Sequence[Sequence[InputPage]],
+    ) -> Generator[Rows]:
+        """Yield what the journal keeps of each group of pages, until enough lines are read."""
+        for group in groups:
+            if done >= self._most:
+                return
+            cut = [(page_key(page), *self._cut(page)) for page in group]
+            images = ((crop.id, crop.image()) for *_, crops in cut for crop in crops)
+            answers = reader().read(images) if any(crops for *_, crops in cut) else iter(())
+            rows = []
+            for key, counts, crops in cut:
+                read = [(crop.id, next(answers)) for crop in crops]
+                # The text of a line that must be checked, whatever its confidence, is not learnt.
+                lines = [[name, "" if answer.flags else answer.text, answer.confidence] for name, answer in read]
+                rows.append((key, {**counts, "lines": lines}))
+                done += len(lines)
+            if on_stage is not None:
+                on_stage("reading unlabelled lines", "lines", min(done, self._most), self._most)
+            yield rows
+
+    def _cut(self, page: InputPage) -> tuple[dict[str, int], list[Crop]]:
+        """Return the lines of a page that nobody transcribed, and the number of others."""
+        counts = {"held_out": 0, "known": 0, "failed": 0}
+        try:
+            picture = hash_picture(page.content())
+        except DataError:
+            return {**counts, "failed": 1}, []
+        if picture in self._known.held_out:
+            return {**counts, "held_out": 1}, []
+        if picture in self._known.trained and page.image is None:  # whose lines are found anew
+            return {**counts, "known": 1}, []
+        _, prepared = self._preparer.try_prepare(page)
+        if isinstance(prepared, str):
+            return {**counts, "failed": 1}, []
+        crops = []
+        for crop in prepared.crops:
+            digest = hashlib.sha256(crop.content).hexdigest()
+            counts["held_out"] += digest in self._known.held_out
+            counts["known"] += digest in self._known.trained
+            if digest not in self._known.held_out | self._known.trained:
+                crops.append(crop)
+        return counts, crops
+
+    def _choose(self, rows: Mapping[str, Mapping[str, Any]]) -> tuple[UnlabelledReport, list[list[Any]]]:
+        """Return the most confident readings, unless they are refused: page key, line, text, confidence."""
+        read = [[key, *line] for key, row in rows.items() for line in row["lines"]][: self._most]
+        rated = [line for line in read if line[3] is not None and not is_blank(line[2])]
+        rated.sort(key=lambda line: -line[3])
+        chosen = rated[: math.ceil(_SHARE * len(rated))]
+        confidences = [line[3] for line in read if line[3] is not None]
+        mean = sum(confidences) / len(confidences) if confidences else None
+        refused, calibration = "", Calibration.load(self._reader.adapter)
+        if not (self._transcribed or calibration.line_quantiles):
+            refused = f"the confidences of {self._reader.name} were never compared with transcribed lines"
+        elif mean is not None and calibration.is_unfamiliar(mean, len(confidences)):
+            trained = "the transcribed ones" if self._transcribed else "all that the reader knows"
+            refused = f"their hands or script are unlike {trained} (mean confidence {percentage(mean, 0)})"
+        elif len(chosen) < _LEAST:
+            refused = f"only {counted(len(chosen), 'reading')} could be learnt, fewer than {_LEAST}"
+        counts = {name: sum(row[name] for row in rows.values()) for name in ("held_out", "known", "failed")}
+        shown = 0 if refused else len(chosen)
+        report = UnlabelledReport(len(read), shown, 0, self._transcribed, **counts, confidence=mean, refused=refused)
+        return report, [] if refused else chosen
+
+    def _write_dataset(self, pages: Sequence[InputPage], texts: Mapping[tuple[str, str], str]) -> None:
+        """Cut the chosen lines again, which is cheaper than keeping the images of all, and prepare them."""
+        keys, rows = {key for key, _ in texts}, list[dict[str, str]]()
+        with TemporaryDirectory(prefix="dsocr-readings-") as folder:
+            source = Path(folder, "readings")
+            source.mkdir()
+            for page in (page for page in pages if page_key(page) in keys):
+                for crop in self._cut(page)[1]:
+                    if text := texts.get((page_key(page), crop.id)):
+                        rows.append({"file_name": f"{len(rows):06d}.image", "text": text})
+                        (source / rows[-1]["file_name"]).write_bytes(crop.content)
+            table = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            (source / "metadata.jsonl").write_text(table, encoding="utf-8")
+            out, policy = self._config.output / OWN_DATASET, self._settings.text_policy
+            prepare(source, out, unit=self._settings.unit, split="1/0/0", text_policy=policy, overwrite=True)
+
+
+def open_reader(run: RunFolder, script: str, lines: Iterator[Image.Image]) -> LocalReader:
+    """Open a reader of lines, which decide their script if neither it nor the caller names one; see `for_pages`."""
+    return LocalReader.of_run(run, merged=True).with_script(None if script == "auto" else script).for_pages(lines)

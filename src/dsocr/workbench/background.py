@@ -20,9 +20,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, SkipReason, Split
 from dsocr.errors import DataError, DsocrError, RunError
-from dsocr.evaluation.decide import is_better
-from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.images import CropFailure, open_image
+from dsocr.evaluation.decide import count_errors, is_better
+from dsocr.evaluation.metrics import ErrorRate, pool
+from dsocr.images import CropFailure
 from dsocr.inference.pages import ImageReader
 from dsocr.io.work import write_file
 from dsocr.models.base_folder import SINGLE
@@ -397,8 +397,8 @@ class Learner:
         dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
         samples, learnt = dataset.samples(Split.VALIDATION), dataset.samples(Split.TRAIN)
         same_pages = not _pages(samples).isdisjoint(_pages(learnt))
-        before = None if self._first is None else _count_errors(self._first(), samples)
-        after = _count_errors(self._load(run), samples)
+        before = None if self._first is None else count_errors(self._first(), samples)
+        after = count_errors(self._load(run), samples)
         if before is None:
             return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
         better = is_better(samples, (old.errors for old in before), (new.errors for new in after))
@@ -407,13 +407,6 @@ class Learner:
 
 def _pages(samples: Sequence[Sample]) -> set[str]:
     return {page_key(sample.document, sample.page) or sample.id for sample in samples}
-
-
-def _count_errors(reader: ImageReader, samples: Sequence[Sample]) -> list[ErrorRate]:
-    """The character errors of a reader on each sample."""
-    images = ((str(place), open_image(sample.image)) for place, sample in enumerate(samples))
-    texts = {prediction.id: prediction.text for prediction in reader.read(images)}
-    return [character_errors(sample.text, texts[str(place)]) for place, sample in enumerate(samples)]
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:
