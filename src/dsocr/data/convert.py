@@ -1,4 +1,4 @@
-"""Convert a source in any readable format to a format for other programs, and report what that format cannot hold.
+"""Convert a source in any readable format to a format for other programs, and report content that it cannot hold.
 
 The source is read twice, first to survey it and then to write it, so nothing of it is held in memory.
 """
@@ -39,7 +39,7 @@ CONVERSION_FILE = "conversion.json"
 
 
 class Conversion(BaseModel):
-    """Provenance and counts of a conversion; `left_behind` lists what the format has no place for."""
+    """Provenance and counts of a conversion; `left_behind` lists content that the format cannot hold."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -70,16 +70,16 @@ def converted_files(folder: Path) -> list[str]:
 
 def require_free_conversion(output: Path, source: Path, *, overwrite: bool) -> None:
     """Raise DataError if writing a conversion to `output` would destroy something else."""
-    require_free_output(output, "conversion", _conversion_files, overwrite=overwrite, sources=[source])
 
+    def files(folder: Path) -> list[str] | None:
+        return listed_files(folder / CONVERSION_FILE, "dsocr-conversion")
 
-def _conversion_files(folder: Path) -> list[str] | None:
-    return listed_files(folder / CONVERSION_FILE, "dsocr-conversion")
+    require_free_output(output, "conversion", files, overwrite=overwrite, sources=[source])
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was written, what was skipped, and what to do next."""
+    """The written conversion, skipped items, and the next step."""
 
     output: Path
     conversion: Conversion
@@ -224,7 +224,7 @@ def read_dataset(folder: Path) -> Iterator[Page]:
 
 @dataclass(frozen=True, slots=True)
 class PageFitter:
-    """Reduces a source's pages to what a target format can hold; `read` starts again each time."""
+    """Reduces a source's pages to the content a target format can hold; `read` starts again each time."""
 
     read: Callable[[], Iterator[Item]]
     names: NamePatterns
@@ -263,7 +263,7 @@ class PageFitter:
 
 
 class _Survey:
-    """What the pages of a source hold: counts, structure, the columns in use, and which image names occur once."""
+    """The contents of a source's pages: counts, structure, the columns in use, and unique image names."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self.counts, self._structure, self._names = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
@@ -289,7 +289,7 @@ class _Survey:
         return name if self._names[name.casefold()] == 1 else page.name
 
     def columns_for(self, target: Format, named: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """The source's additional columns: those that the target takes over, and those that are lost.
+        """The source's additional columns that the target takes over, and the lost ones.
 
         A column with the name of a role is not taken over, since it would be read as that role.
         """
@@ -302,7 +302,7 @@ class _Survey:
         return carried, [name for name in others if name not in carried and name not in target.origin_columns]
 
     def left_behind(self, target: Format, lost_columns: Sequence[str]) -> list[str]:
-        """Sentences on what the target cannot hold."""
+        """Sentences on content that the target cannot hold."""
         count, messages = self.counts, []
         if count["outlines"] and not target.keeps_pages:
             messages.append(f"{count['outlines']} lines were cropped from their pages; this format has no pages")
@@ -320,15 +320,12 @@ class _Survey:
             messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
         kinds = {kind for kind, _ in self._structure} - (KEPT_STRUCTURE if target.keeps_regions else frozenset())
         kinds -= {"table"} if target.keeps_tables else set()
-        return messages + [_count_kind(kind, self._structure) for kind in STRUCTURE if kind in kinds]
-
-
-def _count_kind(kind: str, structure: Counter[tuple[str, str]]) -> str:
-    """Such as `3 region types (heading 1, paragraph 2)`."""
-    types = {type_: count for (of_kind, type_), count in sorted(structure.items()) if of_kind == kind}
-    total = sum(types.values())
-    listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
-    return f"{total} {kind if total == 1 else STRUCTURE[kind]}" + (f" ({listed})" if listed else "")
+        for kind in (kind for kind in STRUCTURE if kind in kinds):  # such as 3 region types (heading 1, paragraph 2)
+            types = {type_: count for (of_kind, type_), count in sorted(self._structure.items()) if of_kind == kind}
+            total = sum(types.values())
+            listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
+            messages.append(f"{total} {kind if total == 1 else STRUCTURE[kind]}" + (f" ({listed})" if listed else ""))
+        return messages
 
 
 def _file_name(page: Page) -> str:

@@ -60,15 +60,14 @@ class FixedListCard(BaseModel):
 class Card(BaseModel):
     """Provenance and counts of a dataset, stored in `dataset.json`.
 
-    `unit` is what a sample is an image of, of a region at most `lines_per_region` lines, and `regions` the types of
-    regions whose lines were taken. `split_by` is the unit or
-    units that no two splits share ("given": the splits are the source's own). `stratified` splits have similar
-    lengths and scripts. With `folds`, the folders are split by fold 1. `like` is the earlier dataset whose splits
-    were kept. `crossing` counts the writers, documents, pages and texts in more than one split. `text_changes`
-    counts the texts that each rule of the text policy changed, `skipped` what of the source is not in the dataset,
-    and `unmatched` the names that a pattern did not match; their samples have no writer, page or document.
-    `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`. `manifests` are those of a IIIF or METS
-    source: `id`, `label`, `rights` and `attribution`.
+    A sample is an image of a `unit`, of a region with at most `lines_per_region` lines; `regions` are the types of
+    regions whose lines were taken. `split_by` is the unit or units that no two splits share ("given": the splits are
+    the source's own). `stratified` splits have similar lengths and scripts. With `folds`, the folders are split by
+    fold 1. `like` is the earlier dataset whose splits were kept. `crossing` counts the writers, documents, pages and
+    texts in more than one split. `text_changes` counts the texts that each rule of the text policy changed, `skipped`
+    the lines of the source that are not in the dataset, and `unmatched` the names that a pattern did not match; their
+    samples have no writer, page or document. `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`.
+    `manifests` are those of a IIIF or METS source: `id`, `label`, `rights` and `attribution`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -228,7 +227,10 @@ class Dataset:
             if line.strip():
                 rows += 1
                 where = f"{path}:{number}"
-                row = _parse_row(line, where)
+                try:
+                    row = _MetadataRow.model_validate_json(line)
+                except ValidationError as error:
+                    raise DataError(problems_in(error)[0], code="bad-metadata", where=where) from error
                 if only is None or f"{split}/{row.file_name}" in only:
                     yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, where, packed)
         if only is None and not may_be_short and (lost := self.lost(split, rows)):
@@ -316,13 +318,6 @@ class _MetadataRow(BaseModel):
         return known
 
 
-def _parse_row(line: str, where: str) -> _MetadataRow:
-    try:
-        return _MetadataRow.model_validate_json(line)
-    except ValidationError as error:
-        raise DataError(problems_in(error)[0], code="bad-metadata", where=where) from error
-
-
 class SplitWriter:
     """Writes the images and metadata of a split, one sample at a time."""
 
@@ -342,7 +337,11 @@ class SplitWriter:
         """Write a row of the metadata and its image; a file becomes a hard link where possible."""
         target = self._dataset / self._split / row["file_name"]
         if self._is_packed:
-            self._pack(row, image.read_bytes() if isinstance(image, Path) else image)
+            from dsocr.formats.parquet import ShardWriter
+
+            others = {name: value for name, value in row.items() if name != "file_name"}
+            self._shards = self._shards or ShardWriter(self._dataset / SHARDS_FOLDER, self._split, list(others))
+            self._shards.add(row["file_name"], image.read_bytes() if isinstance(image, Path) else image, others)
         elif isinstance(image, Path):
             link_or_copy(image, target)
         else:
@@ -353,13 +352,6 @@ class SplitWriter:
         self._writers.add(row["writer"])
         self._pages.add(page_key(row["document"], row["page"]) or "")
         self._documents.add(row["document"])
-
-    def _pack(self, row: Mapping[str, Any], content: bytes) -> None:
-        from dsocr.formats.parquet import ShardWriter
-
-        others = {name: value for name, value in row.items() if name != "file_name"}
-        self._shards = self._shards or ShardWriter(self._dataset / SHARDS_FOLDER, self._split, list(others))
-        self._shards.add(row["file_name"], content, others)
 
     def close(self) -> None:
         """Finish the files."""
@@ -384,15 +376,13 @@ def require_free_dataset(output: Path, *sources: Path, overwrite: bool, may_be_i
 
     It may be inside a source of scans, where finished datasets are skipped.
     """
-    require_free_output(
-        output, "dataset", _dataset_files, overwrite=overwrite, sources=sources, may_be_inside=may_be_inside
-    )
 
+    def files(folder: Path) -> list[str] | None:
+        shards = (f"{SHARDS_FOLDER}/{path.name}" for path in (folder / SHARDS_FOLDER).glob("*.parquet"))
+        names = [CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *(f"{split}/" for split in Split), *shards]
+        return names if is_dataset(folder) else None
 
-def _dataset_files(folder: Path) -> list[str] | None:
-    shards = (f"{SHARDS_FOLDER}/{path.name}" for path in (folder / SHARDS_FOLDER).glob("*.parquet"))
-    names = [CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *(f"{split}/" for split in Split), *shards]
-    return names if is_dataset(folder) else None
+    require_free_output(output, "dataset", files, overwrite=overwrite, sources=sources, may_be_inside=may_be_inside)
 
 
 MIN_WHOLE_WRITERS = 8
@@ -429,7 +419,7 @@ def use_whole_writers(samples: Sequence[Sample], validation_writers: Collection[
 
 
 def nested_order(samples: Sequence[Sample], *, whole_writers: bool, seed: int) -> list[int]:
-    """An order of sample indices of which any prefix is a training subset, so that subsets are nested.
+    """An order of sample indices whose prefixes are training subsets, so that subsets are nested.
 
     With `whole_writers` one writer follows another; otherwise every prefix has its share of each writer, or of each
     page where writers are unknown.

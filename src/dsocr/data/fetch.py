@@ -91,9 +91,7 @@ def is_manifest(source: Path) -> bool:
 def fetch_source(
     source: Path, folder: Path, options: FetchOptions = DEFAULT_FETCH, progress: ProgressCallback | None = None
 ) -> tuple[Path, SourceIndex]:
-    """Fetch all pages of a manifest; what was fetched before is not fetched again unless it was damaged since.
-
-    What failed is tried again.
+    """Fetch all pages of a manifest; files fetched before are reused unless damaged, and failures tried again.
 
     Returns the folder, which is `folder` for a METS file whose files are all local. Raises DataError if the manifest
     itself cannot be fetched or read.
@@ -124,7 +122,17 @@ def fetch_source(
         content, parsed = fetcher.document(address, parse) if address else parse(raw or b"")
         is_mets = isinstance(parsed, Manifest)
         if is_mets:
-            manifests = [_with_whole_addresses(parsed, address) if address else parsed]
+            manifests = [parsed]
+            if address:  # its files are relative to it
+                whole = [
+                    replace(
+                        page,
+                        image=page.image and join(address, page.image),
+                        texts=tuple(join(address, text) for text in page.texts),
+                    )
+                    for page in parsed.pages
+                ]
+                manifests = [replace(parsed, pages=tuple(whole))]
             _write_whole(root / ORIGINAL, content)
         else:
             manifests = list(fetcher.manifests(parsed, where, progress))
@@ -134,6 +142,8 @@ def fetch_source(
             listed = "\n  ".join(f"{count} x {reason}" for reason, count in reasons)
             message = f"no page could be fetched:\n  {listed}"
             raise DataError(message, code="nothing-fetched", where=where, hint="run the same command again to resume")
+        fetched_files = [] if root == folder else sorted(path for path in root.rglob("*") if path.is_file())
+        files = [path for path in fetched_files if path != root / INDEX]
         index = SourceIndex(
             address or source.name,
             "mets" if is_mets else "iiif",
@@ -141,41 +151,19 @@ def fetch_source(
             tuple(fetched),
             tuple(fetcher.skipped),
             tuple(fetcher.notes),
-            {} if root == folder else _hash_files(root),
+            {path.relative_to(root).as_posix(): hash_file(path) for path in files},
         )
         _write_whole(root / INDEX, index.to_json().encode())
     return root, index
 
 
-def _hash_files(root: Path) -> dict[str, str]:
-    """The SHA-256 of each file in a folder but its index."""
-    paths = sorted(path for path in root.rglob("*") if path.is_file() and path != root / INDEX)
-    return {path.relative_to(root).as_posix(): hash_file(path) for path in paths}
-
-
 def _remove_damaged(root: Path, files: Mapping[str, str]) -> bool:
     """Remove the files of an index that are not as they were fetched; whether any is missing now."""
-    damaged = [name for name, digest in files.items() if not _is_intact(inside(root, name), digest)]
-    for name in damaged:
-        (root / name).unlink(missing_ok=True)
+    paths = {inside(root, name): digest for name, digest in files.items()}
+    damaged = [path for path, digest in paths.items() if not (path.is_file() and hash_file(path) == digest)]
+    for path in damaged:
+        path.unlink(missing_ok=True)
     return bool(damaged)
-
-
-def _is_intact(path: Path, digest: str) -> bool:
-    return path.is_file() and hash_file(path) == digest
-
-
-def _with_whole_addresses(manifest: Manifest, address: str) -> Manifest:
-    """Return a manifest whose files are relative to an address with their whole addresses."""
-    pages = (
-        replace(
-            page,
-            image=page.image and join(address, page.image),
-            texts=tuple(join(address, text) for text in page.texts),
-        )
-        for page in manifest.pages
-    )
-    return replace(manifest, pages=tuple(pages))
 
 
 def _parse_json(content: bytes) -> Any:
@@ -366,7 +354,10 @@ class _Fetcher:
             return
         for address in page.texts[:1]:
             if self.local is not None and "://" not in address:
-                content = read_xml(_find_text(self.local, address))
+                path = inside(self.local, address)
+                if not path.is_file():
+                    raise DataError(f"no file {address!r}", code="input-missing")
+                content = read_xml(path)
             else:
                 content = self.client.get(address, limit=_MAX_DOCUMENT, accept="application/xml, text/xml").content
             _write_whole(target, name_image(content, image.name))
@@ -390,13 +381,6 @@ class _Fetcher:
                 yield node
                 if following := id_of(node.get("next")):
                     waiting.append(join(address, following))
-
-
-def _find_text(folder: Path, name: str) -> Path:
-    path = inside(folder, name)
-    if not path.is_file():
-        raise DataError(f"no file {name!r}", code="input-missing")
-    return path
 
 
 def name_image(content: bytes, name: str) -> bytes:

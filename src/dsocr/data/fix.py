@@ -164,7 +164,7 @@ class _StoredRow:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What duplicates have in common."""
+        """Image and text, which duplicates share."""
         return self.digest, comparable(self.text)
 
 
@@ -180,7 +180,7 @@ def read_corrections(path: Path) -> dict[str, str]:
 
     Capitals and spaces around the names of columns do not matter.
     Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
-    corrections that a comma cut or a spreadsheet took for a formula: what was written there is lost.
+    corrections that a comma cut or a spreadsheet took for a formula: their text is lost.
     """
     names, rows = read_rows(path, {})
     columns = {name.strip().lower(): name for name in names}
@@ -254,6 +254,8 @@ def fix_dataset(
     duplicates_left = len(evaluated_rows) - len({row.key for row in evaluated_rows})
     if not fixes and not lost:
         return FixReport(None, [], duplicates_left)
+    samples = [replace(row.sample, text=row.text) for rows in splits.values() for row in rows]
+    crossing = count_crossing(samples, [split for split, rows in splits.items() for _ in rows])
     repaired = {code: card.model_copy(deep=True) for code, card in dataset.card.repaired.items()}
     for fix in fixes:
         count_example(repaired, fix.code, str(fix))
@@ -265,7 +267,7 @@ def fix_dataset(
             "dsocr_version": __version__,
             "created": current_time().isoformat(timespec="seconds"),
             "splits": _write_samples(folder, splits, dataset.card.store, progress),
-            "crossing": {**dataset.card.crossing, **_count_crossing(splits)},
+            "crossing": {**dataset.card.crossing, **crossing},
             "repaired": repaired,
             "notes": [*dataset.card.notes, *(f"samples of {split} that were lost: {lost[split]}" for split in lost)],
         }
@@ -375,8 +377,3 @@ def _read_image(row: _StoredRow) -> bytes:
     if hashlib.sha256(data).hexdigest() != row.digest:
         raise DataError("image changed while the dataset was copied", where=row.sample.image, code="image-changed")
     return data
-
-
-def _count_crossing(splits: _Splits) -> dict[str, int]:
-    samples = [replace(row.sample, text=row.text) for rows in splits.values() for row in rows]
-    return count_crossing(samples, [split for split, rows in splits.items() for _ in rows])

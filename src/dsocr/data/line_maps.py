@@ -1,6 +1,6 @@
-"""What a text detector shall say of a page: which pixels are in the middle of a line, as `find_lines` expects it.
+"""Training targets for the text detector: the pixels in the middle of lines, as `find_lines` expects them.
 
-The inverse of the outlines that `dsocr.data.lines` draws around what a detector marks.
+The inverse of the outlines that `dsocr.data.lines` draws around a detector's marks.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from dsocr.outlines import quarter_turns
 _LEAST = 2.0
 """Pixels that the middle of a line is thick at least, so that a trained detector does not lose it."""
 _SHORT = 0.5
-"""Share of its width that is marked of a line at least, such as a single figure."""
+"""Least share of a line's width that is marked, such as of a single figure."""
 _APART = 0.4
-"""Thickness of a line, by the distance to the nearest one above or below, at most: what is marked must not touch."""
+"""Most thickness of a line by the distance to the nearest one above or below, so that marks do not touch."""
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ def _distances(middles: Sequence[_Middle]) -> list[float]:
 
 
 def _band(middle: _Middle, distance: float) -> Floats:
-    """Return the corners of what is marked of a line."""
+    """Return the corners of a line's mark."""
     thickness = max(min(middle.height / (ABOVE + BELOW), _APART * distance), _LEAST)
     inset = int(min(BEYOND * thickness, (1 - _SHORT) / 2 * len(middle.columns)))
     used = slice(inset, max(len(middle.columns) - inset, inset + 1))
@@ -110,7 +110,7 @@ def _band(middle: _Middle, distance: float) -> Floats:
 
 
 def _sideways_band(outline: Outline, scale: Floats) -> Floats:
-    """Return the corners of what is marked of a line along the side of the page."""
+    """Return the corners of the mark of a line along the side of the page."""
     left, top, right, bottom = outline.box
     margin = (right - left) * SIDEWAYS_MARGIN / (1 + 2 * SIDEWAYS_MARGIN)
     x0, x1, y0, y1 = left + margin, right - margin, top + margin, bottom - margin

@@ -24,13 +24,12 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-TEXT = 0.3
-"""Probability from which a pixel is text, and the mean from which a piece is; both as PaddleOCR has them."""
-_CERTAIN = 0.5
+TEXT, _CERTAIN = 0.3, 0.5
+"""Least probability of a pixel of text, and least mean of a piece, as in PaddleOCR."""
 _MIN_SIZE = 3
 """Pixels; a smaller piece is noise."""
 SIDEWAYS = 3.0
-"""Height by width from which a piece is text along the side of the page."""
+"""Least height by width of a piece of text along the side of the page."""
 
 # In thicknesses. Medians of 1,587 lines of eight collections (lab/verdicts.md, "Finding lines").
 ABOVE, BELOW, BEYOND = 0.95, 1.15, 0.8
@@ -42,12 +41,12 @@ SIDEWAYS_MARGIN = 0.5
 _MAX_GAP = 2.5
 """Between two pieces of a line."""
 _MAX_STEP = 1.0
-"""By which a piece may be higher or lower than the one before it."""
+"""Most that a piece may be higher or lower than the one before it."""
 _KNOT = 2.0
 """Between two corners of an outline."""
 
 _MERGED = 2.0
-"""Usual thicknesses from which a piece is lines that touch."""
+"""Least thickness, by the usual one, of a piece that is several touching lines."""
 
 _MIN_COLUMN = 3
 """Lines that a column of text has."""
@@ -116,7 +115,7 @@ def find_outlines(probabilities: Probabilities, size: tuple[int, int]) -> list[O
 
 
 def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]:
-    """Connected pixels of text, and the boxes of those that are sideways."""
+    """Connected pixels of text, and the boxes of sideways text."""
     labels, _ = label(probabilities > TEXT, np.ones((3, 3)))
     pieces: list[_Piece] = []
     tall: list[tuple[Mask, int, int]] = []
@@ -205,17 +204,12 @@ def _join_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
         else:
             near[int(lines[number][-1].levels[1] // height)].remove(number)
         lines[number].append(piece)
-        # What ends too far left of this piece does so for all that follow.
-        near[end] = [
-            other for other in near[end] if piece.begin - lines[other][-1].end <= _gap(lines[other][-1], usual)
-        ]
+        # Lines that end too far left of this piece do so for all that follow.
+        lasts = [(other, lines[other][-1]) for other in near[end]]
+        gaps = [(other, piece.begin - last.end, max(last.thickness, 0.6 * usual)) for other, last in lasts]
+        near[end] = [other for other, gap, thickness in gaps if gap <= _MAX_GAP * thickness]
         near[end].append(number)
     return lines
-
-
-def _gap(piece: _Piece, usual: float) -> float:
-    """Columns after a piece in which the next of its line begins."""
-    return _MAX_GAP * max(piece.thickness, 0.6 * usual)
 
 
 def _distance(last: _Piece, piece: _Piece, usual: float) -> float:

@@ -90,7 +90,10 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
 def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[PageText]:
     suffix = path.suffix.lower()
     if suffix in _TABLES:
-        yield from _read_table(path, where, columns)
+        roles, rows = open_table(path, columns)
+        for number, cells in rows:
+            name = Path(cells[roles["image"]].replace("\\", "/")).stem
+            yield PageText(cells[roles["text"]], f"{where}:{number}", name)
     elif suffix in PDF_SUFFIXES:
         yield from _numbered(page_texts(path), where)
     elif suffix == ".xml":
@@ -114,13 +117,6 @@ def _numbered(pages: Iterable[str], where: str) -> Iterator[PageText]:
     texts = list(pages)
     for number, text in enumerate(texts, start=1):
         yield PageText(text, f"{where}#{number}" if len(texts) > 1 else where)
-
-
-def _read_table(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[PageText]:
-    roles, rows = open_table(path, columns)
-    for number, cells in rows:
-        name = Path(cells[roles["image"]].replace("\\", "/")).stem
-        yield PageText(cells[roles["text"]], f"{where}:{number}", name)
 
 
 def _read_xml(path: Path, where: str) -> Iterator[PageText]:

@@ -103,9 +103,9 @@ def prepare(
         page: Page: a column, or a pattern over file names.
         document: Document of the page: a column, or a pattern over file names.
         split: Fractions of train/validation/test.
-        split_by: What splits never share: writer, document, page, text, writer+text, or given for the source's own;
-            chosen if not given.
-        unit: What a sample is; as transcribed if not given. A layout is a page with its lines, transcribed or not.
+        split_by: Unit that splits never share: writer, document, page, text, writer+text, or given for the source's
+            own; chosen if not given.
+        unit: Unit of a sample; as transcribed if not given. A layout is a page with its lines, transcribed or not.
         regions: Type of region whose lines are taken, such as MainZone, with those whose type is not known; repeatable.
         lines_per_region: Of regions: the most neighbouring lines together, 5 to 15 for readers of pages; they are read
             and scored line by line.
@@ -305,17 +305,13 @@ def _describe_change(change: TextChange) -> str:
     start = max(same - _CONTEXT, 0)
 
     def excerpt(text: str) -> str:
-        shown = "".join(_visible(character) for character in text[start : start + _MAX_SHOWN])
+        shown = ""
+        for sign in text[start : start + _MAX_SHOWN]:
+            is_hidden = unicodedata.category(sign) in {"Mn", "Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+            shown += f"\\u{ord(sign):04x}" if is_hidden or (sign.isspace() and sign != " ") else sign
         return f"'{'…' if start else ''}{shown}{'…' if start + _MAX_SHOWN < len(text) else ''}'"
 
     return f"{excerpt(before)} -> {excerpt(after)}"
-
-
-def _visible(character: str) -> str:
-    is_hidden = unicodedata.category(character) in {"Mn", "Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-    if is_hidden or (character.isspace() and character != " "):
-        return f"\\u{ord(character):04x}"
-    return character
 
 
 class _Recorder:
@@ -340,7 +336,11 @@ class _Recorder:
                 self._report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
             stem = self._stems.take(page.name)
-            layout = _layout(page, crops.size)
+            layout: str | CropFailure
+            try:
+                layout = layout_xml(page, crops.size)
+            except DataError as error:
+                layout = CropFailure(SkipReason.OTHER_SIZE, error.message)
             for place, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True)):
                 if isinstance(layout, CropFailure):
                     crop = layout
@@ -370,13 +370,6 @@ class _Recorder:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
-
-
-def _layout(page: Page, size: tuple[int, int]) -> str | CropFailure:
-    try:
-        return layout_xml(page, size)
-    except DataError as error:
-        return CropFailure(SkipReason.OTHER_SIZE, error.message)
 
 
 def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:
@@ -441,7 +434,9 @@ def _read_overwritten(
     try:
         card = read_card(output)
         settings = {"writer": card.writer, "page": card.page, "document": card.document}
-        is_same_source = _without_commit(card.source) == _without_commit(source) and settings == patterns
+        # Sources on the Hub have a commit in their names.
+        names = {name.partition("@")[0] if name.startswith("hf:") else name for name in (card.source, source)}
+        is_same_source = len(names) == 1 and settings == patterns
         drawn = (card.fractions, card.seed, card.folds) == (plan.target_fractions(), plan.seed, plan.folds)
         is_same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
         # Splits that were stratified or fixed are drawn anew if that is no longer asked for.
@@ -451,8 +446,3 @@ def _read_overwritten(
     except DataError as error:
         report.note(f"the overwritten dataset cannot be read, so all splits are new: {error.message}")
     return None
-
-
-def _without_commit(source: str) -> str:
-    """A source's name without the commit of a Hub dataset."""
-    return source.partition("@")[0] if source.startswith("hf:") else source

@@ -93,15 +93,12 @@ class SourceReport:
             elif isinstance(item, Note):
                 self.note(item.message)
             else:
-                yield self._without_endless_texts(item)
-
-    def _without_endless_texts(self, page: Page) -> Page:
-        lines = tuple(line for line in page.lines if len(line.text) <= MAX_CHARACTERS)
-        for line in page.lines if len(lines) < len(page.lines) else ():
-            if len(line.text) > MAX_CHARACTERS:
-                message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
-                self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
-        return page if len(lines) == len(page.lines) else replace(page, lines=lines)
+                endless = [line for line in item.lines if len(line.text) > MAX_CHARACTERS]
+                for line in endless:
+                    message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
+                    self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
+                kept = tuple(line for line in item.lines if len(line.text) <= MAX_CHARACTERS)
+                yield replace(item, lines=kept) if endless else item
 
     def skipped_card(self) -> dict[str, CountCard]:
         """Skipped items by reason, as cards store them."""

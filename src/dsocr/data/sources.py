@@ -1,4 +1,4 @@
-"""Open what a user names as a source, name the writers, pages and documents of its images, and group their lines.
+"""Open a source, name the writers, pages and documents of its images, and group their lines.
 
 A source is a file, a folder, a zip archive, `hf:owner/name`, or a IIIF manifest or METS file, also on the web.
 Everything that is skipped, changed or ambiguous on the way is collected in a SourceReport.
@@ -18,7 +18,7 @@ import regex
 
 from dsocr.data.fetch import fetch_source, is_manifest
 from dsocr.data.source_report import SourceReport
-from dsocr.document import Box, Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
+from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.formats.format import Format
 from dsocr.formats.layers import image_stem
@@ -213,7 +213,7 @@ class NamePatterns:
         self._unmatched: dict[str, Page] = {}
 
     def apply(self, image: Page, report: SourceReport) -> Page:
-        """The image with its names, in all of which bytes that are not UTF-8 are escaped; unmatched are recorded."""
+        """The image with its names, where bytes that are not UTF-8 are escaped; unmatched names are recorded."""
         names = {"writer": image.writer, "page": image.page, "document": image.document}
         names |= {kind: self._find(kind, pattern, image, report) for kind, pattern in self._patterns.items()}
         return replace(
@@ -380,34 +380,23 @@ class UnitGrouper:
         is_whole_image = len(page.lines) == 1 and not (page.skipped or has_outlines or has_regions)
         if self.unit == "line" or is_whole_image:
             return page
-        groups = [(page.where, [*page.lines, *page.skipped])] if self.unit == "page" else self._regions(page)
-        joined = [
-            lines[0] if self._is_line(lines) else self._join(where, lines, page.skipped) for where, lines in groups
-        ]
-        for item in joined:
-            if isinstance(item, Skipped):
-                report.skip(item)
-        known = tuple(line for line in page.lines if line.outline) if self.unit == "page" else ()
-        samples = tuple(item for item in joined if isinstance(item, Line))
-        return replace(page, lines=samples, skipped=(), layout=known)
-
-    def _regions(self, page: Page) -> list[tuple[str, list[Line]]]:
-        missing = set(page.skipped) | {line for line in page.lines if is_blank(line.text)}
-        groups = group_by_region(page, self._most, missing if self._most else ())
-        if not self._single:
-            return groups
-        return [
-            part
-            for where, lines in groups
-            for part in ([(line.where, [line]) for line in lines] if self._is_single(where) else [(where, lines)])
-        ]
-
-    def _is_line(self, lines: Sequence[Line]) -> bool:
-        """Whether a part is one line that can stay as it is."""
-        return self._most is not None and len(lines) == 1 and not (lines[0].outline is None or is_blank(lines[0].text))
-
-    def _is_single(self, where: str) -> bool:
-        return zlib.crc32(where.encode()) < self._single * 2**32
+        groups, known = [(page.where, [*page.lines, *page.skipped])], tuple(line for line in page.lines if line.outline)
+        if self.unit != "page":
+            missing = set(page.skipped) | {line for line in page.lines if is_blank(line.text)}
+            groups, known = group_by_region(page, self._most, missing if self._most else ()), ()
+        samples = []
+        for place, together in groups:
+            is_single = self._single and zlib.crc32(place.encode()) < self._single * 2**32
+            parts = [(line.where, [line]) for line in together] if is_single else [(place, together)]
+            for where, lines in parts:
+                is_line = self._most is not None and len(lines) == 1
+                stays = is_line and lines[0].outline is not None and not is_blank(lines[0].text)
+                sample = lines[0] if stays else self._join(where, lines, page.skipped)
+                if isinstance(sample, Skipped):
+                    report.skip(sample)
+                else:
+                    samples.append(sample)
+        return replace(page, lines=tuple(samples), skipped=(), layout=known)
 
     def require_regions(self) -> None:
         """Raise DataError if regions were asked for and no line was in one; call it after all pages."""
@@ -440,28 +429,24 @@ def group_by_region(
     """The place and the lines of each region, in the order of their first lines.
 
     With `most` a region is divided evenly into parts of at most so many neighbouring lines, and at `missing` lines,
-    which are parts by themselves.
+    which are parts by themselves. A part has a place of its own; a part of one line has the line's.
     """
     groups: dict[str, list[Line]] = {}
     for line in [*page.lines, *page.skipped]:
         groups.setdefault(f"{page.where}#{line.region.id}" if line.region else line.where, []).append(line)
     if most is None:
         return list(groups.items())
-    return [part for where, lines in groups.items() for part in _divide(where, lines, most, missing)]
-
-
-def _divide(
-    where: str, lines: Sequence[Line], most: int, missing: Collection[Line]
-) -> Iterator[tuple[str, list[Line]]]:
-    """Yield the parts of a region, each with a place of its own; those of one line have the line's."""
-    parts: list[list[Line]] = []
-    for is_missing, together in groupby(lines, key=lambda line: line in missing):
-        run = list(together)
-        count = len(run) if is_missing else -(-len(run) // most)
-        parts += [run[len(run) * part // count : len(run) * (part + 1) // count] for part in range(count)]
-    for number, part in enumerate(parts, start=1):
-        place = where if len(parts) == 1 else f"{where}-part{number}"
-        yield (part[0].where if len(part) == 1 else place), part
+    divided = []
+    for where, lines in groups.items():
+        parts: list[list[Line]] = []
+        for is_missing, together in groupby(lines, key=lambda line: line in missing):
+            run = list(together)
+            count = len(run) if is_missing else -(-len(run) // most)
+            parts += [run[len(run) * part // count : len(run) * (part + 1) // count] for part in range(count)]
+        for number, part in enumerate(parts, start=1):
+            place = where if len(parts) == 1 else f"{where}-part{number}"
+            divided.append((part[0].where if len(part) == 1 else place, part))
+    return divided
 
 
 def enclosing_outline(lines: Sequence[Line], *, is_part: bool = False) -> Outline | None:
@@ -471,14 +456,10 @@ def enclosing_outline(lines: Sequence[Line], *, is_part: bool = False) -> Outlin
         return lines[0].outline
     region = None if is_part else lines[0].region
     if region and region.outline:
-        if all(_is_within(box, region.outline.box) for box in boxes):
+        outer = region.outline.box
+        overhangs = (max(outer[0] - box[0], outer[1] - box[1], box[2] - outer[2], box[3] - outer[3]) for box in boxes)
+        if all(farthest <= _OVERHANG * (box[3] - box[1]) for farthest, box in zip(overhangs, boxes, strict=True)):
             return region.outline
-        boxes.append(region.outline.box)
+        boxes.append(outer)
     corners = [corner for left, top, right, bottom in boxes for corner in ((left, top), (right - 1, bottom - 1))]
     return Outline(bounds(corners)) if corners else None
-
-
-def _is_within(line: Box, region: Box) -> bool:
-    """True unless more of a line is outside its region than the descenders and accents of a generous outline."""
-    farthest = max(region[0] - line[0], region[1] - line[1], line[2] - region[2], line[3] - region[3])
-    return farthest <= _OVERHANG * (line[3] - line[1])

@@ -1,4 +1,4 @@
-"""Decide which split, and which fold, each sample goes to: by what unit, what is fixed, and what users should know."""
+"""Assign each sample to a split and a fold: by unit, with fixed samples, and with notes for the user."""
 
 import hashlib
 import math
@@ -53,7 +53,7 @@ class FixedEntry:
 
 @dataclass(frozen=True, slots=True)
 class FixedList:
-    """A list of names whose split is fixed, and what the dataset's card says of it."""
+    """A list of names whose split is fixed, and its entry in the dataset's card."""
 
     card: FixedListCard
     entries: tuple[FixedEntry, ...]
@@ -143,21 +143,8 @@ class EarlierDataset:
 def read_earlier_dataset(folder: Path) -> EarlierDataset:
     """Read the splits of an existing dataset."""
     dataset = Dataset.open(folder)
-    samples = tuple(
-        SplitCandidate(
-            name=sample.id,
-            where=where,
-            text=sample.text,
-            writer=sample.writer,
-            document=sample.document,
-            page=sample.page,
-            split=sample.split,
-            fold=sample.fold,
-        )
-        for split in Split
-        for where, sample in dataset.numbered(split)
-    )
-    return EarlierDataset(folder.name, dataset.card.split_by, samples)
+    samples = [SplitCandidate.of(sample, where) for split in Split for where, sample in dataset.numbered(split)]
+    return EarlierDataset(folder.name, dataset.card.split_by, tuple(samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +201,11 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     if unit == GIVEN:
         return _use_given_splits(candidates, plan, report)
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
-        report.note(_unknown_writers(candidates, unit))
+        kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
+        message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
+        for pattern, groups in suggest_patterns(dict.fromkeys(candidate.name for candidate in candidates))[:2]:
+            message += f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
+        report.note(message)
     if copies := [*find_copies(candidates).values()]:
         same = " = ".join(copies[0])
         report.note(f"{len(copies)} images are there under several names and stay in one split, e.g. {same}")
@@ -241,10 +232,7 @@ def draw_folds(samples: Sequence[Sample], folds: int, seed: int = 17) -> tuple[s
     With fewer writers than folds there are as many folds as writers, at least `MIN_FOLDS`; with still fewer, the next
     smaller unit that is known is drawn by. Raises DataError for too few folds or samples.
     """
-    candidates = [
-        SplitCandidate(sample.id, sample.id, sample.text, sample.writer, sample.document, sample.page)
-        for sample in samples
-    ]
+    candidates = [replace(SplitCandidate.of(sample, sample.id), split=None, fold=None) for sample in samples]
     plan = SplitPlan({}, folds=folds, seed=seed)
     for unit in known_units(candidates):
         count = min(folds, len(set(group_candidates(candidates, [unit]))))
@@ -271,17 +259,6 @@ def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:
     return chosen
 
 
-def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
-    """Explain that the split may leak writers, and suggest patterns that may find them."""
-    kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
-    message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
-    suggested = suggest_patterns(dict.fromkeys(candidate.name for candidate in candidates))[:2]
-    return message + "".join(
-        f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
-        for pattern, groups in suggested
-    )
-
-
 def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
     """True if the source names validation or test samples, and either train samples or a split for every sample."""
     given = {candidate.split for candidate in candidates}
@@ -290,14 +267,12 @@ def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
 
 def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
     fixed = match_fixed(plan.fixed.entries, candidates) if plan.fixed else {}
-    splits = [fixed[place].split if place in fixed else candidate.split for place, candidate in enumerate(candidates)]
-    splits = [
-        split if split is None or candidate.is_checked else Split.TRAIN
-        for split, candidate in zip(splits, candidates, strict=True)
-    ]
-    for candidate, split in zip(candidates, splits, strict=True):
+    splits = []
+    for place, candidate in enumerate(candidates):
+        split = fixed[place].split if place in fixed else candidate.split
         if split is None:
             report.skip(Skipped(SkipReason.NO_SPLIT, candidate.where, "neither train, validation nor test"))
+        splits.append(split if split is None or candidate.is_checked else Split.TRAIN)
     if missing := [split for split in Split if split not in splits]:
         names = " and ".join(f"no {split}" for split in missing)
         unit = known_units(candidates)[0]
@@ -307,7 +282,7 @@ def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, rep
 
 @dataclass(frozen=True, slots=True)
 class _Grouped:
-    """Samples with the names of their groups, each of which goes to one split or fold."""
+    """Samples with the names of their groups; each group goes to one split or fold."""
 
     candidates: Sequence[SplitCandidate]
     groups: Sequence[str]
@@ -315,8 +290,19 @@ class _Grouped:
     report: SourceReport
 
     def assign(self, plan: SplitPlan, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> list[Label]:
-        """The split or fold of each sample; groups in `fixed` have no choice."""
-        self._check_count(plan)
+        """The split or fold of each sample; groups in `fixed` have no choice.
+
+        Raises DataError if there are fewer groups than splits or folds, with the units that have enough of them.
+        """
+        count, needed = len(set(self.groups)), plan.folds or sum(share > 0 for share in plan.fractions.values())
+        if count < needed:
+            enough = self._units_with(needed)
+            fewer = "take fewer folds" if plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
+            smaller = " or ".join(option("split_by", unit) for unit in enough)
+            hint = f"split by a smaller unit ({smaller}), or {fewer}" if enough else fewer
+            kind = "folds" if plan.folds else "splits"
+            message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
+            raise DataError(message, code="too-few-groups", hint=hint)
         if plan.stratify:
             texts = [candidate.text for candidate in self.candidates]
             assigned = assign_balanced(self.groups, texts, fractions, plan.seed, fixed=fixed)
@@ -339,19 +325,6 @@ class _Grouped:
         remedy = f"--split-by {first} comes nearer to the fractions, and the card counts what crosses splits"
         self.report.note(f"{message}; {remedy}")
 
-    def _check_count(self, plan: SplitPlan) -> None:
-        """Raise DataError if there are fewer groups than splits or folds, with the units that have enough of them."""
-        count, needed = len(set(self.groups)), plan.folds or sum(share > 0 for share in plan.fractions.values())
-        if count >= needed:
-            return
-        enough = self._units_with(needed)
-        fewer = "take fewer folds" if plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
-        smaller = " or ".join(option("split_by", unit) for unit in enough)
-        hint = f"split by a smaller unit ({smaller}), or {fewer}" if enough else fewer
-        kind = "folds" if plan.folds else "splits"
-        message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
-        raise DataError(message, code="too-few-groups", hint=hint)
-
     def _units_with(self, count: int) -> list[str]:
         """The other units by which there are at least as many groups."""
         others = (unit for unit in known_units(self.candidates) if unit not in self.unit.split("+"))
@@ -373,12 +346,10 @@ class _Grouped:
 
     def unchecked_splits(self) -> dict[str, Split]:
         """The train split for groups with aligned texts that no person has accepted: nothing is measured on those."""
-        groups = {
-            group for group, candidate in zip(self.groups, self.candidates, strict=True) if not candidate.is_checked
-        }
+        pairs = zip(self.groups, self.candidates, strict=True)
+        groups = [group for group, candidate in pairs if not candidate.is_checked]
         if groups:
-            count = sum(not candidate.is_checked for candidate in self.candidates)
-            message = f"{count} aligned texts were accepted by nobody, so they and what goes with them train only"
+            message = f"{len(groups)} aligned texts were accepted by nobody, so they and their groups train only"
             self.report.note(message)
         return dict.fromkeys(groups, Split.TRAIN)
 

@@ -29,7 +29,7 @@ Label = TypeVar("Label", bound=str | int)
 
 @dataclass(frozen=True, slots=True)
 class SplitCandidate:
-    """What decides a sample's split; unknown values are None.
+    """The properties that decide a sample's split; unknown values are None.
 
     `name` is the path of its image in the source without suffix, `where` its place for messages. `split` and `fold` are
     those it already has, in the source or in an earlier dataset, `picture` a hash of the image's file. A text that was
@@ -46,6 +46,12 @@ class SplitCandidate:
     fold: int | None = None
     picture: str | None = None
     is_checked: bool = True
+
+    @classmethod
+    def of(cls, sample: Sample, where: str) -> "SplitCandidate":
+        """Take a sample of a dataset, at this place, with its split and fold."""
+        names = sample.writer, sample.document, sample.page
+        return cls(sample.id, where, sample.text, *names, sample.split, sample.fold)
 
     def keys(self, unit: str) -> Iterator[str]:
         """The key for a unit, then for each smaller unit, as far as known; the text is always known."""

@@ -49,10 +49,6 @@ _PAGE_WIDTH = 900
 _FRAME = (214, 39, 40)
 
 
-_Illustrated = tuple[Example, list[tuple[Markup, str]]]
-"""An example with its images and the text below each."""
-
-
 def distributions(samples: Sequence[CheckedSample]) -> list[Plot]:
     """Chart sizes, lengths, ink, writers and letters; a value far from all others is worth a look."""
     sized = [(item, *item.size) for item in samples if item.size]
@@ -179,7 +175,10 @@ def render_page(
         splits[item.sample.split].append(item.sample)
     thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
 
-    def illustrated(examples: Iterable[Example], around: Surroundings | None = None) -> list[_Illustrated]:
+    def illustrated(
+        examples: Iterable[Example], around: Surroundings | None = None
+    ) -> list[tuple[Example, list[tuple[Markup, str]]]]:
+        """Pair examples with their images and the text below each."""
         shown = []
         for example in examples:
             pair = [by_id[id_] for id_ in (example.sample, example.other) if id_ in by_id]
@@ -209,15 +208,11 @@ def render_page(
         all_splits=list(Split),
         findings=findings,
         examples=list(zip(findings, first, rest, strict=True)),
-        anchor=_anchor,
+        # Several findings of one code differ by their message.
+        anchor=lambda finding: f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}",
         marked=_marked,
         charts=distributions(samples),
     )
-
-
-def _anchor(finding: Finding) -> str:
-    """Fragment identifier of a finding; several findings of one code differ by their message."""
-    return f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}"
 
 
 def _marked(text: str) -> Sequence[tuple[bool, str]]:

@@ -1,4 +1,4 @@
-"""Report what the splits of a dataset share: the numbers to publish beside a score.
+"""Report overlap between the splits of a dataset: the numbers to publish beside a score.
 
 Only the metadata is compared; the checks compare images too.
 """
@@ -50,7 +50,7 @@ class SharedValues:
 
 @dataclass(frozen=True, slots=True)
 class TrainOverlap:
-    """How much of a split also occurs in train.
+    """The part of a split that also occurs in train.
 
     `same_texts` samples have a text from train, `near_texts` one with the same letters and digits, `known_writers` a
     writer from train. `unknown_words` of all `words` and `unknown_forms` of the different `forms` are not in train,
@@ -71,7 +71,7 @@ class TrainOverlap:
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """The splits of a dataset, what they share, and how much of validation and test occurs in train."""
+    """The splits of a dataset, the values they share, and the overlap of validation and test with train."""
 
     dataset: str
     split_by: str
@@ -147,15 +147,15 @@ def _overlap(samples: Sequence[Sample], train: Sequence[Sample]) -> TrainOverlap
     texts = {comparable(sample.text) for sample in train}
     letters = set(map(_letters, train))
     writers = {sample.writer for sample in train} - {None}
-    known_words, known_ngrams = (set(sequences) for sequences in _words_and_ngrams(train))
-    words, ngrams = _words_and_ngrams(samples)
+    known_words, known_ngrams = set(_sequences(train, 1)), set(_sequences(train, _NGRAM))
+    words, ngrams = _sequences(samples, 1), _sequences(samples, _NGRAM)
     return TrainOverlap(
         samples=len(samples),
         same_texts=sum(comparable(sample.text) in texts for sample in samples),
         near_texts=sum(_letters(sample) in letters for sample in samples),
         known_writers=sum(sample.writer in writers for sample in samples),
         words=len(words),
-        unknown_words=sum((word,) not in known_words for (word,) in words),
+        unknown_words=sum(word not in known_words for word in words),
         forms=len(set(words)),
         unknown_forms=len(set(words) - known_words),
         ngrams=len(ngrams),
@@ -163,20 +163,16 @@ def _overlap(samples: Sequence[Sample], train: Sequence[Sample]) -> TrainOverlap
     )
 
 
-def _words_and_ngrams(samples: Iterable[Sample]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """The words of texts, one by one and in sequences."""
+def _sequences(samples: Iterable[Sample], size: int) -> list[tuple[str, ...]]:
     texts = [re.findall(r"\w+", comparable(sample.text).casefold()) for sample in samples]
-    words, ngrams = (
-        [tuple(text[at : at + size]) for text in texts for at in range(len(text) - size + 1)] for size in (1, _NGRAM)
-    )
-    return words, ngrams
+    return [tuple(text[at : at + size]) for text in texts for at in range(len(text) - size + 1)]
 
 
 _PURPOSES = {Split.TRAIN: "train", Split.VALIDATION: "validate", Split.TEST: "test"}
 
 
 def summarise(report: LeakReport) -> str:
-    """A paragraph to quote: how the dataset was split, what splits share, and what of the test occurs in train."""
+    """A paragraph to quote: the method of the split, the values splits share, and the part of the test in train."""
     total = sum(statistics.samples for statistics in report.splits.values())
     if report.split_by == "given":
         method = "have the splits of their source"
@@ -184,8 +180,15 @@ def summarise(report: LeakReport) -> str:
         drawn = ", stratified by length and script" if report.stratified else ""
         folds = f" into {report.folds} folds, with fold {report.fold or 1} as test" if report.folds else ""
         method = f"were split by {report.split_by.replace('+', ' and ')}{folds} (seed {report.seed}{drawn})"
-    sizes = ", ".join(_size(split, statistics) for split, statistics in report.splits.items())
-    sentences = [f"The {total:,} samples of {report.dataset} {method}: {sizes}.", _shared_sentence(report)]
+    sizes = []
+    for split, statistics in report.splits.items():
+        asked = "" if statistics.asked is None else f", {percentage(statistics.asked, 1)} asked"
+        kind, count = ("writer", statistics.writers) if statistics.writers else ("page", statistics.pages)
+        units = f", {count:,} {kind}{'s' * (count != 1)}" if count else ""
+        share = f"{percentage(statistics.share, 1)}{asked}{units}"
+        sizes.append(f"{statistics.samples:,} ({share}) {_PURPOSES[split]}")
+    listed = ", ".join(sizes)
+    sentences = [f"The {total:,} samples of {report.dataset} {method}: {listed}.", _shared_sentence(report)]
     tested = [split for split in (Split.TEST, Split.VALIDATION) if split in report.overlap]
     if tested and Split.TRAIN in report.splits:
         of = report.overlap[tested[0]]
@@ -198,13 +201,6 @@ def summarise(report: LeakReport) -> str:
             f"{_share(of.known_ngrams, of.ngrams)} are in train."
         )
     return " ".join(sentences)
-
-
-def _size(split: Split, statistics: SplitStatistics) -> str:
-    asked = "" if statistics.asked is None else f", {percentage(statistics.asked, 1)} asked"
-    kind, count = ("writer", statistics.writers) if statistics.writers else ("page", statistics.pages)
-    units = f", {count:,} {kind}{'s' * (count != 1)}" if count else ""
-    return f"{statistics.samples:,} ({percentage(statistics.share, 1)}{asked}{units}) {_PURPOSES[split]}"
 
 
 def _shared_sentence(report: LeakReport) -> str:
@@ -229,7 +225,7 @@ Rows = list[list[str]]
 
 
 def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
-    """Title, header and rows of each table: splits, texts, what splits share, what occurs in train."""
+    """Title, header and rows of each table: splits, texts, values that splits share, samples also in train."""
     unknown = {kind for kind in ("writers", "documents", "pages") if not report.knows(kind)}
     kinds = [*_UNITS, "characters"]
     scripts = list(dict.fromkeys(name for of in report.splits.values() for name in of.scripts))
@@ -242,10 +238,11 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
         shares = (percentage(of.scripts.get(script, 0) / of.samples, 1) for script in scripts)
         texts.append([str(split), *map(str, of.lengths), *shares])
     lengths = ["shortest", "quarter", "median", "three quarters", "longest"]
-    shared: Rows = [
-        [kind, "unknown" if kind in unknown else f"{values.count:,}", ", ".join(map(_shorten, values.examples))]
-        for kind, values in report.crossing.items()
-    ]
+    shared: Rows = []
+    for kind, values in report.crossing.items():
+        examples = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in values.examples)
+        count = "unknown" if kind in unknown else f"{values.count:,}"
+        shared.append([kind, count, ", ".join(map(repr, examples))])
     tables = [
         ("splits", ["split", "samples", "share", "asked", *kinds], counts),
         ("lengths in characters, and scripts", ["split", *lengths, *scripts], texts),
@@ -270,12 +267,8 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
     return tables
 
 
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
-
-
 def to_markdown(report: LeakReport) -> str:
-    """The summary and the tables as Markdown, with the hashes of what was counted."""
+    """The summary and the tables as Markdown, with the hashes of the splits."""
     parts = [f"# The splits of {report.dataset}", summarise(report)]
     for title, header, rows in leak_tables(report):
         cells = [header, ["---"] * len(header), *rows]

@@ -157,7 +157,7 @@ def _standardized(thumbnail: bytes) -> npt.NDArray[np.float32]:
 
 
 def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Check that the files are those that the card was written for."""
+    """Check that the files have not changed since the card was written."""
     for split in Split:
         where = f"{split}/{METADATA_FILE}"
         # By folder, because a fold may have regrouped the samples; the hash follows the order of the file.

@@ -28,7 +28,7 @@ def check_empty(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
 def check_tokens(
     samples: Sequence[CheckedSample], text_ids: Callable[[str], Sequence[int]], limit: int | None
 ) -> Iterator[Problem]:
-    """Find transcriptions longer than `limit` tokens, and those that need far more tokens than characters."""
+    """Find transcriptions longer than `limit` tokens, or with far more tokens than characters."""
     counts = [(item, len(text_ids(item.text))) for item in samples]
     for item, tokens in counts:
         if limit is not None and tokens > limit:
@@ -82,6 +82,8 @@ _ONE_LETTER_WORDS = frozenset("aco")
 """Latin letters that look like a Russian word of one letter; others may be meant as Latin (x, y, I, V)."""
 _OLD_LETTERS = frozenset("ѢѣѲѳѴѵ")
 NO_BREAK_SPACES = frozenset("\u00a0\u202f\u2007")
+_HIDDEN = frozenset({"Cc", "Cf", "Co", "Zl", "Zp"})
+"""Unicode categories of invisible characters."""
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f")
 """Joiners and marks of direction, without which some scripts cannot be written."""
 _TWO_WORDS = frozenset(
@@ -148,15 +150,9 @@ def find_invisible(text: str) -> list[str]:
 
     Line breaks are allowed, and so are joiners and marks of direction in scripts that are written with them.
     """
-    return [character for character in dict.fromkeys(text) if _is_invisible(character, text)]
-
-
-def _is_invisible(character: str, text: str) -> bool:
-    if character == "\n":
-        return False
-    if character in _JOINERS:
-        return not any("\u0590" <= other <= "\u0dff" for other in text)
-    return character in NO_BREAK_SPACES or unicodedata.category(character) in {"Cc", "Cf", "Co", "Zl", "Zp"}
+    hidden = [sign for sign in dict.fromkeys(text) if unicodedata.category(sign) in _HIDDEN or sign in NO_BREAK_SPACES]
+    needs_joiners = not _JOINERS.isdisjoint(hidden) and any("\u0590" <= other <= "\u0dff" for other in text)
+    return [sign for sign in hidden if sign != "\n" and not (needs_joiners and sign in _JOINERS)]
 
 
 _NON_ASCII = re.compile("[\u0080-\U0010ffff]{2,}")
