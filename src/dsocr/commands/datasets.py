@@ -159,7 +159,7 @@ def preview(
 
     Args:
         data: Dataset folder, or a configuration that names one.
-        output: Page to write: .html with texts, or .png with images alone.
+        output: Page to write, an .html file.
         samples: Number of training samples, evenly spread.
         epochs: Number of epochs to show each of them in.
         augmentation: none, light, medium, strong or a number; the configuration's or the base's if not given.

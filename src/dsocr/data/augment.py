@@ -38,7 +38,9 @@ def augment(image: Image.Image, rng: np.random.Generator, augmentation: Augmenta
     if not changes(augmentation):
         return image
     if not isinstance(augmentation, str):
-        return _vary_writer(image, rng, augmentation)
+        image = _change_pen(_wave(image, rng, augmentation), rng, augmentation)
+        gain, shift = 1 + augmentation * rng.uniform(-0.25, 0.25), augmentation * rng.uniform(-20, 20)
+        return _adjust_levels(image, gain, shift)
     if augmentation not in AMOUNTS:
         presets = ", ".join(("none", *AMOUNTS))
         raise ConfigError(
@@ -76,12 +78,6 @@ def line_height(image: Image.Image) -> int:
 
 _STRIP = 24
 """Width in pixels of the strips that move on their own, in an image 60 pixels high."""
-
-
-def _vary_writer(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    image = _wave(image, rng, strength)
-    image = _change_pen(image, rng, strength)
-    return _adjust_levels(image, 1 + strength * rng.uniform(-0.25, 0.25), strength * rng.uniform(-20, 20))
 
 
 def _wave(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
@@ -150,7 +146,10 @@ def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.I
     inverse = _draw_inverse(image, unit, rng, amount)
     # Every point may be shown this far from where the affine transform puts it.
     shift = np.array(_MAX_SHIFT) * amount * unit
-    start, end = _canvas(image.size, _ink_box(image, paper), np.asarray(np.linalg.inv(inverse)), shift)
+    difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
+    is_ink = [0] * _MIN_INK_CONTRAST + [255] * (256 - _MIN_INK_CONTRAST)
+    ink = difference.point(is_ink).getbbox() or (0, 0, *image.size)
+    start, end = _canvas(image.size, ink, np.asarray(np.linalg.inv(inverse)), shift)
     size = np.ceil(end - start).astype(int)
     # Nodes of a mesh with cells of about this many pixels.
     cell = 0.4 * unit
@@ -169,13 +168,6 @@ def _draw_inverse(image: Image.Image, unit: int, rng: np.random.Generator, amoun
     rotation = np.array([[1, -angle], [angle, 1]])
     inverse: Values = np.linalg.inv(rotation @ np.array([[wide, slant * tall], [0, tall]]))
     return inverse
-
-
-def _ink_box(image: Image.Image, paper: Colour) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of everything that is not paper; the whole image if it is empty."""
-    difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
-    box = difference.point([0] * _MIN_INK_CONTRAST + [255] * (256 - _MIN_INK_CONTRAST)).getbbox()
-    return box or (0, 0, *image.size)
 
 
 def _canvas(

@@ -175,8 +175,8 @@ def _parse_json(content: bytes) -> Any:
 
 def _parse_manifest(content: bytes, where: str) -> Any:
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        document = _parse_json(content)
+    except DataError as error:
         message, hint = "is neither JSON nor METS", "give the address of a IIIF manifest, a IIIF collection or METS"
         raise DataError(message, code="not-a-manifest", where=where, hint=hint) from error
     if not is_iiif(document):

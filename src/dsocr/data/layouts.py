@@ -60,7 +60,7 @@ def _fault(line: Line, page: Page, others: list[Line], boxes: NDArray[np.int64])
         return Skipped(SkipReason.OUTSIDE, line.where, f"the line's box {box} is outside the image")
     if min(box[2] - box[0], box[3] - box[1]) < 2:
         return Skipped(SkipReason.TOO_SMALL, line.where, f"the line's box {box} has no area")
-    at_same_place = np.flatnonzero(_overlaps(box, boxes[: len(others)]) >= _SAME)
+    at_same_place = np.flatnonzero(box_overlaps(box, boxes[: len(others)]) >= _SAME)
     if not len(at_same_place):
         return None
     same = others[int(at_same_place[0])]
@@ -80,7 +80,7 @@ def _area(box: Box) -> int:
     return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
 
 
-def _overlaps(box: Box, others: NDArray[np.int64]) -> NDArray[np.float64]:
+def box_overlaps(box: Box, others: NDArray[np.int64]) -> NDArray[np.float64]:
     """The intersection of a box with each of others over their union."""
     lower, upper = np.maximum(others[:, :2], box[:2]), np.minimum(others[:, 2:], box[2:])
     common = np.clip(upper - lower, 0, None).prod(axis=1)

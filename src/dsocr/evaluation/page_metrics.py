@@ -181,7 +181,6 @@ def _without(lines: tuple[str, ...], place: int, span: tuple[int, int]) -> tuple
 class WrittenPage:
     """A page as it is transcribed, a line of text for each line; the writer is None if it has several."""
 
-    key: str
     text: str
     writer: str | None
     writer_status: WriterStatus
@@ -199,7 +198,7 @@ def written_pages(lines: Iterable[LineScore]) -> dict[str, WrittenPage]:
     for key, members in lines_of.items():
         has_one = len({line.writer for line in members}) == 1
         writer, status = (members[0].writer, members[0].writer_status) if has_one else (None, "unknown")
-        pages[key] = WrittenPage(key, "\n".join(line.reference for line in members), writer, status)
+        pages[key] = WrittenPage("\n".join(line.reference for line in members), writer, status)
     return pages
 
 
@@ -220,21 +219,11 @@ def score_pages(pages: Mapping[str, WrittenPage], texts: Mapping[str, str]) -> l
     if absent := [key for key in pages if key not in texts]:
         message = f"{len(absent)} of {len(pages)} pages have no text: {first_few(absent)}"
         raise DataError(message, code="prediction-missing", hint=f"{option('missing', 'empty')} counts them as empty")
-    return [_score(page, texts[page.key]) for page in pages.values()]
-
-
-def _score(page: WrittenPage, text: str) -> LineScore:
-    characters = flexible_character_errors(page.text, text)
-    return LineScore(
-        id=page.key,
-        reference=page.text,
-        prediction=text,
-        cer=characters,
-        wer=bag_of_words_errors(page.text, text),
-        exact=not characters.errors,
-        empty=is_blank(text),
-        over_long=is_over_long(page.text, text),
-        writer=page.writer,
-        page=page.key,
-        writer_status=page.writer_status,
-    )
+    scores = []
+    for key, page in pages.items():
+        written, text = page.text, texts[key]
+        cer, wer = flexible_character_errors(written, text), bag_of_words_errors(written, text)
+        failures = {"empty": is_blank(text), "over_long": is_over_long(written, text)}
+        known = {"writer": page.writer, "page": key, "writer_status": page.writer_status}
+        scores.append(LineScore(key, written, text, cer, wer, exact=not cer.errors, **failures, **known))  # type: ignore[arg-type]
+    return scores

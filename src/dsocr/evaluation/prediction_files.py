@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from dsocr.document import Box, Outline, Sample
+import numpy as np
+
+from dsocr.data.layouts import box_overlaps
+from dsocr.document import Outline, Sample
 from dsocr.errors import DataError, first_few, option
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
@@ -304,31 +307,19 @@ def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) 
         joined = "\n".join(line.text for line in lines if line.text.strip())
         return [(samples[0].id, FoundPrediction(lines[0].where, lines[0].name, joined, parts=tuple(lines)))]
     overlaps = []
+    boxes = np.array([line.outline.box if line.outline else (0, 0, 0, 0) for line in lines], dtype=np.int64)
     for place, sample in enumerate(samples):
         name = (sample.source or "").rpartition(":")[2]
-        for number, line in enumerate(lines):
-            if "bbox" in sample.geometry and line.outline:
-                overlap = _overlap(tuple(sample.geometry["bbox"]), line.outline.box)
-                is_named = bool(name) and line.name == name
-                if overlap >= (_MIN_OVERLAP_NAMED if is_named else _MIN_OVERLAP):
-                    overlaps.append((-is_named, -overlap, place, number))
+        shares = box_overlaps(sample.geometry["bbox"], boxes).tolist() if "bbox" in sample.geometry else []
+        for number, (line, overlap) in enumerate(zip(lines, shares, strict=False)):
+            is_named = bool(name) and line.name == name
+            if overlap >= (_MIN_OVERLAP_NAMED if is_named else _MIN_OVERLAP):
+                overlaps.append((-is_named, -overlap, place, number))
     taken: dict[int, int] = {}
     for _, _, place, number in sorted(overlaps):
         if place not in taken and number not in taken.values():
             taken[place] = number
     return [(samples[place].id, lines[number]) for place, number in taken.items()]
-
-
-def _overlap(first: Box, second: Box) -> float:
-    """Return the intersection over union of two boxes."""
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    both = width * height
-    return both / (
-        (first[2] - first[0]) * (first[3] - first[1]) + (second[2] - second[0]) * (second[3] - second[1]) - both
-    )
 
 
 def parse_name(text: str) -> tuple[str, Path]:

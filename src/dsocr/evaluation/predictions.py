@@ -48,8 +48,7 @@ def compare_paths(
 
     One run alone is compared with its base; `base` puts the first run's base before the others. Predictions are
     scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
-    compared, and predictions may have any lines. `pool_seeds` makes one system of
-    runs that differ in seed alone.
+    compared, and predictions may have any lines. `pool_seeds` makes one system of runs that differ in seed alone.
     Raises DsocrError if something cannot be read, or runs were evaluated on different lines.
     """
     named = [parse_name(text) for text in paths]
@@ -75,8 +74,7 @@ def compare_paths(
                 systems.append(runs[path].system("trained" if alone and name == "base" else name, model))
             else:
                 assert opened is not None
-                score = _score_page_file if pages else _score_file
-                systems.append(score(name, path, opened, split, missing, columns))
+                systems.append(_score_file(name, path, opened, split, missing, columns, pages=pages))
     images, about = _describe(opened, split, systems)
     if first is not None:
         about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
@@ -87,7 +85,12 @@ def compare_paths(
         ]
         systems = _whole_pages(systems, opened, split)
     if pool_seeds:
-        systems = pool_trainings(systems, {name: _settings_without_seed(path) for name, path in named if path in runs})
+        settings = {}
+        for name, path in named:
+            if path in runs:
+                values = load_run_config(RunFolder(path).config).model_dump(mode="json", exclude={"seed", "output"})
+                settings[name] = to_json(values)
+        systems = pool_trainings(systems, settings)
         read = {line.id: line.id.partition(_SEED_MARK)[0] for line in systems[0].lines}
         images = {id_: images[name] for id_, name in read.items() if name in images}
     return compare(systems, images=images, about=about, pages=pages)
@@ -96,15 +99,10 @@ def compare_paths(
 _SEED_MARK = " (seed "
 
 
-def _settings_without_seed(run: Path) -> str:
-    settings = load_run_config(RunFolder(run).config).model_dump(mode="json")
-    return to_json({name: value for name, value in settings.items() if name not in {"seed", "output"}})
-
-
 def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> list[System]:
     """Make one system of runs with the same settings by name; all others count as often, so that lines stay paired.
 
-    A line of the pooled system has the name of the line and the place of the training. Raises DataError if no two runs
+    A line of the pooled system has the name of the line and the place of the run. Raises DataError if no two runs
     differ in seed alone, or lines have neither writers nor pages, by which an interval counts several readings once.
     """
     groups: dict[str, list[System]] = {}
@@ -197,25 +195,23 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
 
 
 def _score_file(
-    name: str, path: Path, dataset: Dataset, split: Split, missing: Missing, columns: Mapping[str, str] | None
+    name: str,
+    path: Path,
+    dataset: Dataset,
+    split: Split,
+    missing: Missing,
+    columns: Mapping[str, str] | None,
+    *,
+    pages: bool,
 ) -> System:
-    samples = require_samples(dataset, split)
-    texts, notes = match(read_predictions(path, columns), samples, dataset.card.policy(), missing=missing)
+    """Score predictions of lines; with `pages`, of a tool with its own lines: PAGE, ALTO, texts or a table of pages."""
+    samples, file, policy = require_samples(dataset, split), read_predictions(path, columns), dataset.card.policy()
     trained = {sample.writer for sample in dataset.samples(Split.TRAIN)}
     statuses = writer_statuses(trained, [sample.writer for sample in samples])
-    return System(name, score_lines(samples, texts, statuses), [f"predictions {path.as_posix()}", *notes])
-
-
-def _score_page_file(
-    name: str, path: Path, dataset: Dataset, split: Split, missing: Missing, columns: Mapping[str, str] | None
-) -> System:
-    """Score the pages of a tool that found its own lines: files of PAGE, ALTO or text, or a table of page and text."""
-    file, samples = read_predictions(path, columns), require_samples(dataset, split)
-    statuses = writer_statuses(
-        {sample.writer for sample in dataset.samples(Split.TRAIN)}, [sample.writer for sample in samples]
-    )
-    pages = written_pages(score_lines(samples, {sample.id: MatchedText("") for sample in samples}, statuses))
-    policy = dataset.card.policy()
+    if not pages:
+        predicted, notes = match(file, samples, policy, missing=missing)
+        return System(name, score_lines(samples, predicted, statuses), [f"predictions {path.as_posix()}", *notes])
+    written = written_pages(score_lines(samples, {sample.id: MatchedText("") for sample in samples}, statuses))
     names: dict[str, str] = {}
     for sample in samples:
         key = str(page_key(sample.document, sample.page))
@@ -229,15 +225,15 @@ def _score_page_file(
             unused.append(prediction.where)
         else:
             texts.setdefault(place, []).append(policy.apply(clean_text(prediction.text)))
-    notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(pages)} pages"]
+    notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(written)} pages"]
     notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
     if missing == "empty":
-        texts = {key: [] for key in pages} | texts
-    return System(name, score_pages(pages, {key: "\n".join(lines) for key, lines in texts.items()}), notes)
+        texts = {key: [] for key in written} | texts
+    return System(name, score_pages(written, {key: "\n".join(lines) for key, lines in texts.items()}), notes)
 
 
 def _whole_pages(systems: Sequence[System], dataset: Dataset | None, split: Split) -> list[System]:
-    """Leave out pages with lines in another split too, of which a tool reads more than the references have."""
+    """Leave out pages with lines in another split too: a tool reads more of these than the references have."""
     if dataset is None:
         return list(systems)
     others = [sample for other in Split if other != split for sample in dataset.samples(other)]

@@ -85,6 +85,7 @@ _PACKAGES = ("torch", "transformers", "peft", "numpy", "rapidfuzz")
 """Packages that predictions and scores depend on."""
 _WIDTH = 88
 _WORST = 10
+_MAX_TEXT = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,13 +339,6 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
 def render_table(card: Scorecard) -> str:
     """Return the table of the base and the trained model, the notes, and the worst lines; ends with a newline."""
     sentences = (*card.notes, *card.uncertainty, card.definition)
-    blocks = [_score_table(card), *(textwrap.fill(sentence, _WIDTH) for sentence in sentences)]
-    if card.worst:
-        blocks.append("\n".join(["Lines with the most errors", *map(_describe_line, card.worst[:5])]))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _score_table(card: Scorecard) -> str:
     only = next(iter(card.by_writer_status)) if len(card.by_writer_status) == 1 else None
     title = f"{card.split} split" + (f", {WRITER_STATUS_LABELS[only]}" if only else "")
     rows = [(title, *MODEL_LABELS.values()), *_score_rows("", card.scores)]
@@ -353,7 +347,11 @@ def _score_table(card: Scorecard) -> str:
         if interval and not (interval.unit == "writer" and interval.bounds):
             title += f" ({f'over {interval.unit}s' if interval.bounds else 'no interval'})"
         rows += [("", "", ""), (title, "", ""), *_score_rows("  ", scores)]
-    return align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
+    table = align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
+    blocks = [table, *(textwrap.fill(sentence, _WIDTH) for sentence in sentences)]
+    if card.worst:
+        blocks.append("\n".join(["Lines with the most errors", *map(_describe_line, card.worst[:5])]))
+    return "\n\n".join(blocks) + "\n"
 
 
 def name_writers(status: WriterStatus, count: int | None) -> str:
@@ -419,11 +417,10 @@ def align_columns(rows: Sequence[Sequence[str]]) -> str:
 def _describe_line(line: LineScore) -> str:
     facts = [f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"]
     facts += [label for failure, label in FAILURE_LABELS.items() if getattr(line, failure)]
-    texts = [f"    reference   {shorten(line.reference)}", f"    prediction  {shorten(line.prediction)}"]
-    return "\n".join([f"  {line.id}: {', '.join(facts)}", *texts])
-
-
-def shorten(text: str, max_length: int = 160) -> str:
-    """Return a text on one line, shortened, without control characters that could affect the terminal."""
-    text = "".join(character if character.isprintable() else "?" for character in comparable(text))
-    return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text)} characters)"
+    rows = [f"  {line.id}: {', '.join(facts)}"]
+    for name, text in (("reference", line.reference), ("prediction", line.prediction)):
+        # On one line, without control characters that could affect the terminal.
+        text = "".join(character if character.isprintable() else "?" for character in comparable(text))
+        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
+        rows.append(f"    {name:<12}{shown}")
+    return "\n".join(rows)
