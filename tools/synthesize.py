@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from dsocr.data.augment import Augmentation, augment, smooth_noise, strip_mesh
+from dsocr.data.augment import Augmentation, augment, grid_mesh, smooth_noise
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.splits import assign_groups, parse_fractions
@@ -203,7 +203,7 @@ def _distort(mask: Image.Image, style: Style, rng: np.random.Generator) -> Image
     sway = style.wobble * style.size * np.sin(3.1 * turn + phase[1])
     lean = style.slant + style.wobble * np.sin(2.3 * turn + phase[2])
     top, bottom = edges + sway + lean * baseline, edges + sway - lean * (height - baseline)
-    mesh = strip_mesh(edges, height, top, bottom, rise, height)
+    mesh = grid_mesh(edges, (0, height), np.stack([top, bottom]), np.stack([rise, rise + height]))
     return mask.transform(mask.size, Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
 
 

@@ -46,7 +46,7 @@ def texts_of(dataset: Dataset) -> list[str]:
         pytest.param("page", ["first line\nsecond line\nuntyped", "third line"], id="pages"),
     ],
 )
-def test_lines_in_regions_of_other_types_are_left_out_and_listed(
+def test_lines_in_regions_of_other_types_are_dropped_and_listed(
     unit: SampleUnit, texts: list[str], source: Path, tmp_path: Path
 ) -> None:
     dataset = prepare(source, tmp_path / "data", unit=unit, regions="Paragraph", split="1/0/0", workers=1)

@@ -8,7 +8,7 @@ amount, and all lengths are relative to the height of a line.
 import io
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,8 @@ def _wave(image: Image.Image, rng: np.random.Generator, strength: float) -> Imag
     top, bottom = along + sway + lean, along + sway - lean
     # The mesh reads beyond the edges, where Pillow would return black; a frame of paper is there instead.
     frame = height
-    mesh = strip_mesh(edges, tall, top + frame, bottom + frame, rise + frame, height)
+    rise = rise + frame
+    mesh = grid_mesh(edges, (0, tall), np.stack([top, bottom]) + frame, np.stack([rise, rise + height]))
     source = _add_frame(image, frame, _paper(image))
     return source.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
 
@@ -195,31 +196,22 @@ def _transform_mesh(
     # One more pixel, because a point between pixels takes something of four of them.
     frame = math.ceil(beyond) + 1
     x, y = x + frame, y + frame
-    mesh = [
+    size = (int(across[-1]), int(down[-1]))
+    source = _add_frame(image, frame, paper)
+    return source.transform(size, Image.Transform.MESH, grid_mesh(across, down, x, y), Image.Resampling.BILINEAR)
+
+
+def grid_mesh(
+    across: Sequence[int] | NDArray[Any], down: Sequence[int] | NDArray[Any], x: Values, y: Values
+) -> list[Quad]:
+    """A mesh that shows the source's point (`x[i, j]`, `y[i, j]`) at node (`across[j]`, `down[i]`)."""
+    return [
         (
             (int(across[j]), int(down[i]), int(across[j + 1]), int(down[i + 1])),
             (x[i, j], y[i, j], x[i + 1, j], y[i + 1, j], x[i + 1, j + 1], y[i + 1, j + 1], x[i, j + 1], y[i, j + 1]),
         )
         for i in range(len(down) - 1)
         for j in range(len(across) - 1)
-    ]
-    size = (int(across[-1]), int(down[-1]))
-    source = _add_frame(image, frame, paper)
-    return source.transform(size, Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
-
-
-def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Values, height: int) -> list[Quad]:
-    """A mesh of narrow strips for a result `tall` pixels high.
-
-    The edge at `edges[i]` shows the source's line from (`top[i]`, `rise[i]`) to (`bottom[i]`, `rise[i]` + `height`).
-    """
-    low = rise + height
-    return [
-        (
-            (int(edges[i]), 0, int(edges[j]), tall),
-            (top[i], rise[i], bottom[i], low[i], bottom[j], low[j], top[j], rise[j]),
-        )
-        for i, j in pairwise(range(len(edges)))
     ]
 
 

@@ -2,7 +2,7 @@
 
 For each line a model that never saw it gives probabilities of the given text, of its own reading, and of texts in
 between that have one place as read. These become a few numbers, the evidence. A logistic regression learns from
-mistakes that are planted into the same lines, against the lines as they are, of which few are wrong (learning from
+mistakes that are planted into the same lines, against the lines as they are; few of these are wrong (learning from
 positive and unlabelled examples; Elkan and Noto 2008). Weights of evidence for a mistake cannot be negative.
 
 Planted mistakes do not tell how many real ones there are. Those are counted: somebody judges the first lines of the

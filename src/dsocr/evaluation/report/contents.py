@@ -82,11 +82,6 @@ class ReportContents:
     reliability: Sequence[Sequence[str]]
 
     @property
-    def names(self) -> list[str]:
-        """The models of the readings, the base before what was trained."""
-        return list(self.readings)
-
-    @property
     def labels(self) -> list[str]:
         """What tables call the readings."""
         return [MODEL_LABELS[model] for model in self.readings]

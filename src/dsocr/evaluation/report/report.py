@@ -84,7 +84,7 @@ class Axis:
 
 def render_report(contents: ReportContents, progress: Callable[[int, int], None] | None = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
-    names, card = contents.names, contents.card
+    names, card = list(contents.readings), contents.card
     return render(
         __package__,
         "report.html.jinja",
@@ -267,7 +267,7 @@ def letter(sign: str) -> str:
 
 def render_markdown(contents: ReportContents) -> str:
     """Render the report for a repository or an issue; texts from a dataset or a model are in code spans."""
-    writers = _group_rows(contents.card.groups.get("writer"), "writer", contents.names)
+    writers = _group_rows(contents.card.groups.get("writer"), "writer", list(contents.readings))
     return render(
         __package__,
         "report.md.jinja",
