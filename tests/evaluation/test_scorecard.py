@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from dsocr.evaluation.metrics import ErrorRate, profile_rates, profiles
-from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema, worst_lines
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema
 from dsocr.evaluation.scores import LineScore, score_lines
 from dsocr.text import comparable
 from tests.evaluation.making_runs import Read, sample, scored
@@ -173,7 +173,8 @@ def test_another_file_is_not_a_card(tmp_path: Path, content: str | None) -> None
 
 
 def test_the_worst_lines_cost_most() -> None:
-    assert [line.id for line in worst_lines(BASE)] == ["c", "b"], "equal errors: the shorter reference first"
+    worst = make_scorecard("test", BASE, None).worst
+    assert [line.id for line in worst] == ["c", "b"], "equal errors: the shorter reference first"
     assert [line.id for line in CARD.worst] == ["b"], "the adapter's, without correct lines"
 
 

@@ -156,8 +156,9 @@ def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.I
     cell = 0.4 * unit
     across, down = (np.linspace(0, side, max(1, round(side / cell)) + 1).round().astype(np.int64) for side in size)
     columns, rows = np.meshgrid(across + start[0], down + start[1])
-    x = inverse[0, 0] * columns + inverse[0, 1] * rows + shift[0] * _elastic_noise(rng, columns.shape)
-    y = inverse[1, 0] * columns + inverse[1, 1] * rows + shift[1] * _elastic_noise(rng, columns.shape)
+    noise = [smooth_noise(rng, len(rows), len(across), _ELASTIC_CELL) for _ in range(2)]
+    elastic = [reach * np.clip(part, -1, 1).astype(np.float64) for reach, part in zip(shift, noise, strict=True)]
+    x, y = (row[0] * columns + row[1] * rows + part for row, part in zip(inverse, elastic, strict=True))
     return _transform_mesh(image, across, down, x, y, paper)
 
 
@@ -181,10 +182,6 @@ def _canvas(
     corners = forward @ np.array([[left, right, left, right], [top, top, bottom, bottom]])
     room = np.abs(forward) @ shift + 1
     return np.minimum(middle - half, corners.min(axis=1) - room), np.maximum(middle + half, corners.max(axis=1) + room)
-
-
-def _elastic_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
-    return np.clip(smooth_noise(rng, shape[0], shape[1], _ELASTIC_CELL), -1, 1).astype(np.float64)
 
 
 def _transform_mesh(

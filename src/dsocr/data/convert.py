@@ -269,7 +269,7 @@ class _Survey:
         self.counts, self._structure, self._names = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
         self._columns: dict[str, None] = {}
         for page in pages:
-            name = _file_name(page)
+            name = page.name.rpartition("/")[2]
             self.counts.update(
                 images=1,
                 outlines=sum(line.outline is not None for line in page.lines),
@@ -285,7 +285,7 @@ class _Survey:
 
     def short_name(self, page: Page) -> str:
         """The image's file name if no other image has it, else with its folders."""
-        name = _file_name(page)
+        name = page.name.rpartition("/")[2]
         return name if self._names[name.casefold()] == 1 else page.name
 
     def columns_for(self, target: Format, named: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -326,7 +326,3 @@ class _Survey:
             listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
             messages.append(f"{total} {kind if total == 1 else STRUCTURE[kind]}" + (f" ({listed})" if listed else ""))
         return messages
-
-
-def _file_name(page: Page) -> str:
-    return page.name.rpartition("/")[2]

@@ -64,6 +64,8 @@ _MAX_COLLECTIONS = 500
 """Collections inside a collection."""
 _MAX_ANNOTATION_PAGES = 100
 """Addresses of annotations of a page that are asked."""
+_CONTENT_KEYS = ("items", "sequences", "manifests", "collections", "members", "first")
+"""Keys of a manifest or collection that is there whole, not only its address."""
 _SHOWN_REASONS = 3
 _JSON = "application/ld+json, application/json;q=0.9, */*;q=0.1"
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "GIF": ".gif", "JPEG2000": ".jp2"}
@@ -185,12 +187,6 @@ def _parse_manifest(content: bytes, where: str) -> Any:
     return document
 
 
-def _is_whole(document: Any) -> bool:
-    """Whether a manifest or collection is here, not only its address."""
-    keys = ("items", "sequences", "manifests", "collections", "members", "first")
-    return isinstance(document, dict) and any(document.get(key) for key in keys)
-
-
 def _write_whole(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
@@ -233,7 +229,8 @@ class _Fetcher:
                 self.skip(address, f"{len(waiting)} of its entries are beyond the limit of {limit}")
                 return
             item, base = waiting.pop(0)
-            if item is not document and not _is_whole(item):
+            is_whole = isinstance(item, dict) and any(item.get(key) for key in _CONTENT_KEYS)
+            if item is not document and not is_whole:
                 target = join(base, id_of(item))
                 try:
                     item, base = self.document(target, partial(_parse_manifest, where=target)), target

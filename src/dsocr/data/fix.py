@@ -85,21 +85,22 @@ def _replace_look_alikes(text: str) -> str:
     words of one letter between Cyrillic ones.
     """
     lone = set(lone_latin_words(WORD.findall(text)))
-    return WORD.sub(lambda match: _to_one_script(match.group(), lone), text)
 
+    def to_one_script(match: re.Match[str]) -> str:
+        word = match.group()
+        if word in lone:
+            return TO_CYRILLIC[word]
+        latin, cyrillic = LATIN.findall(word), CYRILLIC.findall(word)
+        for minority, majority, replacements, reverse in (
+            (latin, cyrillic, TO_CYRILLIC, TO_LATIN),
+            (cyrillic, latin, TO_LATIN, TO_CYRILLIC),
+        ):
+            certain = len(minority) < len(majority) and not reverse.keys() >= set(majority)
+            if minority and certain and replacements.keys() >= set(minority) and len(latin + cyrillic) == len(word):
+                return "".join(replacements[letter] if letter in minority else letter for letter in word)
+        return word
 
-def _to_one_script(word: str, lone: set[str]) -> str:
-    if word in lone:
-        return TO_CYRILLIC[word]
-    latin, cyrillic = LATIN.findall(word), CYRILLIC.findall(word)
-    for minority, majority, replacements, reverse in (
-        (latin, cyrillic, TO_CYRILLIC, TO_LATIN),
-        (cyrillic, latin, TO_LATIN, TO_CYRILLIC),
-    ):
-        certain = len(minority) < len(majority) and not reverse.keys() >= set(majority)
-        if minority and certain and replacements.keys() >= set(minority) and len(latin) + len(cyrillic) == len(word):
-            return "".join(replacements[letter] if letter in minority else letter for letter in word)
-    return word
+    return WORD.sub(to_one_script, text)
 
 
 _REPAIRS: dict[str, Callable[[str], str]] = {

@@ -100,7 +100,10 @@ def arrange_lines(outlines: Sequence[Outline]) -> list[SegmentedLine]:
         hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
     lines = []
-    for number, block in enumerate(reading_order(outlines), start=1):
+    # The text, then its margins.
+    parts = [part for part in _split_margins(list(outlines)) if part]
+    blocks = [block for part in parts for block in _order_columns(part)]
+    for number, block in enumerate(blocks, start=1):
         region = Region(f"r{number}", Outline(bounds([point for outline in block for point in outline.polygon])))
         lines += [SegmentedLine(outline, region) for outline in block]
     return lines
@@ -302,12 +305,6 @@ def _heighten(outline: Outline, others: Sequence[Outline], boxes: Rows) -> Outli
     fall = (min(max(_TO_NEIGHBOUR * below, BELOW), _MAX_REACH) - BELOW) * thickness
     polygon = [*(upper - (0, round(rise))).tolist(), *np.add(lower[::-1], (0, round(fall))).tolist()]
     return Outline.of_polygon(tuple((int(x), max(int(y), 0)) for x, y in polygon), outline.baseline)
-
-
-def reading_order(outlines: Sequence[Outline]) -> list[list[Outline]]:
-    """Blocks of lines in reading order: the text, then what is in its margins."""
-    text, *margins = _split_margins(list(outlines))
-    return [block for part in (text, *margins) if part for block in _order_columns(part)]
 
 
 def _split_margins(outlines: list[Outline]) -> list[list[Outline]]:

@@ -266,16 +266,8 @@ class Profile:
 _NON_DIGITS = re.compile(r"\D+")
 _PRE_REFORM = str.maketrans("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ")
 _FINAL_HARD_SIGN = re.compile(r"(?<=\w)[ъЪ](?!\w)")
-
-
 _ACCENT = re.compile("[\u0300-\u036f]")
 """Accents of Latin, Greek and Cyrillic letters; the signs of other scripts are letters."""
-
-
-def _without_accents(text: str) -> str:
-    return "".join(
-        letter if letter in "йЙёЁ" else _ACCENT.sub("", unicodedata.normalize("NFD", letter)) for letter in text
-    )
 
 
 DEFAULT_STRUCK_MARKS = TextPolicy().struck_marks
@@ -294,7 +286,13 @@ def profiles(struck_marks: Marks = DEFAULT_STRUCK_MARKS) -> tuple[Profile, ...]:
                 lambda match: "" if unicodedata.category(match[0])[0] == "P" else match[0], text
             ),
         ),
-        Profile("without_accents", "é read as e, à as a; й and ё are letters of their own", _without_accents),
+        Profile(
+            "without_accents",
+            "é read as e, à as a; й and ё are letters of their own",
+            lambda text: "".join(
+                sign if sign in "йЙёЁ" else _ACCENT.sub("", unicodedata.normalize("NFD", sign)) for sign in text
+            ),
+        ),
         Profile("yo_as_e", "ё read as е", lambda text: text.replace("ё", "е").replace("Ё", "Е")),
         Profile(
             "pre_reform",

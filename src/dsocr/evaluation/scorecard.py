@@ -278,6 +278,7 @@ def make_scorecard(
             by_status[status] = _withhold_intervals(part) if status == "new" else part
     # Lines whose text training has seen flatter the score, as lists and forms do.
     by_text = {"seen": score(lambda line: line.seen_text), "new": score(lambda line: not line.seen_text)}
+    wrong = [line for line in lines["adapter" if adapter else "base"] if line.cer.errors]
     return Scorecard(
         split=split,
         base=scores.base,
@@ -290,7 +291,7 @@ def make_scorecard(
         profile_definitions={profile.name: profile.description for profile in chosen},
         groups={kind: LineGroups.compute(kind, lines) for kind in GROUP_KINDS},
         characters={model: CharacterErrors.compute(read) for model, read in lines.items()},
-        worst=worst_lines(lines["adapter" if adapter else "base"]),
+        worst=tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:_WORST]),
         **about,
     )
 
@@ -306,12 +307,6 @@ def _withhold_intervals(scores: Scores) -> Scores:
         scores,
         **{model: replace(score, intervals=dict.fromkeys(score.intervals, none)) for model, score in read.items()},
     )
-
-
-def worst_lines(lines: Sequence[LineScore]) -> tuple[LineScore, ...]:
-    """Return the lines with the most character errors, which raise the pooled CER most, worst first."""
-    wrong = [line for line in lines if line.cer.errors]
-    return tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:_WORST])
 
 
 def _describe_uncertainty(score: Score) -> Iterator[str]:
