@@ -298,7 +298,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An image and its lines in reading order: what `prepare` processes independently of all other pages.
+    """An image and its lines in reading order; `prepare` processes each page independently of all others.
 
     `name` is the path inside the source without suffix, which `writer` and `page` patterns are matched against.
     `where` is the page's place in the source, for messages. `size` is the width and height that the outlines were drawn
@@ -341,12 +341,12 @@ class Page:
 
 
 Item = Page | Skipped | Note
-"""What reading a source yields."""
+"""An item that a source yields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingStep:
-    """How texts were made: the program and its version, what it did, its settings, and when (ISO 8601)."""
+    """A step in the making of texts: program, version, description, settings and date (ISO 8601)."""
 
     software: str
     version: str

@@ -131,7 +131,7 @@ def run_colour(place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot: what it shows, the function that draws it, its size in inches, and a note for beside it."""
+    """A plot: title, function that draws it, size in inches, and a note to print beside it."""
 
     title: str
     paint: "Callable[[Axes], None]"

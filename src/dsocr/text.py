@@ -39,7 +39,11 @@ def _remove_invisible(text: str) -> str:
         return text
     kept: list[str] = []
     for place, character in enumerate(text):
-        if not _is_invisible(character) or (character in _JOINERS and _joins(kept, text, place)):
+        joins = False
+        if character in _JOINERS and kept and _is_of_joined_script(kept[-1]):
+            following = next((other for other in text[place + 1 :] if not _is_invisible(other)), "")
+            joins = unicodedata.combining(kept[-1]) == _VIRAMA or (following != "" and _is_of_joined_script(following))
+        if joins or not _is_invisible(character):
             kept.append(character)
     return "".join(kept)
 
@@ -48,13 +52,6 @@ def _is_invisible(character: str) -> bool:
     if character.isspace() or character in _VISIBLE_FORMATS:
         return False
     return unicodedata.category(character) in {"Cc", "Cf"}
-
-
-def _joins(kept: Sequence[str], text: str, place: int) -> bool:
-    if not kept or not _is_of_joined_script(kept[-1]):
-        return False
-    following = next((other for other in text[place + 1 :] if not _is_invisible(other)), "")
-    return unicodedata.combining(kept[-1]) == _VIRAMA or (following != "" and _is_of_joined_script(following))
 
 
 def _is_of_joined_script(character: str) -> bool:
@@ -78,7 +75,7 @@ def _repair_mojibake(text: str) -> str:
 def _decode_again(text: str) -> str | None:
     for encoding in _MISREAD_AS:
         try:
-            decoded = b"".join(_to_byte(character, encoding) for character in text).decode("utf-8")
+            decoded = b"".join(to_byte(character, encoding) for character in text).decode("utf-8")
         except UnicodeError:
             continue
         high = [character for character in decoded if ord(character) > 127]
@@ -88,7 +85,7 @@ def _decode_again(text: str) -> str | None:
     return None
 
 
-def _to_byte(character: str, encoding: str) -> bytes:
+def to_byte(character: str, encoding: str) -> bytes:
     """The byte that was read as a character; Windows reads undefined bytes as control characters."""
     try:
         return character.encode(encoding)
@@ -192,7 +189,7 @@ class TextPolicy:
     joiners of scripts that are spelled with them. `mojibake` "repair" decodes UTF-8 that was read in another encoding,
     if that is exact, and signs that were escaped twice (`&amp;`). `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`;
     `line_end_hyphens` "join" joins words broken at the end of a line. `struck` applies to text between the pairs of
-    `struck_marks` and to what the source records as struck out, `unclear` to `unclear_marks`: "strip" removes it,
+    `struck_marks` and to spans that the source records as struck out, `unclear` to `unclear_marks`: "strip" removes it,
     "drop-line" drops the whole transcription.
     """
 
@@ -235,7 +232,12 @@ class TextPolicy:
                 before, text = text, normalize(text)
                 if text not in (before, before.rstrip("\r\n")):
                     changes.append(TextChange(rule, before, text))
-        return Revision(text, tuple(changes), self._dropped(text) or ("struck" if is_dropped else None))
+        dropped = "struck" if is_dropped else None
+        if self.struck == "drop-line" and struck_pattern(self.struck_marks).search(text):
+            dropped = "struck"
+        if self.unclear == "drop-line" and unclear_pattern(self.unclear_marks).search(text):
+            dropped = "unclear"
+        return Revision(text, tuple(changes), dropped)
 
     def _rules(self) -> Iterator[tuple[str, Callable[[str], str]]]:
         """The rules that are switched on; later ones rely on earlier ones."""
@@ -254,24 +256,15 @@ class TextPolicy:
         if self.line_end_hyphens == "join":
             yield "line_end_hyphens", _join_words
         if self.spaces == "collapse":
-            yield "spaces", _collapse_spaces
-
-    def _dropped(self, text: str) -> str | None:
-        if self.unclear == "drop-line" and unclear_pattern(self.unclear_marks).search(text):
-            return "unclear"
-        if self.struck == "drop-line" and struck_pattern(self.struck_marks).search(text):
-            return "struck"
-        return None
+            yield (
+                "spaces",
+                lambda text: "\n".join(filter(None, (_SPACES.sub(" ", line).strip() for line in text.splitlines()))),
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """The policy as JSON types."""
         marks = {"struck_marks": [list(pair) for pair in self.struck_marks], "unclear_marks": list(self.unclear_marks)}
         return asdict(self) | marks
-
-
-def _collapse_spaces(text: str) -> str:
-    lines = (_SPACES.sub(" ", line).strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
 
 
 def comparable(text: str) -> str:
@@ -280,7 +273,7 @@ def comparable(text: str) -> str:
 
 
 def letters_of(text: str) -> str:
-    """What two transcriptions of one line have in common: letters and digits, with case and ё folded."""
+    """Letters and digits, with case and ё folded, which two transcriptions of one line share."""
     text = unicodedata.normalize("NFC", text)
     return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
 

@@ -309,7 +309,7 @@ def add_stamp(image: Image.Image, rng: np.random.Generator, amount: float) -> Im
 
 
 def _draw_stamp(side: int, rng: np.random.Generator) -> Image.Image:
-    """A mask of a worn round stamp: two rings around what looks like words."""
+    """A mask of a worn round stamp: two rings around imitated words."""
     large = side * _STAMP_SCALE
     drawing = Image.new("L", (large, large))
     draw = ImageDraw.Draw(drawing)

@@ -87,7 +87,7 @@ class ConvertReport:
     next: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return what was written in JSON's types."""
+        """Return the conversion in JSON's types."""
         return {"output": str(self.output), **self.conversion.model_dump(mode="json")}
 
 
@@ -175,7 +175,7 @@ def convert(
             lines=lines.total(),
             splits=dict(lines) if set(lines) != {""} else {},
             left_behind=survey.left_behind(target, lost)
-            + [f"{what}: {count}" for what, count in changes.items() if count],
+            + [f"{change}: {count}" for change, count in changes.items() if count],
             skipped=report.skipped_card(),
             unmatched=report.unmatched_card(),
             notes=report.notes,
@@ -311,9 +311,9 @@ class _Survey:
         if count["regions"] and not target.keeps_regions:
             messages.append(f"this format has no regions; {count['regions']} lines had one")
         if not target.keeps_writers:
-            for what in ("writers", "documents"):
-                if count[what]:
-                    messages.append(f"this format has no {what}; {count[what]} images had one")
+            for kind in ("writers", "documents"):
+                if count[kind]:
+                    messages.append(f"this format has no {kind}; {count[kind]} images had one")
             if count["pages"]:
                 messages.append(f"this format names pages after images; {count['pages']} images had another page")
         if lost_columns:

@@ -155,7 +155,7 @@ class Dataset:
     """A dataset folder and its card; samples are read when needed.
 
     With `fold`, samples are regrouped: this fold is the test split, the next one validates, the others train. `report`
-    says what `prepare` skipped and changed; it is empty for a dataset that was opened.
+    lists skipped and changed items of `prepare`; it is empty for a dataset that was opened.
     """
 
     folder: Path
@@ -208,7 +208,7 @@ class Dataset:
     def stored(
         self, split: Split, only: Container[str] | None = None, *, may_be_short: bool = False
     ) -> Iterator[tuple[str, Sample]]:
-        """Each sample in the folder of a split, whatever split its fold puts it in, with its place.
+        """Each sample in the folder of a split, with its place, in any split that its fold puts it in.
 
         Raises DataError where fewer are left than the card counts, unless `may_be_short`.
         """
@@ -235,7 +235,7 @@ class Dataset:
                     yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, where, packed)
         if only is None and not may_be_short and (lost := self.lost(split, rows)):
             message = f"{lost} of {rows + lost} samples of the {split} split are missing"
-            hint = f"prepare the dataset again, or copy what is left with `dsocr check` and {option('fix')}"
+            hint = f"prepare the dataset again, or copy the rest with `dsocr check` and {option('fix')}"
             raise DataError(message, code="metadata-short", where=path, hint=hint)
 
     def lost(self, split: Split, rows: int) -> int:

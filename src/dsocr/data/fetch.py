@@ -214,7 +214,7 @@ class _Fetcher:
         return parsed
 
     def skip(self, where: str, message: str) -> None:
-        """Count what cannot be fetched."""
+        """Record a page that cannot be fetched."""
         self.skipped.append((SkipReason.NOT_FETCHED.value, where, message))
 
     def manifests(self, document: Any, address: str, progress: ProgressCallback | None) -> Iterator[Manifest]:

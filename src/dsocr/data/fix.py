@@ -1,4 +1,4 @@
-"""Copy a dataset and repair what can be repaired without a person; the original stays as it is.
+"""Copy a dataset and repair it as far as no person is needed; the original stays as it is.
 
 Texts are repaired in every split. Samples of train whose image and text are in the dataset twice, as the same file or
 as another scan, crop or JPEG of the same line, are dropped. Nothing is dropped from validation or test unless a
@@ -130,8 +130,8 @@ class Fix:
 
     def __str__(self) -> str:
         fate = "dropped" if self.same_as is None else f"same as {self.same_as}"
-        what = fate if self.after is None else f"{self.before!r} -> {self.after!r}"
-        return f"{self.id}: {what}"
+        change = fate if self.after is None else f"{self.before!r} -> {self.after!r}"
+        return f"{self.id}: {change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ DROP = "-"
 """The correction of a line that is to be dropped."""
 
 _FORMULA_ERROR = re.compile(r"#[^\W\d_]+(?:/\w+)?[?!]|Err:\d+")
-"""What spreadsheets show in place of a text that begins with =, + or - and is no formula, in any language."""
+"""Errors that spreadsheets show for a text that begins with =, + or - and is no formula, in any language."""
 
 
 def read_corrections(path: Path) -> dict[str, str]:
@@ -206,7 +206,7 @@ def read_corrections(path: Path) -> dict[str, str]:
             message = f"the line {id_} has two corrections, {corrections[id_]!r} and {text!r}"
             raise DataError(message, code="correction-twice", where=where, hint="leave only one of them")
     if not corrections:
-        hint = "write into the column `correction` what a line should say, or - to drop it"
+        hint = "write a line's correct text into the column `correction`, or - to drop the line"
         raise DataError("has no corrections", code="no-corrections", where=path, hint=hint)
     return corrections
 

@@ -1,8 +1,8 @@
 """Make lines from the probabilities of a text detector: pieces of text are joined along the line and put in order.
 
 The detector marks the middle of each line, without ascenders and descenders, and often in several pieces. Arrays of
-probabilities are (rows, columns); lengths are in their pixels, and `thickness` is the height of what is marked, about
-half of the line's.
+probabilities are (rows, columns); lengths are in their pixels, and `thickness` is the height of the mark, about half of
+the line's.
 """
 
 import math
@@ -37,7 +37,7 @@ ABOVE, BELOW, BEYOND = 0.95, 1.15, 0.8
 _BASELINE = 0.55
 """From the middle of a line to its baseline."""
 SIDEWAYS_MARGIN = 0.5
-"""Around a line along the side of the page, by the width of what is marked."""
+"""Around a line along the side of the page, by the width of the mark."""
 _MAX_GAP = 2.5
 """Between two pieces of a line."""
 _MAX_STEP = 1.0
@@ -159,7 +159,7 @@ def _piece(mask: Mask, left: int, top: int) -> _Piece:
 def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usual: float) -> list[_Piece]:
     """Split a column of short lines that touch, such as dates, at the rows that the nearest column beside it shows.
 
-    Returns nothing for what is too narrow for that, such as text along the side of the page, or has no two rows beside
+    Returns nothing for a column that is too narrow, such as text along the side of the page, or has no two rows beside
     it.
     """
     height, width = mask.shape

@@ -39,7 +39,7 @@ _MARKDOWN = (
     (re.compile(r"`([^`\n]+)`"), r"\1"),
     (re.compile(r"^[ \t]{0,3}(?:[-*_][ \t]*){3,}$", re.MULTILINE), ""),
 )
-"""Signs of Markdown, in patterns that never look at a place twice, and what stands in their place."""
+"""Signs of Markdown, in patterns that never look at a place twice, and their replacements."""
 _MAX_PAGES = 100_000
 """Pages of a source of texts."""
 _NOT_WRITTEN = frozenset({"note", "teiHeader", "fw", "facsimile", "sourceDoc", "figDesc"})

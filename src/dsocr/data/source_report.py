@@ -1,4 +1,4 @@
-"""Collect what is skipped, changed or ambiguous while a source is read."""
+"""Collect skipped, changed and ambiguous items while a source is read."""
 
 import json
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ def count_example(cards: dict[str, CountCard], kind: str, example: str) -> None:
 
 @dataclass
 class SourceReport:
-    """What happened while a source was read: items skipped, names unmatched, texts changed, notes for the user.
+    """Events while a source was read: items skipped, names unmatched, texts changed, notes for the user.
 
     `names` counts the images of each writer, page and document that a pattern found, `text_changes` the texts that each
     rule of the text policy changed. `pages` counts the pages read, `reused` those whose crops of an earlier run were
@@ -86,7 +86,7 @@ class SourceReport:
         self.unmatched[kind].append(name)
 
     def filter_pages(self, items: Iterable[Item]) -> Iterator[Page]:
-        """The pages among what a source yields; the rest is recorded."""
+        """The pages among a source's items; the rest is recorded."""
         for item in items:
             if isinstance(item, Skipped):
                 self.skip(item)

@@ -40,7 +40,7 @@ _IMAGE_CONTAINERS = IMAGE_SUFFIXES | {".parquet", ".pdf"}
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source to read at `path`; `name` is what cards call it, `items` were found while opening it.
+    """A source to read at `path`; `name` is its name in cards, `items` were found while opening it.
 
     `index` says where the pages of a fetched source are from.
     """
@@ -51,7 +51,7 @@ class OpenedSource:
     index: SourceIndex | None = None
 
     def describe(self, page: Page) -> Page:
-        """Return the page with what its manifest says about it as columns."""
+        """Return the page with its entry in the manifest as columns."""
         entry = self.index and self.index.find(relative(page.image, self.path))
         if not entry:
             return page
@@ -67,7 +67,7 @@ def open_source(
     """Open a source for the duration of the block.
 
     Archives are unpacked, also those in a folder without images of its own, Hub datasets are fetched into the Hub's
-    cache, and the pages of manifests into ours, with `progress`. What is unpacked goes to `folder`, which must not
+    cache, and the pages of manifests into ours, with `progress`. Unpacked files go to `folder`, which must not
     exist and is deleted afterwards.
     """
     items: list[Skipped | Note] = []
@@ -135,7 +135,7 @@ def require_source(source: Path, hint: str | None = None) -> None:
 
 
 def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path) -> list[Skipped]:
-    """Bring a folder's files into another one, with each archive unpacked into a folder of its name."""
+    """Link a folder's files into another one, with each archive unpacked into a folder of its name."""
     skipped: list[Skipped] = []
     for path in files:
         if path not in archives:
@@ -204,7 +204,7 @@ class NamePatterns:
     """Finds the writer, page and document of an image, each in a column of a table or by a pattern in its name.
 
     A pattern is searched in the file name, or in the whole path if it contains a slash; the name is its first group, or
-    the whole match. None leaves what the source says.
+    the whole match. None keeps the source's own name.
     """
 
     def __init__(self, patterns: Mapping[str, str | None]) -> None:

@@ -37,7 +37,7 @@ _WITHOUT = {
     Split.VALIDATION: "training keeps the last weights instead of the best",
     Split.TEST: "an evaluation needs other data",
 }
-"""What the absence of a split means."""
+"""Consequence of a missing split."""
 _TOLERANCE = 0.02
 """Fraction of all samples by which a split may miss its size before a note says so."""
 
@@ -171,8 +171,8 @@ class SplitPlan:
             message = f"folds must be at least {MIN_FOLDS}, not {self.folds}: one tests, one validates, the rest train"
             raise DataError(message, code="too-few-folds")
         if self.folds is not None and (self.fixed or self.split_by == GIVEN):
-            what = "a list of fixed names" if self.fixed else "the source's own splits"
-            message = f"folds cannot be combined with {what}: every fold is the test split once"
+            other = "a list of fixed names" if self.fixed else "the source's own splits"
+            message = f"folds cannot be combined with {other}: every fold is the test split once"
             raise DataError(message, code="folds-conflict")
 
     def target_fractions(self) -> dict[Split, float]:
@@ -320,9 +320,9 @@ class _Grouped:
         message = f"split by {self.unit}, {largest} of {total} samples are one group; the next largest: {rest}"
         first = self.unit.partition("+")[0]
         if 1 + len(others) < sum(share > 0 for share in fractions):
-            hint = f"split by {first} alone; the card counts what crosses splits"
+            hint = f"split by {first} alone; the card counts values that cross splits"
             raise DataError(message, code="group-too-large", hint=hint)
-        remedy = f"--split-by {first} comes nearer to the fractions, and the card counts what crosses splits"
+        remedy = f"--split-by {first} comes nearer to the fractions, and the card counts values that cross splits"
         self.report.note(f"{message}; {remedy}")
 
     def _units_with(self, count: int) -> list[str]:

@@ -21,7 +21,7 @@ from dsocr.errors import DataError
 from dsocr.text import comparable
 
 GIVEN = "given"
-"""Split by what the source says instead of by a unit."""
+"""Keep the source's own splits instead of splitting by a unit."""
 
 Label = TypeVar("Label", bound=str | int)
 """A split or the number of a fold."""

@@ -47,7 +47,7 @@ _LINE_PRIOR_PRECISION = 1e-2
 """The same for lines; each has the evidence of some thirty characters."""
 
 Kind = Literal["character", "word", "line"]
-"""What a confidence is for."""
+"""The subject of a confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Confidences and what was right, each between 0 and 1."""
+    """Confidences and accuracies, each between 0 and 1."""
 
     confidence: Floats
     accuracy: Floats
@@ -213,7 +213,7 @@ def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale 
         excess = expit(scaled) - outcomes.accuracy
         return float(value), np.array([excess @ odds, excess.sum()]) + precision * distance
 
-    # The loss is convex; Newton's steps, however short, went astray where confidences say little of what is right.
+    # The loss is convex; Newton's steps, however short, went astray where confidences hardly predict accuracy.
     fitted = minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], tol=1e-12)
     return Scale(*fitted.x.tolist()) if fitted.fun <= loss(identity)[0] else None
 
@@ -251,7 +251,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationReport:
-    """Reliability of a run's confidences on some lines, and what checking the least confident ones achieves.
+    """Reliability of a run's confidences on some lines, and the gain of checking the least confident ones.
 
     `budget` is the CER of the rest over the share of lines checked, in the order of a review list; `estimated_budget`
     is the same estimated from the confidences alone, and `ideal_budget` the one with the true order.
@@ -299,7 +299,7 @@ class CalibrationReport:
 
     @property
     def summary(self) -> str:
-        """What it takes to halve the CER, and what checking a tenth of the lines achieves."""
+        """The lines to check for half the CER, and the gain of checking a tenth of them."""
         if not self.cer:
             return "There are no errors."
         half = self.cer / 2

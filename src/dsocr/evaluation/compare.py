@@ -48,7 +48,7 @@ from dsocr.evaluation.statistics import (
 from dsocr.text import percentage
 
 DOMINANT_SHARE = 0.1
-"""A single line with at least this share of all errors is reported: its text may not be what was written."""
+"""A single line with at least this share of all errors is reported: its text may be wrong."""
 
 _NUMBERS = PROFILE_LABELS["digits_only"]
 _MAX_LINES_IN_JSON = 100
@@ -179,7 +179,7 @@ class Difference:
 
     @property
     def details(self) -> list[str]:
-        """What is behind the summary: the test, and all errors together."""
+        """The evidence for the summary: the test, and all errors together."""
         if self.change.test is None or self.verdict == "same":
             return []
         unit, test = self.change.interval.unit, self.change.test
@@ -262,7 +262,7 @@ def compare(
     about: Mapping[str, Any] | None = None,
     pages: bool = False,
 ) -> Comparison:
-    """Compare systems with the first of them; `decide` says what is better.
+    """Compare systems with the first of them; `decide` is the judge.
 
     `about` is kept with the result, such as the dataset's hash. With `pages`, lines are whole pages that
     `page_metrics.score_pages` scored. Raises DataError unless all scored the same lines against the same references.
@@ -354,12 +354,12 @@ def describe_dominant_line(lines: Sequence[LineScore], name: str, noun: str = "l
         return None
     return (
         f"{100 * share:.0f} % of all errors of {name} are in one {noun}, {worst.id}: "
-        f"see whether its text is what is written there (dsocr audit)"
+        f"see whether its text is right (dsocr audit)"
     )
 
 
 def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[ComparedRate], noun: str) -> Iterator[str]:
-    """Yield what the intervals do not cover, and which verdicts rest on one line or on a normalisation."""
+    """Yield limits of the intervals, and verdicts that rest on one line or on a normalisation."""
     unit, plain, first = clusters.unit, rates[0], systems[0].name
     if unit != "writer" and (count := len({line.writer for line in systems[0].lines} - {None})):
         writers = "this writer" if count == 1 else f"these {count} writers"

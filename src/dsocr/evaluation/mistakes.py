@@ -73,9 +73,9 @@ class Planted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadSample:
-    """A sample, what a model that did not see it read, and the log probabilities of texts.
+    """A sample, the reading of a model that did not see it, and the log probabilities of texts.
 
-    `plain` is what was read without a language model. `likelihoods` has the probabilities given the image, `language`
+    `plain` is the reading without a language model. `likelihoods` has the probabilities given the image, `language`
     those of a language model (empty if there is none); both of all texts that `texts_to_score` lists.
     """
 
@@ -99,13 +99,13 @@ class ReadSample:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
-        """Return what `to_dict` made of it. Raises ValueError for anything else."""
+        """Rebuild a line from `to_dict`. Raises ValueError for anything else."""
         row = _Row.model_validate(values)
         given = [sample.text, *(mistake.text for mistake in row.planted)]
         needed = set(texts_to_score(row.read, row.plain, given))
         has_all = needed <= row.likelihoods.keys() and (not row.language or needed <= row.language.keys())
         if row.id != sample.id or not has_all:
-            raise ValueError(f"not what was read of {sample.id}")
+            raise ValueError(f"not a reading of {sample.id}")
         return cls(sample, row.read, row.plain, row.planted, row.likelihoods, row.language)
 
 
@@ -321,7 +321,7 @@ def hardness_of(lines: Sequence[ReadSample]) -> list[float]:
 
 
 def judge(lines: Sequence[ReadSample]) -> Floats:
-    """Learn what evidence planted mistakes leave, and score all lines by it.
+    """Learn the evidence of planted mistakes, and score all lines by it.
 
     A score is the logarithm of how much likelier the evidence is in a planted mistake than in the lines as they are.
     """
@@ -361,7 +361,7 @@ class WordDifference:
 
 
 def differences_of(line: ReadSample) -> list[WordDifference]:
-    """Return where the words of a line are read differently, what gains most first."""
+    """Return the words of a line that are read differently, largest gain first."""
     given = line.likelihoods[line.sample.text]
     differences = [
         WordDifference(place.given, place.read, line.likelihoods[place.text] - given)

@@ -1,4 +1,4 @@
-"""Errors of whole pages, whatever the order in which a tool read their lines, and errors in graphemes.
+"""Errors of whole pages, independent of the order of their lines, and errors in graphemes.
 
 A tool with its own layout analysis draws other lines than the reference and reads them in another order, so a CER of
 lines cannot be counted, and a CER of the page's text counts every displaced line twice. Two published measures do not
@@ -41,7 +41,7 @@ def grapheme_errors(reference: str, prediction: str) -> ErrorRate:
 
 
 def bag_of_words_errors(reference: str, prediction: str) -> ErrorRate:
-    """Count the words that are missing or extra, whatever their order; a missing and an extra one are one error.
+    """Count the words that are missing or extra, in any order; a missing and an extra one are one error.
 
     It is never more than the edits of the WER, and how much less says how much of the WER is due to order.
     """
@@ -51,11 +51,11 @@ def bag_of_words_errors(reference: str, prediction: str) -> ErrorRate:
 
 
 def flexible_character_errors(reference: str, prediction: str) -> ErrorRate:
-    """Count edits between lines of a page that are matched whatever their order, and split where they must be.
+    """Count edits between lines of a page that are matched in any order, and split where they must be.
 
     The flexible character accuracy is 1 - rate. The longest lines of the reference are matched first, each with the
-    line or part of a line that has the least penalty; what is left of both is matched in turn, and what is left in the
-    end is missing or extra. Of 768 weightings of the penalty the one with the fewest errors counts. Line breaks are not
+    line or part of a line that has the least penalty; the rests of both are matched in turn, and the last rests are
+    missing or extra. Of 768 weightings of the penalty the one with the fewest errors counts. Line breaks are not
     counted as characters.
     """
     written, read = (
@@ -170,7 +170,7 @@ def _better(
 
 
 def _without(lines: tuple[str, ...], place: int, span: tuple[int, int]) -> tuple[str, ...]:
-    """Take a span out of a line, and put what is before and after it among the others, the longest first."""
+    """Take a span out of a line, and put the parts before and after it among the others, the longest first."""
     line = lines[place]
     rest = [part for part in (line[: span[0]], line[span[1] :]) if part]
     left = [*lines[:place], *lines[place + 1 :], *rest]

@@ -32,7 +32,7 @@ TEXT_COLUMNS = ("prediction", "predicted", "pred", "prediction_text", "hypothesi
 ID_COLUMNS = ("id", *USUAL_NAMES["image"])
 
 Missing = Literal["error", "empty"]
-"""What to do with a line without a prediction: reject the file, or count an empty prediction."""
+"""Handling of a line without a prediction: reject the file, or count an empty prediction."""
 
 _TABLE_SUFFIXES = frozenset({".jsonl", ".tsv", ".csv"})
 _TRUE = frozenset({"true", "1", "yes"})
@@ -229,7 +229,7 @@ def match(
         ),
     }
     notes = [file.source, f"{how}: {len(by_sample)} of {len(samples)} lines"]
-    notes += [f"{count} {what}" for what, count in counts.items() if count]
+    notes += [f"{count} {note}" for note, count in counts.items() if count]
     return MatchedPredictions(texts | {id_: MatchedText("") for id_ in absent}, notes)
 
 

@@ -149,7 +149,7 @@ class _EvaluatedRun:
     ) -> None:
         """Raise RunError unless the run was evaluated on this split, with the same content.
 
-        The content is the first run's, or with `check_dataset` what the dataset has now.
+        The content is the first run's, or with `check_dataset` that of the dataset now.
         """
         options = {} if dataset is None else {"dataset": dataset.folder.as_posix()}
         hint = f"run {command('evaluate', self.path.as_posix(), **options, split=str(split))}"
@@ -249,7 +249,7 @@ def _whole_pages(systems: Sequence[System], dataset: Dataset | None, split: Spli
 def _describe(
     dataset: Dataset | None, split: Split, systems: Sequence[System]
 ) -> tuple[dict[str, Path | PackedImage], dict[str, Any]]:
-    """Return the images of lines that the dataset still has as they were scored, and what was scored."""
+    """Return the images of lines that have not changed in the dataset, and facts about the comparison."""
     about: dict[str, Any] = {"split": str(split)}
     if dataset is None or split not in dataset.card.splits:
         return {}, about

@@ -45,7 +45,7 @@ from dsocr.text import comparable
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A rate by name: how it is counted in a line, and of what; of exact lines, more are better."""
+    """A rate by name: its count in a line, and its unit; of exact lines, more are better."""
 
     name: str
     count: Callable[[LineScore], ErrorRate]
@@ -100,8 +100,8 @@ class RateDifference:
 class ComparedRate:
     """One rate of the same lines in every system, in their order; `differences` are of all pairs.
 
-    `part` names the lines: "all", or the writers' status. `writers` is the number of known ones. `scope` says what the
-    intervals and verdicts are about if fewer than five writers are known, else it is None. `noun` is what one line is.
+    `part` names the lines: "all", or the writers' status. `writers` is the number of known ones. `scope` limits the
+    intervals and verdicts if fewer than five writers are known, else it is None. `noun` is the name of one line.
     """
 
     name: str

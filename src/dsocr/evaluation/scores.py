@@ -32,7 +32,7 @@ from dsocr.text import comparable, is_blank
 MODELS = ("base", "adapter")
 
 MODEL_LABELS = {"base": "base", "adapter": "trained"}
-"""What tables call the models, since some families train all weights and have no adapter."""
+"""Names of the models in tables, since some families train all weights and have no adapter."""
 
 WriterStatus = Literal["known", "new", "unknown"]
 """Whether other lines of a line's writer were in the training data."""

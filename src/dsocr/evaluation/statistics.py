@@ -29,7 +29,7 @@ from scipy import special
 
 ClusterUnit = Literal["writer", "page", "line"]
 Quantity = Literal["characters", "words", "lines"]
-"""What a rate counts. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
+"""The unit of a rate. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Records of a check: a sample with its measurements, a problem with its place, and what to do about it."""
+"""Records of a check: a sample with its measurements, a problem with its place, and its remedy."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -53,10 +53,10 @@ REMEDIES = {
     "turned-image": "Rotate it in the source, or drop it, and prepare again.",
     "near-duplicate-image": "Keep the better of the two; `dsocr check --fix -o NEW` drops the later one in train.",
     "near-image-crosses": "Keep one of the two: `dsocr check --fix -o NEW` drops it from train. Or give both one page.",
-    "metadata-short": "Prepare again, or copy what is left with `dsocr check --fix -o NEW`.",
+    "metadata-short": "Prepare again, or copy the rest with `dsocr check --fix -o NEW`.",
     "hash-differs": "Prepare again if the change was an accident; the counts in the card are outdated.",
 }
-"""Code of a finding -> what to do about it."""
+"""Code of a finding -> its remedy."""
 
 _SHOWN = 4
 """Printed places of a finding."""
@@ -189,7 +189,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The remedy."""
         return REMEDIES[self.code]
 
     @property

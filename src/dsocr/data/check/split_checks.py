@@ -76,7 +76,7 @@ def check_near_duplicates(samples: Sequence[CheckedSample]) -> Iterator[Problem]
     """Find images that are similar and have the same letters as text: one line scanned, cut or saved twice.
 
     The text is compared because a dHash alone confuses some different lines of one writer. Images that are identical
-    to the eye are reported whatever their texts.
+    to the eye are reported even if their texts differ.
     """
     not_blank = [item for item in samples if item.stats and not item.stats.is_blank]
     by_letters: dict[str, list[CheckedSample]] = defaultdict(list)
@@ -116,7 +116,7 @@ def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
 
 
 def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
-    """Yield each image with earlier ones that look identical, whatever their texts; all must be measured.
+    """Yield each image with earlier ones that look identical, even if their texts differ; all must be measured.
 
     Only images that share a band of 16 bits are compared, so that the work does not grow with the square of the images.
     """

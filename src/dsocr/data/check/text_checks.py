@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from dsocr.data.check.findings import CheckedSample, Problem
-from dsocr.text import ESCAPED, comparable, is_blank
+from dsocr.text import ESCAPED, comparable, is_blank, to_byte
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
 """A tokenizer that knows a script needs at most one token per character; bytes of an unknown one are two or three."""
@@ -184,12 +184,7 @@ def _as_utf8(run: str, encoding: str) -> str | None:
     One letter alone proves little: `СССР»` ends in the two bytes of an `л`.
     """
     try:
-        # cp1252 lets bytes without a letter through as controls.
-        controls = "\u0080", "\u009f"
-        meant = b"".join(
-            letter.encode("latin-1" if encoding == "cp1252" and controls[0] <= letter <= controls[1] else encoding)
-            for letter in run
-        ).decode("utf-8")
+        meant = b"".join(to_byte(letter, encoding) for letter in run).decode("utf-8")
     except UnicodeError:
         return None
     if len(meant) == 1 and (run[0] not in "ÃÂ" or (run[0] == "Ã" and run[-1] in _QUOTES)):

@@ -1,1 +1,1 @@
-"""What an evaluation found, to look at: a page in one file, and the same in Markdown."""
+"""Reports of evaluations: a page in one file, and the same in Markdown."""

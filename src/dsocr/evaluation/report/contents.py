@@ -1,4 +1,4 @@
-"""Gather what the report of a run shows from its folder and its dataset, and choose the lines that it shows."""
+"""Gather a report's contents from a run and its dataset, and choose its lines."""
 
 import json
 import re
@@ -83,7 +83,7 @@ class ReportContents:
 
     @property
     def labels(self) -> list[str]:
-        """What tables call the readings."""
+        """Names of the readings in tables."""
         return [MODEL_LABELS[model] for model in self.readings]
 
     @property
@@ -98,7 +98,7 @@ class ReportContents:
 
     @property
     def subtitle(self) -> str:
-        """What was measured, on how many lines of how many writers."""
+        """The measure, and the number of lines and writers."""
         lines = [line.last for line in self.lines]
         return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
 
@@ -111,7 +111,7 @@ class ReportContents:
 
     @property
     def answers(self) -> list[str]:
-        """How good it is, whether it is better, and what to do next, in words that need no statistics."""
+        """Accuracy, comparison with the base and next step, in words that need no statistics."""
         return [unbroken(text) for text in describe_in_words(self.card, self.difference, self.confidence)]
 
     @property
@@ -159,7 +159,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
 def _find_images(
     run: RunFolder, folder: Path | None, card: Scorecard, references: Mapping[str, str]
 ) -> tuple[Images, list[str]]:
-    """Find the images of the lines with these references, by id, and what to warn of."""
+    """Find the images of the lines with these references, by id, and return warnings too."""
     try:
         dataset = open_scored_dataset(run, card, folder)
         # Of folds, the lines of all splits were scored.
@@ -203,7 +203,7 @@ def format_ends(interval: Interval | None) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Keep on one line what belongs together, such as a number and its unit, "95 % CI" and "p = 0.01"."""
+    """Keep together a number and its unit, "95 % CI" and "p = 0.01"."""
     return _UNBROKEN.sub("\N{NO-BREAK SPACE}", text)
 
 
@@ -214,7 +214,7 @@ def lines_by_writers(lines: Sequence[LineScore]) -> str:
 
 
 def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
-    """Name what was scored, when, and the hashes that identify it."""
+    """Name the scored run and dataset, dates, and the hashes that identify them."""
     card, made = contents.card, contents.provenance
     source = card.settings if "base" in card.settings else made
     revision = source.get("base_revision")
@@ -283,7 +283,7 @@ def commands(contents: ReportContents) -> list[str]:
 def describe_in_words(
     card: Scorecard, difference: Difference | None, confidence: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """Describe how good the trained model (else the base) is, whether it is better, and what to do next."""
+    """Describe the accuracy of the trained model (else the base), its comparison with the base and the next step."""
     yield from _describe_scores(card, difference)
     if difference is not None:
         yield sentence(difference.summary)
@@ -351,7 +351,7 @@ def _describe_next(card: Scorecard, difference: Difference | None) -> str:
     if difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
         return f"Next: {dominant}."
     if score.cer.rate > _USABLE:
-        return "Next: transcribe more lines; dsocr forecast says what they bring."
+        return "Next: transcribe more lines; dsocr forecast estimates their benefit."
     return "Next: dsocr transcribe reads your pages; check the least certain lines first."
 
 

@@ -58,7 +58,7 @@ class Axis:
 
     @classmethod
     def of(cls, scores: Iterable[Score | None]) -> "Axis":
-        """Choose a scale with room for CERs and for intervals up to twice the largest; what is over it ends there."""
+        """Choose a scale with room for CERs and for intervals up to twice the largest; longer ones are cut there."""
         known = [score for score in scores if score is not None]
         largest = max((score.cer.rate for score in known if math.isfinite(score.cer.rate)), default=0.0)
         ends = [score.interval.bounds[1] for score in known if score.interval and score.interval.bounds]
@@ -111,7 +111,7 @@ def line_context(
     images: Images,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, Any]:
-    """Collect what templates need to show the lines and the rates of these readings."""
+    """Collect the context of templates that show the lines and rates of these readings."""
     rest, left = other_lines(lines, chapters)
     kinds: dict[int, list[str]] = {}
     for chapter in chapters:
@@ -137,7 +137,7 @@ def line_context(
 
 
 class ChangeRow(NamedTuple):
-    """A row of the table of changes; a cell is (value, what it is out of). `kind` is "better", "worse" or ""."""
+    """A row of the table of changes; a cell is (value, total). `kind` is "better", "worse" or ""."""
 
     name: str
     cells: Sequence[tuple[str, str]]
