@@ -13,15 +13,13 @@ from PIL import Image
 from dsocr.document import CellPlace, Line, Outline, Region, Table, TableCell
 from dsocr.outlines import quarter_turns
 from dsocr.registers.cells import cut_at_rulings, place_lines
-from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, Item, columns_of_pages, free_columns, ruled_columns
+from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, NUMBER, Item, columns_of_pages, free_columns, ruled_columns
 from dsocr.registers.headings import divide_heading, drop_ends
 from dsocr.registers.rows import Grid, find_rows
 from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 
-_FILLED_ROWS = 0.4
-"""Share of the rows that have it."""
-_SHORT_LINE = 7.0
-"""Heights up to which lines are those of a table; half of the columns without rulings have such."""
+_LETTERS = 0.3
+"""Heights from the baseline of a line up to the middle of its letters."""
 
 
 def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True) -> tuple[list[Line], list[Table]]:
@@ -74,15 +72,15 @@ def _height(outline: Outline) -> float:
 def _item(line: Line, frame: Frame, height: float) -> Item:
     assert line.outline
     u, v = frame.of_page(line.outline.baseline).T
-    return Item(line, float(u.min()), float(u.max()), float(v.mean()) - 0.3 * height, height)
+    return Item(line, float(u.min()), float(u.max()), float(v.mean()) - _LETTERS * height, height)
 
 
 def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> Iterator[Grid]:
     """Yield the tables of a page."""
     for columns in (ruled_columns(items, rulings), free_columns(items)):
         grids = []
-        width, is_opening = size[0] * rulings.frame.scale, size[0] > 1.05 * size[1]
-        for part in columns_of_pages(columns, items, width, is_opening=is_opening) if columns else ():
+        gutter = size[0] * rulings.frame.scale / 2 if size[0] > size[1] else None
+        for part in columns_of_pages(columns, items, gutter) if columns else ():
             # A detector joins numbers over a ruling, which are those of rows only one by one.
             cut = [piece for item in items for piece in cut_at_rulings(item, part, rulings.frame)]
             if grid := find_rows(part, cut, rulings):
@@ -105,13 +103,12 @@ def _is_table(grid: Grid, items: Sequence[Item]) -> bool:
             widths.setdefault(cell[1], []).append(item.width)
     used = [column for column, lengths in widths.items() if len(lengths) >= 2]
     beside = sum(len(columns) >= 2 for columns in filled.values())
-    if beside < max(MIN_ROWS, _FILLED_ROWS * len(filled)):
+    if beside < MIN_ROWS or 2 * beside < len(filled):
         return False
     if grid.is_drawn:
         inner = sum(border.is_drawn for border in grid.columns.borders)
-        is_list = len(used) == 2 and inner >= 3 and 2 * beside >= len(filled)
-        return is_list or (len(used) >= MIN_COLUMNS and inner >= 2)
-    short = sum(float(np.median(widths[column])) <= _SHORT_LINE * grid.height for column in used)
+        return inner >= 2 and len(used) >= (2 if inner >= MIN_COLUMNS else MIN_COLUMNS)
+    short = sum(float(np.median(widths[column])) <= 2 * NUMBER * grid.height for column in used)
     return len(used) >= MIN_COLUMNS and 2 * short >= len(used)
 
 

@@ -5,18 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dsocr.document import CellPlace, Outline, Point
-from dsocr.registers.columns import LEVEL, Columns, Item
-from dsocr.registers.rows import SECTIONS, Grid
-from dsocr.registers.rulings import OPEN, Frame, Ruling, covered_share
+from dsocr.registers.columns import MOST, Columns, Item
+from dsocr.registers.rows import Grid
+from dsocr.registers.rulings import LEVEL, OPEN, Frame, Ruling, covered_share
 
-_UNBROKEN = 0.75
-"""Share of a ruling with ink from which a gap in it means that cells are one, even if no text is across."""
-_UNCUT = 0.8
-"""Share of a ruling's usual ink beside a line over it, from which the line is cut."""
-_OVERHANG, _END = 1.5, 0.12
-"""Heights, and the share of its length, up to which a line may run over a ruling."""
-_OPENED = 0.7
-"""Share of the rulings that are interrupted in a row that is one cell."""
+_OVERHANG = 1.5
+"""Heights up to which the end of a long line may be in the next column."""
 
 Joined = set[tuple[int, int]]
 """Cells, by row and column, that are one with the cell on their right."""
@@ -29,19 +23,15 @@ def place_lines(grid: Grid, items: Sequence[Item], frame: Frame, *, split: bool)
     joined = {(0, column) for first, last in grid.headings for column in range(first, last)}
     for (row, _), item in inside:
         for place, border in enumerate(grid.inner):
-            is_over = row == 0 and grid.heading_rows > 1  # which is how the heading was found to have two rows
+            is_over = row == 0 and grid.heading_rows > 1
             if item.crosses(border) and (is_over or _is_open(grid, row, border)):
                 joined.add((row, place))
-    filled = {cell for cell, _ in inside}
     drawn = [(place, border) for place, border in enumerate(grid.inner) if border.is_drawn]
     for row in range(rows):
         members = [item for cell, item in inside if cell[0] == row]
-        opened = {place for place, border in drawn if _is_open(grid, row, border)}
-        whole = {place for place, border in drawn if border.coverage(border.begin, border.end) >= _UNBROKEN}
-        joined |= {(row, place) for place in opened & whole if not {(row, place), (row, place + 1)} <= filled}
-        apart = {place for place, border in drawn if _is_open(grid, row, border, members)}
-        if len(drawn) >= 2 and len(apart) >= _OPENED * len(drawn) and len(members) <= 1:
-            joined |= {(row, place) for place in apart}
+        opened = {(row, place) for place, border in drawn if _is_open(grid, row, border, members)}
+        if len(drawn) >= 2 and len(opened) >= MOST * len(drawn) and len(members) <= 1:
+            joined |= opened
     if not grid.is_drawn:
         joined |= {(row, place) for row in _free_sections(grid, inside) for place in range(count - 1)}
     for (row, _), item in inside:
@@ -64,7 +54,7 @@ def _free_sections(grid: Grid, inside: Iterable[tuple[tuple[int, int], Item]]) -
         if row >= grid.heading_rows:
             rows.setdefault(row, []).append((column, item))
     alone = [(row, items[0][1]) for row, items in rows.items() if len(items) == 1 and items[0][0] > 0]
-    if len(alone) > SECTIONS * len(rows):
+    if len(alone) > (1 - MOST) * len(rows):
         return []
     return [row for row, item in alone if grid.is_in_middle(item) or any(map(item.crosses, grid.inner))]
 
@@ -74,11 +64,11 @@ def _is_open(grid: Grid, row: int, border: Ruling, members: Sequence[Item] = ())
     if not border.is_drawn:
         return True
     shift = grid.bend(border.at((grid.rows[row] + grid.rows[row + 1]) / 2))
-    begin, end = grid.rows[row] + shift + 3, grid.rows[row + 1] + shift - 3
+    begin, end = grid.rows[row] + shift, grid.rows[row + 1] + shift
     over = [item.middle for item in members if item.crosses(border)]
     if not over:
         return border.is_interrupted(begin, end)
-    # Where letters fill the row, there is no telling them from the ruling.
+    # Letters that fill the row look like the ruling.
     beside = [(begin, min(over) - grid.height), (max(over) + grid.height, end)]
     return all(border.is_interrupted(first, last) for first, last in beside if first < last)
 
@@ -89,7 +79,7 @@ def cut_at_rulings(item: Item, columns: Columns, frame: Frame) -> Iterator[Item]
     whole = [
         border
         for border in columns.borders[1:-1]
-        if border.is_drawn and border.coverage(begin, end) >= _UNCUT * border.coverage(border.begin, border.end)
+        if border.is_drawn and border.coverage(begin, end) >= MOST * border.coverage(border.begin, border.end)
     ]
     return _parts(item, whole, frame)
 
@@ -98,8 +88,7 @@ def _parts(item: Item, borders: Iterable[Ruling], frame: Frame) -> Iterator[Item
     """Yield the parts of a line between the borders of columns that it crosses."""
     rest = item
     for place in sorted(border.at(item.middle) for border in borders if item.crosses(border)):
-        # Only the end of a long line may be in the next column, as that of a word without room.
-        if min(place - item.left, item.right - place) < min(_OVERHANG * item.height, _END * item.width):
+        if min(place - item.left, item.right - place) < min(_OVERHANG * item.height, (1 - MOST) * item.width):
             continue
         parts = [_part(rest, place, frame, keep_left=keep_left) for keep_left in (True, False)]
         if parts[0] and parts[1]:
@@ -144,7 +133,7 @@ def _clip(
 
 
 def _spans(grid: Grid, joined: Joined) -> Iterator[CellPlace]:
-    """Yield the cells of a grid, those that are one with the next once."""
+    """Yield the cells of a grid; joined cells are one."""
     rows, count = grid.size
     taken: set[tuple[int, int]] = set()
     for row in range(rows):
@@ -165,9 +154,9 @@ def _spans(grid: Grid, joined: Joined) -> Iterator[CellPlace]:
 
 
 def _is_one_below(grid: Grid, row: int, column: int, deep: int, joined: Joined) -> bool:
-    """Whether no ruling is under a cell where the other columns have one, and only one of the two has text.
+    """Whether a cell and the one below are one: only other columns have a ruling between them, and only one has text.
 
-    The cells of a heading beside one over several columns reach down beside what is below that.
+    In a heading of two rows, cells beside a heading over several columns cover both.
     """
     if row + deep < grid.heading_rows:
         over = {place + side for other, place in joined if other == row for side in (0, 1)}
@@ -177,7 +166,7 @@ def _is_one_below(grid: Grid, row: int, column: int, deep: int, joined: Joined) 
     place = grid.rows[row + deep]
     near = [ruling for ruling in grid.level if abs(grid.flat(ruling) - place) < LEVEL * grid.height]
     borders = [border.at(place) for border in grid.columns.borders]
-    covered = [covered_share(near, begin + 4, end - 4) for begin, end in pairwise(borders)]
+    covered = [covered_share(near, begin, end) for begin, end in pairwise(borders)]
     if covered[column] > OPEN * max(covered) or sum(2 * share >= 1 for share in covered) < 2:
         return False
     return not (grid.items.get((row, column)) and grid.items.get((row + deep, column)))

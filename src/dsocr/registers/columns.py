@@ -10,33 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.document import Line
-from dsocr.registers.rulings import STRONG, Floats, Ruling, Rulings, group
+from dsocr.registers.rulings import LEVEL, STRONG, Floats, Ruling, Rulings, group
 
-LEVEL = 0.5
-"""Heights within which lines are on a level, and rulings are one."""
 BESIDE = 0.6
-"""Heights that are free between lines side by side, and by which a line goes over a border."""
-MIN_COLUMNS = 3
-MIN_ROWS = 3
-"""Rows of a table that have text in two columns."""
+"""Minimum gap between lines side by side, and how far a line that crosses a border extends beyond it, in heights."""
+MOST = 0.8
+"""Share that counts as nearly all."""
+NUMBER = 4.0
+"""Maximum width of a number, day or age in heights; sums and counts are at most half as wide."""
+CENTRED = 0.1
+"""Maximum distance from the middle of a width, as a share of it, to be in the middle."""
+MIN_COLUMNS = MIN_ROWS = 3
+"""Minimum number of columns, and of rows with text in two of them."""
 _DARK = 0.33
-"""Share of the darkness of the third darkest ruling below which one shows through from the other side of the paper."""
+"""Rulings below this share of the third darkest one's darkness show through from the other side of the paper."""
 _MAX_CROSSED = 0.6
-"""If more lines than this share of the levels run over a ruling, it is letters that line up."""
+"""A ruling crossed by more lines than this share of the levels is letters that line up."""
 _NARROW = 1.5
-"""Heights below which a column without text is the space between the two parts of a ruling."""
-_FRAME = 6.0
-"""Heights below which a column at a side without text is between the table's frame and the edge of the paper."""
-_WHOLE = 0.8
-"""Share of a table's width that its first level ruling has."""
+"""A narrower column without text, in heights, is the gap of a double ruling."""
 _BORDER = 1.5
 """How many more lines a border without a ruling must separate than it cuts."""
-_PRECISION = 0.25
-"""Heights between places that a border may be at."""
-_SIMILAR = 0.4
-"""Difference of widths up to which the columns of two pages are the same."""
-_FOLD = 0.07
-"""Share of an opening's width from its middle in which its gutter is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class Item:
 
 
 class Columns(NamedTuple):
-    """The borders of a table's columns, some of which are rulings, and where the table begins and ends."""
+    """The borders of a table's columns, rulings or undrawn, and where the table begins and ends."""
 
     borders: list[Ruling]
     top: float
@@ -161,7 +154,7 @@ def _is_reached(place: float, inner: float, rulings: Rulings) -> bool | None:
 def _below_title(borders: Sequence[Ruling], items: Sequence[Item], rulings: Rulings, top: float) -> float:
     """Return where a table begins: at its first level ruling, if what is above that is a title over several columns."""
     left, right = borders[0].at(top), borders[-1].at(top)
-    whole = [ruling for ruling in rulings.strong_level() if ruling.length >= _WHOLE * (right - left)]
+    whole = [ruling for ruling in rulings.strong_level() if ruling.length >= MOST * (right - left)]
     if not whole:
         return top
     first = min(ruling.at((left + right) / 2) for ruling in whole)
@@ -175,7 +168,7 @@ def _without_frame(borders: Sequence[Ruling], items: Sequence[Item], middle: flo
 
     def is_frame(place: int) -> bool:
         begin, end = borders[place], borders[place + 1]
-        is_narrow = end.at(middle) - begin.at(middle) < _FRAME * items[0].height
+        is_narrow = end.at(middle) - begin.at(middle) < 2 * NUMBER * items[0].height
         return is_narrow and not any(is_in(item, begin.at(item.middle), end.at(item.middle)) for item in items)
 
     def is_in(item: Item, begin: float, end: float) -> bool:
@@ -191,7 +184,7 @@ def _without_frame(borders: Sequence[Ruling], items: Sequence[Item], middle: flo
 
 
 def _ends(uprights: Sequence[Ruling]) -> tuple[float, float]:
-    """Return where a table begins and ends by its upright rulings, of which there are at least two."""
+    """Return where a table with at least two upright rulings begins and ends."""
     # Cells that span columns interrupt rulings at their ends, and the shadow of a fold is longer than the table.
     outliers = max(1, len(uprights) // 4)
     begins, ends = sorted(ruling.begin for ruling in uprights), sorted(ruling.end for ruling in uprights)
@@ -221,7 +214,7 @@ def _separating_borders(levels: Sequence[Sequence[Item]], begin: float, end: flo
 
     A column costs as many lines as are side by side in it, a border the lines that it cuts and `_BORDER`.
     """
-    places = np.arange(begin, end, _PRECISION * height)
+    places = np.arange(begin, end, LEVEL / 2 * height)
     before = np.stack([_count_before(level, places) for level in levels], axis=1)
     lines = [item for level in levels for item in level]
     lefts, rights = np.array([item.left for item in lines]), np.array([item.right for item in lines])
@@ -308,14 +301,14 @@ def _widest_gap(items: Sequence[Item], over: Item | None) -> tuple[float, float]
     return widest
 
 
-def columns_of_pages(columns: Columns, items: Sequence[Item], width: float, *, is_opening: bool) -> Iterator[Columns]:
-    """Yield the tables of an opening: one over both pages without the gutter between them, or one on each."""
+def columns_of_pages(columns: Columns, items: Sequence[Item], gutter: float | None) -> Iterator[Columns]:
+    """Yield the tables of an opening with a gutter: one over both pages without it, or one on each."""
     borders, top, bottom = columns
     places = columns.places()
-    gutter, near = width / 2, _FOLD * width
-    if not is_opening or len(borders) < MIN_COLUMNS + 1:
+    if gutter is None or len(borders) < MIN_COLUMNS + 1:
         yield columns
         return
+    near = 2 * CENTRED * gutter
     inside = [item for item in items if top <= item.middle <= bottom]
     empty = [
         place
@@ -331,27 +324,15 @@ def columns_of_pages(columns: Columns, items: Sequence[Item], width: float, *, i
     is_drawn = any(border.is_drawn for border in borders)
     if is_drawn and empty and empty[0] > 0 and empty[-1] + 2 < len(borders):
         first, second = borders[: empty[0] + 1], borders[empty[-1] + 1 :]
-        if not _are_similar(np.diff(places[: empty[0] + 1]), np.diff(places[empty[-1] + 1 :])):
+        if len(first) != len(second) or len(first) < MIN_COLUMNS:
             # The gutter belongs to the column on its left.
             yield Columns(first + second[1:], top, bottom)
             return
     # The outer columns and those at the gutter end where their text does.
-    elif (
-        len(borders) % 2
-        and not is_drawn
-        and abs(places[half] - gutter) < near
-        and _are_similar(*(widths[1:-1] for widths in np.split(np.diff(places), 2)))
-    ):
+    elif len(borders) % 2 and half > MIN_COLUMNS and not is_drawn and abs(places[half] - gutter) < near:
         first, second = borders[: half + 1], borders[half:]
     else:
         yield columns
         return
     yield Columns(first, top, bottom)
     yield Columns(second, top, bottom)
-
-
-def _are_similar(first: Floats, second: Floats) -> bool:
-    if len(first) != len(second) or len(first) < 2:
-        return False
-    shares, others = first / first.sum(), second / second.sum()
-    return bool((np.abs(shares - others) <= _SIMILAR * shares).all())

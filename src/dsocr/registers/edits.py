@@ -208,7 +208,7 @@ def _with_column(place: CellPlace, band: int) -> list[CellPlace]:
 
 
 def _without_column(place: CellPlace, ruling: int, last: int) -> CellPlace:
-    """The place of a cell without a ruling, of which there are `last` + 1; it has no columns if its only one goes."""
+    """Return the place of a cell after a ruling (0 to `last`) is removed; no columns if its only one goes."""
     kept = [column - (column >= ruling > 0) - (ruling == 0) for column in (place.column, place.column_end - 1)]
     begin, end = max(kept[0], 0), min(kept[1], last - 2) + 1
     return replace(place, column=begin, column_span=max(end - begin, 0))

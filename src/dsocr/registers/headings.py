@@ -1,4 +1,4 @@
-"""Find the headings over several columns of a table, and what is above or below it."""
+"""Find the headings over several columns of a table, and drop empty rows and titles at its ends."""
 
 import math
 from collections.abc import Container, Mapping, Sequence
@@ -6,16 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
+from dsocr.registers.columns import Item
+from dsocr.registers.rows import Grid
+from dsocr.registers.rulings import LEVEL
 
-from dsocr.registers.columns import LEVEL, Item
-from dsocr.registers.rows import NUMBERED, Grid
-
-_HEADING_ROWS = 3
-"""Rows by lines that the heading of a table without rulings is, at most."""
-_TITLE, _TITLE_APART = 0.2, 0.5
-"""Share of the columns up to which a row at the top is a title; one that stands apart, or that has no number though the
-others have, may have text in more."""
+_TITLE = 0.4
+"""Share of the columns up to which a row at the top of a table without rulings is a title."""
 
 
 class Group(NamedTuple):
@@ -40,13 +36,7 @@ def drop_ends(grid: Grid, items: Sequence[Item]) -> None:
         return
     first, last = min(filled), max(filled)
     if not grid.is_drawn:
-        usual = float(np.median(np.diff(grid.rows)))
-        is_numbered = sum(0 in columns for columns in filled.values()) >= NUMBERED * len(filled)
-        while first < last - 1:
-            columns, gap = filled.get(first, set()), grid.rows[first + 1] - grid.rows[first]
-            stands_apart = gap > 1.3 * usual or (is_numbered and 0 not in columns)
-            if len(columns) > (_TITLE_APART if stands_apart else _TITLE) * grid.size[1]:
-                break
+        while first < last - 1 and len(filled.get(first, ())) <= _TITLE * grid.size[1]:
             first += 1
     grid.heading_rows = max(grid.heading_rows - first, 0)
     grid.rows = grid.rows[first : last + 2]
@@ -63,8 +53,7 @@ def divide_heading(grid: Grid, items: Sequence[Item]) -> None:
         groups = _heading_groups(grid, [item for row, item in flat if row < 2])
         grid.headings = [(group.first, group.last) for group in groups]
         return
-    most = 2 if grid.is_drawn else _HEADING_ROWS
-    for rows in range(1, min(most, grid.size[0] - 1) + 1):
+    for rows in range(1, min(2 if grid.is_drawn else grid.size[0], grid.size[0] - 1) + 1):
         groups = _groups_of_rows(grid, [item for row, item in flat if row < rows])
         if not groups:
             continue
@@ -81,7 +70,7 @@ def divide_heading(grid: Grid, items: Sequence[Item]) -> None:
 def _groups_of_rows(grid: Grid, items: Sequence[Item]) -> list[Group]:
     """Return the headings over several columns, if the rows are two of a heading.
 
-    Beside both are the headings of other columns, the middle of which is between them.
+    Headings of other columns are beside both: their middle is between the two rows.
     """
     groups = _heading_groups(grid, items)
     if not groups:
@@ -95,7 +84,7 @@ def _groups_of_rows(grid: Grid, items: Sequence[Item]) -> list[Group]:
 
 
 def _heading_groups(grid: Grid, items: Sequence[Item]) -> list[Group]:
-    """Return the headings over several columns, each of which has a heading of its own below."""
+    """Return the headings over several columns if each column has its own heading below."""
     over = [(item, [place for place, border in enumerate(grid.inner) if item.crosses(border)]) for item in items]
     columns: dict[int, list[Item]] = {}
     for item, crossed in over:
@@ -131,7 +120,7 @@ def _heading_groups(grid: Grid, items: Sequence[Item]) -> list[Group]:
 
 
 def _group_over(column: int, columns: Mapping[int, Sequence[Item]], known: Container[int], near: float) -> Group | None:
-    """Return the group whose heading is in a column: those beside it begin level with a lower line of it."""
+    """Return the group whose heading is in a column: the columns beside it begin level with a lower line there."""
     lines = sorted(columns[column], key=lambda item: item.middle)
     tops = {place: min(item.middle for item in members) for place, members in columns.items() if place not in known}
     for line, lower in pairwise(lines):

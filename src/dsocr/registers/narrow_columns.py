@@ -1,8 +1,8 @@
 """Look again at the narrow columns of tables: numbers, days and sums that are lost on a page as the detector sees it.
 
-The columns are put side by side on a sheet, upright, which the detector sees enlarged: it costs less than a page, and
-what is in one column is not joined with what is beside it. What was found before stays, but for numbers of several rows
-that had been taken for one line.
+The columns are put side by side and upright on a sheet, which the detector sees enlarged. That costs less than a page,
+and text of one column is not joined with text beside it. Earlier outlines stay unless they cover the numbers of
+several rows.
 """
 
 import math
@@ -27,19 +27,19 @@ Mask = NDArray[np.bool_]
 
 # Chosen on ten pages of registers (lab/verdicts.md, "Registers").
 _NARROW = 0.15
-"""Share of the width of a table up to which its columns are looked at again."""
+"""Maximum width of a narrow column, as a share of the table's."""
 _SIDE = 1680
-"""Pixels of the longer side of the page from which they are taken, as the detector sees it here."""
+"""Longer side of the page, in pixels, when narrow columns are cut out of it."""
 _LARGEST = 4
-"""Pixels of the sheet at most, by those of a whole page as the detector sees it."""
+"""Maximum area of the sheet, relative to a whole page as the detector sees it."""
 _GAP = 24
 """Pixels of paper around a column."""
 _PAPER = 70
-"""Percentile of the pixels of a column that is the colour of its paper."""
+"""Percentile of a column's pixels taken as the colour of its paper."""
 _SAME = 0.3
-"""Share of the narrower of two lines that the other is above or below of, from which they may be the same."""
+"""Minimum horizontal overlap of two outlines of one line, as a share of the narrower."""
 _WITHIN, _APART = 0.6, 0.4
-"""Share of a line that is within another, and heights from middle to middle, from which lines are two."""
+"""Minimum share of a line inside another, and minimum distance between two lines in heights."""
 
 
 class _Column(NamedTuple):
@@ -50,7 +50,7 @@ class _Column(NamedTuple):
 
 
 def complete_columns(page: Image.Image, outlines: Sequence[Outline], detector: "Detector | None") -> list[Outline]:
-    """Return the outlines of the lines of a page with those that were not found in narrow columns of its tables.
+    """Return the outlines of the lines of a page, completed in the narrow columns of its tables.
 
     Lines over several columns are cut; a page without tables keeps its outlines.
     """
@@ -131,7 +131,7 @@ def _to_page(column: _Column, points: Sequence[Point], begin: int) -> tuple[Poin
 
 
 def _merge(known: Sequence[Outline], again: Sequence[Outline]) -> list[Outline]:
-    """Return the known outlines and those that are none of these; a known one of several lines is replaced by them."""
+    """Return the known outlines and the new ones; a known outline that covers several lines is replaced by them."""
     kept: list[Outline] = []
     boxes = np.array([outline.box for outline in again], dtype=np.float64).reshape(-1, 4)
     is_new = np.ones(len(boxes), dtype=np.bool_)
@@ -152,7 +152,7 @@ def _are_within(box: Floats, others: Floats) -> Mask:
 
 
 def _are_same(box: Floats, others: Floats) -> Mask:
-    """Whether each other line is not beside a line, and their middles are nearer than those of two lines."""
+    """Mask of outlines that overlap this one horizontally at the same height."""
     shared = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
     narrower = np.minimum(box[2] - box[0], others[:, 2] - others[:, 0])
     apart = np.abs(box[1::2].mean() - others[:, 1::2].mean(axis=1))

@@ -10,41 +10,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsocr.registers.columns import BESIDE, LEVEL, Columns, Item, group_levels
-from dsocr.registers.rulings import STRONG, Ruling, Rulings, covered_share, group
+from dsocr.registers.columns import BESIDE, CENTRED, MOST, NUMBER, Columns, Item, group_levels
+from dsocr.registers.rulings import LEVEL, STRONG, Ruling, Rulings, covered_share, group
 
-SECTIONS = 0.2
-"""If a larger share of the rows is a line in the middle, those are second lines."""
 _HEADING_LEVELS = 6
 """Levels of lines that a heading has at most."""
-NUMBERED = 0.8
-"""If at least this share of the rows has a number in the first column, all have one."""
-_NUMBER = 3.5
-"""Heights up to which a line is a number, a day or an age."""
-_FIGURE = 2.0
-"""Heights up to which a line is a number that has no second line."""
 _ACROSS = 0.45
-"""Share of the table's width from which a level ruling is between rows."""
-_HEADING, _HEADED = 9.0, 0.5
-"""A band above the body is its heading up to this height, if this share of the columns has text in it."""
-_RULED = 0.6
-"""Bands between level rulings by starts of rows from which the rulings are between rows."""
-_MATCHING = 0.85
-"""Share of the bands between faint rulings with one start of a row, from which they are rows."""
+"""Minimum share of the table's width that a level ruling between rows covers."""
+_HEADING = 9.0
+"""The band above the body is its heading if it is at most this many heights high and half of its columns have text."""
 _ROW = 0.9
-"""Distances between lines within which numbers are those of a row."""
+"""Numbers that are fewer line distances apart belong to one row."""
 _STRAY = 0.05
-"""Second numbers by rows up to which they are of the rows above or below, if all rows have one in the first column."""
+"""If all rows are numbered and at most this share has a second number, those begin no rows."""
 _FULL = 0.6
-"""Share of the columns that the starts of rows have text in, which a second number of a row needs beside it."""
-_NEARER = 0.85
-"""Share of the distance to the level below from which one is a row of its own; a nearer one belongs to that above."""
+"""A second number needs text in this share of the columns that are filled where rows begin."""
 _APART = 1.5
-"""Distances between lines above and below a line that is a row of its own."""
-_CENTRED = 0.1
-"""Share of the table's width up to which the middle of a line is from that of the table, if it is in the middle."""
-_OPENED = 0.7
-"""Share of the rulings that are interrupted for a line over all columns."""
+"""A single line is a row of its own if lines above and below are this many line distances away."""
 
 
 @dataclass(slots=True)
@@ -54,7 +36,7 @@ class Grid:
     columns: Columns
     level: list[Ruling]
     bend: Callable[[float], float]
-    """How far rows are lower at a place than on average."""
+    """How much lower than average rows are at a place."""
     height: float
     rows: list[float] = field(default_factory=list)
     heading_rows: int = 0
@@ -93,7 +75,7 @@ class Grid:
     def is_in_middle(self, item: Item) -> bool:
         """Whether the middle of a line is near that of the table."""
         left, right = self.columns.borders[0].at(item.middle), self.columns.borders[-1].at(item.middle)
-        return abs(item.centre - (left + right) / 2) < _CENTRED * (right - left)
+        return abs(item.centre - (left + right) / 2) < CENTRED * (right - left)
 
     def flat(self, ruling: Ruling) -> float:
         """Return where a level ruling is on average, without the bend of the page."""
@@ -106,7 +88,7 @@ def find_rows(columns: Columns, items: Sequence[Item], rulings: Rulings) -> Grid
     # Where no rulings are between columns, level ones are strokes and lines to write on.
     is_drawn = any(border.is_drawn for border in columns.borders)
     level = [ruling for ruling in rulings.level if is_drawn and ruling.end > left and ruling.begin < right]
-    grid = Grid(columns, level, _bend(rulings.level, left, right), items[0].height)
+    grid = Grid(columns, level, _bend(rulings.level, left, right, items[0].height), items[0].height)
     inside = [item for item in items if columns.contains(item)]
     if not inside:
         return None
@@ -114,26 +96,17 @@ def find_rows(columns: Columns, items: Sequence[Item], rulings: Rulings) -> Grid
     unit = min(grid.height, _pitch(flat, grid))
     starts = _starts(flat, grid, unit)
     strongest = max(ruling.strength for ruling in (*level, *columns.borders))
-    strong = [ruling for ruling in level if ruling.strength >= STRONG * strongest]
-    for rulings_of_rows in (strong, level):
-        grid.level = rulings_of_rows
-        borders = _borders(grid, left, right)
-        filled = [ends for ends, band in zip(pairwise(borders), _bands(borders, flat), strict=True) if band]
-        near = LEVEL * grid.height
-        single = sum(sum(begin <= start + near < end for start in starts) == 1 for begin, end in filled)
-        # Lines to write on are fainter than those between rows, and an entry has several.
-        is_matching = rulings_of_rows is strong or single >= _MATCHING * len(filled)
-        if is_matching and len(filled) >= _RULED * len(starts):
-            grid.rows = borders
-            return grid
-    grid.level = strong
+    # Lines to write on are fainter than those between rows.
+    grid.level = [ruling for ruling in level if ruling.strength >= STRONG * strongest]
     borders = _borders(grid, left, right)
-    bands = _bands(borders, flat)
+    bands = [[item for item in flat if begin <= item.middle < end] for begin, end in pairwise(borders)]
+    if 2 * sum(len(band) > 0 for band in bands) >= len(starts):
+        grid.rows = borders
+        return grid
     body = max(range(len(bands)), key=lambda place: len(bands[place]))
     for place, ((begin, end), band) in enumerate(zip(pairwise(borders), bands, strict=True)):
         # The first row of a band begins with the band; rulings divide the heading, which is the band above the body.
-        columns_with_text = {grid.column_of(item) for item in band}
-        is_headed = len(columns_with_text) >= _HEADED * (len(columns.borders) - 1)
+        is_headed = 2 * len({grid.column_of(item) for item in band}) >= len(columns.borders) - 1
         is_heading = place < body and is_headed and end - begin < _HEADING * grid.height
         after = max(min((item.middle for item in band), default=end), begin + _ROW * unit)
         inner = [start for start in starts if after <= start < end - BESIDE * unit and not is_heading]
@@ -143,17 +116,12 @@ def find_rows(columns: Columns, items: Sequence[Item], rulings: Rulings) -> Grid
     return grid
 
 
-def _bands(borders: Sequence[float], items: Sequence[Item]) -> list[list[Item]]:
-    """Return the lines between each two borders."""
-    return [[item for item in items if begin <= item.middle < end] for begin, end in pairwise(borders)]
-
-
-def _bend(level: Sequence[Ruling], left: float, right: float) -> Callable[[float], float]:
-    """Return how far rows are lower at a place than on average, as level rulings show it."""
-    wide = [ruling for ruling in level if min(ruling.end, right) - max(ruling.begin, left) > 0.8 * (right - left)]
+def _bend(level: Sequence[Ruling], left: float, right: float, height: float) -> Callable[[float], float]:
+    """Return how much lower than average rows are at a place, measured on level rulings."""
+    wide = [ruling for ruling in level if min(ruling.end, right) - max(ruling.begin, left) > MOST * (right - left)]
     if not wide:
         return lambda _: 0.0
-    places = np.linspace(left, right, 24)
+    places = np.arange(left, right, height)
     shifts = np.array([[ruling.at(place) for place in places] for ruling in wide])
     shape = np.median(shifts - shifts.mean(axis=1, keepdims=True), axis=0)
     return lambda place: float(np.interp(place, places, shape))
@@ -192,13 +160,13 @@ def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
     widths = {column: float(np.median([item.width for item in members])) for column, members in by_column.items()}
     keys: set[int] = set()
     for column in range(len(grid.columns.borders) - 1):
-        if widths.get(column, math.inf) > (_FIGURE if column else _NUMBER) * grid.height:
+        if widths.get(column, math.inf) > (NUMBER / 2 if column else NUMBER) * grid.height:
             break
         keys.add(column)
     begins, are_numbered = _key_levels(levels, keys, grid, unit)
     if len(begins) < 2:
         begins, are_numbered = set(range(len(levels))), False
-    narrow = {column for column, width in widths.items() if width <= _FIGURE * grid.height}
+    narrow = {column for column, width in widths.items() if 2 * width <= NUMBER * grid.height}
     alone = {
         place
         for place, level in enumerate(levels)
@@ -211,7 +179,9 @@ def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
     flourishes = {
         place
         for place in after
-        if place + 1 < len(levels) and levels[place][0].width <= _FIGURE * grid.height and _is_mark(levels, place, unit)
+        if place + 1 < len(levels)
+        and 2 * levels[place][0].width <= NUMBER * grid.height
+        and _is_mark(levels, place, unit)
     }
     begins |= {0} | alone | (after - flourishes)
     columns = [{grid.column_of(item) for item in level} for level in levels]
@@ -229,10 +199,7 @@ def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
 
 
 def _second_numbers(columns: Sequence[set[int]], begins: set[int]) -> set[int]:
-    """Return the levels with a second number of a row that has begun, from those of each level; a number has one line.
-
-    Rows begin there too.
-    """
+    """Return the levels where a column of numbers has a second one since the row began: numbers have one line."""
     second, known = set[int](), set[int]()
     for place, numbers in enumerate(columns):
         if known & numbers and place not in begins:
@@ -253,10 +220,10 @@ def _pitch(items: Sequence[Item], grid: Grid) -> float:
 
 
 def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, unit: float) -> tuple[set[int], bool]:
-    """Return the levels that rows with numbers on the left begin at, and whether all have one in the first column.
+    """Return the levels where numbered rows begin, and whether nearly all have a number in the first column.
 
     The numbers of a row may be a little higher or lower than its text, so they are grouped first. Where nearly all
-    groups have a number in the first column, the others are second lines of a date.
+    rows are numbered, the other groups are second lines of a date.
     """
     groups: list[dict[int, tuple[int, float]]] = []
     """Of each row with numbers, the level and the height of that of each column."""
@@ -277,7 +244,7 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
         if 0 in numbers and len(columns[numbers[0][0]]) > 1:  # its day may stand beside lines of another row
             places = {numbers[0][0]}
         begins.append(max(places, key=lambda place: (len(columns[place]), -place)))
-    are_numbered = sum(0 in numbers for numbers in groups) >= NUMBERED * len(groups)
+    are_numbered = sum(0 in numbers for numbers in groups) >= MOST * len(groups)
     if are_numbered:
         numbered = {place for place, numbers in zip(begins, groups, strict=True) if 0 in numbers}
         begins = [place for place in begins if place in numbered or _is_like(columns, numbered, place, grid)]
@@ -286,15 +253,15 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
 
 
 def _is_mark(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
-    """Whether what stands alone on a level is no number but a mark above that of the next level."""
+    """Whether the only item of a level is a mark above the number of the next level."""
     (item, *others), below = levels[place], min(other.middle for other in levels[place + 1])
     return not others and below - item.middle < unit
 
 
 def _is_like(columns: Sequence[set[int]], begins: set[int], place: int, grid: Grid) -> bool:
-    """Whether a level without a number has text in such columns as those that rows begin at, rather than as others.
+    """Whether a level without a number has text in the same columns as the levels where rows begin.
 
-    Naive Bayes, with half a level of either kind added.
+    Naive Bayes, with half a level of either kind added for smoothing.
     """
     odds = 0.0
     others = set(range(len(columns))) - begins
@@ -325,7 +292,7 @@ def _heading_levels(levels: list[list[Item]], grid: Grid) -> list[list[Item]]:
 def _is_nearer_above(levels: Sequence[Sequence[Item]], place: int) -> bool:
     """Whether a level is nearer to that above than to that below it, as the second line of an entry is."""
     gaps = _gaps(levels, place)
-    return gaps[0] < _NEARER * gaps[1] < math.inf
+    return gaps[0] < MOST * gaps[1] < math.inf
 
 
 def _stands_alone(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
@@ -355,7 +322,7 @@ def _sections(levels: Sequence[Sequence[Item]], begins: set[int], grid: Grid) ->
         and grid.is_in_middle(levels[place][0])
         and min(tops[place] - tops[place - 1], tops[place + 1] - tops[place]) >= _ROW * usual
     }
-    return apart if len(apart) <= SECTIONS * len(levels) else set()
+    return apart if len(apart) <= (1 - MOST) * len(levels) else set()
 
 
 def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid) -> bool:
@@ -370,9 +337,9 @@ def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid) -> bo
     if rulings:
         reach = LEVEL * grid.height
         opened = [ruling.is_interrupted(item.middle - reach, item.middle + reach) for ruling in rulings]
-        return len(opened) >= 2 and sum(opened) >= _OPENED * len(opened)
+        return len(opened) >= 2 and sum(opened) >= MOST * len(opened)
     if any(item.crosses(border) for border in grid.inner):
         return True
     column = grid.column_of(item)
     lefts = [other.left for other in others if other is not item and grid.column_of(other) == column]
-    return bool(lefts) and item.left - float(np.percentile(lefts, 90)) > grid.height
+    return bool(lefts) and item.left - max(lefts) > grid.height

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import maximum_filter1d, uniform_filter1d
+from scipy.ndimage import convolve1d, maximum_filter1d, uniform_filter1d
 
 from dsocr.document import Point
 
@@ -19,40 +19,31 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _LONGEST = 1800
-"""Pixels of the longer side that a page is looked at with."""
-_STEEPEST, _ANGLE_STEP = 4.5, 0.25
-"""Degrees by which a page may be turned, and between angles that are tried."""
-_LEVEL = 0.3
-"""Heights of lines within which baselines are on a level."""
-_SIDES = (3, 6)
-"""Pixels from the middle of a ruling to the paper beside it; a ruling is thinner than the larger of them."""
-_SMOOTHING = 9
+"""Pixels of the longer side of the page when rulings are looked for."""
+_STEEPEST, _ANGLE_STEP = 4.5, 0.3
+"""Largest skew of a page, and the steps between angles, in degrees."""
+LEVEL = 0.5
+"""Heights of lines within which places are on one level."""
+_NEAR = 3
+"""Pixels from the middle of a ruling within which ink is the ruling's; other lengths across it are multiples."""
+_SMOOTHING = 3 * _NEAR
 """Pixels along a ruling over which its darkness is averaged, against the grain of the paper."""
 _DARKER = 0.022
-"""Share of the page's light by which a ruling is darker than the paper on both sides; pale blue ones have 0.03."""
+"""How much darker a ruling is than the paper on both sides, as a share of the page's light; pale blue ones have 0.03.
+"""
 _STRIP = 40
-"""Pixels along a ruling in which it is found or not."""
-_COVERED = 0.55
-"""Share of a strip that a ruling covers where it is found."""
-_BESIDE = 31
-"""Pixels across around a ruling that it is compared with."""
-_CLEAR = 0.4
-"""By how much more of a strip a ruling covers than what is around it; writing has strokes everywhere."""
-_STEP = 4.0
-"""Pixels by which a ruling is elsewhere in the next strip, at most."""
+"""Pixels along a ruling in which it is found or not, and across in which it is compared with what is around it."""
+_CLEAR = 0.38
+"""How much more of a strip a ruling covers than what is around it; writing has strokes everywhere."""
+_FOUND = 0.3
+"""Minimum share of its strips in which a ruling is found, and how much clearer it is on average."""
 _GAP = 8
-"""Strips in which a ruling may be missing."""
+"""Maximum number of strips in which a ruling may be missing."""
 _MIN_STRIPS = 4
-_MIN_FOUND = 0.3
-"""Share of the strips between its ends in which a ruling is found."""
-_MIN_CLEAR = 0.3
-"""The same over the whole length of a ruling, with its gaps."""
 STRONG = 0.5
-"""Share of the ink, or of the darkness, of the best rulings that others between columns or rows have."""
+"""Minimum ink or darkness of rulings between columns or rows, relative to the best ones."""
 OPEN = 0.4
-"""Share of a ruling's usual ink below which it is interrupted, so that cells on both sides are one."""
-_NEAR = 3
-"""Pixels from the middle of a ruling within which ink is the ruling's."""
+"""A ruling is interrupted where it has less than this share of its usual ink: the cells on both sides are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ class Ruling:
     """For each pixel along the frame from `first` on, whether there is ink of the ruling."""
     first: int
     strength: float
-    """By how much it is darker than the paper, as a share of the page's light; its median."""
+    """How much darker it is than the paper, as a share of the page's light (median)."""
 
     @classmethod
     def undrawn(cls, place: float) -> "Ruling":
@@ -124,6 +115,7 @@ class Ruling:
 
     def is_interrupted(self, begin: float, end: float) -> bool:
         """Whether a stretch has hardly any of its usual ink."""
+        begin, end = begin + _NEAR, end - _NEAR  # without the ink of what crosses it there
         return begin < end and self.coverage(begin, end) < OPEN * self.coverage(self.begin, self.end)
 
 
@@ -144,12 +136,12 @@ class Rulings:
 def find_rulings(page: Image.Image, baselines: Floats) -> Rulings:
     """Find the rulings of a page; `baselines` are points (n, 2) of its lines' baselines, in heights of lines."""
     scale = min(1.0, _LONGEST / max(page.size))
-    size = max(round(page.width * scale), 16), max(round(page.height * scale), 16)
+    size = max(round(page.width * scale), 1), max(round(page.height * scale), 1)
     grey = np.asarray(page.convert("L").resize(size, Image.Resampling.BOX), dtype=np.float32)
-    light = float(np.percentile(grey, 80)) or 1.0
+    light = float(np.median(grey)) or 1.0
     down, across = (_thin_points(part / light) for part in (grey, grey.T))
     upright, level = (part[:2].astype(np.float64) for part in (down, across[[1, 0, 2]]))
-    angle = _find_skew([(-upright[0], upright[1]), (level[1], level[0]), tuple(baselines.T / _LEVEL)])
+    angle = _find_skew([(-upright[0], upright[1]), (level[1], level[0]), tuple(baselines.T / LEVEL)])
     sine, cosine = math.sin(angle), math.cos(angle)
     return Rulings(
         Frame(scale, angle),
@@ -162,11 +154,11 @@ def _thin_points(light: NDArray[np.float32]) -> Floats:
     """Return rows and columns of the darkest pixels between paper left and right, and how much darker they are."""
     smooth = uniform_filter1d(light, _SMOOTHING, axis=0)
     darker = np.full_like(smooth, -1)
-    for side in _SIDES:
+    for side in (_NEAR, 2 * _NEAR):
         beside = np.minimum(smooth[:, : -2 * side], smooth[:, 2 * side :])
         inner = darker[:, side:-side]
         np.maximum(inner, beside - smooth[:, side:-side], out=inner)
-    peaks = (darker > _DARKER) & (darker >= maximum_filter1d(darker, 5, axis=1))
+    peaks = (darker > _DARKER) & (darker >= maximum_filter1d(darker, 2 * _NEAR + 1, axis=1))
     rows, columns = np.nonzero(peaks)
     return np.stack([rows, columns, darker[rows, columns]]).astype(np.float64)
 
@@ -178,7 +170,7 @@ def _find_skew(groups: Sequence[tuple[Floats, Floats]]) -> float:
     for along, across in groups:
         if len(along):
             levels = (across * math.cos(angle) - along * math.sin(angle) for angle in angles)
-            peaks = [float((np.bincount((level - level.min()).astype(np.int64)) ** 3).sum()) for level in levels]
+            peaks = [float((np.bincount((level - level.min()).astype(np.int64)) ** 2).sum()) for level in levels]
             scores += np.array(peaks) / np.median(peaks)
     return float(angles[int(np.argmax(scores))])
 
@@ -187,13 +179,13 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
     """Follow rulings from strip to strip; arguments are the places of thin dark points, and how dark they are."""
     if not len(across):
         return []
-    low, origin = float(across.min()) - 8, float(along.min())
-    width, strips = int(across.max() - low) + 16, int((along.max() - origin) / _STRIP) + 1
+    low, origin = float(across.min()) - _NEAR, float(along.min())
+    width, strips = int(across.max() - low) + 2 * _NEAR, int((along.max() - origin) / _STRIP) + 1
     strip, place = ((along - origin) / _STRIP).astype(np.int64), np.round(across - low).astype(np.int64)
     counts = np.bincount(strip * width + place, minlength=strips * width).reshape(strips, width)
-    near = np.minimum(uniform_filter1d(counts * 3.0, 3, axis=1) / _STRIP, 1)
-    clear = near - uniform_filter1d(near, _BESIDE, axis=1)
-    peaks = (near >= _COVERED) & (clear >= _CLEAR) & (near >= maximum_filter1d(near, 11, axis=1))
+    near = np.minimum(convolve1d(counts / _STRIP, (1, 1, 1), axis=1), 1)
+    clear = near - uniform_filter1d(near, _STRIP, axis=1)
+    peaks = (2 * near >= 1) & (clear >= _CLEAR) & (near >= maximum_filter1d(near, 2 * _NEAR + 1, axis=1))
     open_chains: list[list[tuple[int, float]]] = []
     chains: list[list[tuple[int, float]]] = []
     for number in range(strips):
@@ -204,7 +196,7 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
             reachable = [
                 (abs(middle - chain[-1][1]), chain)
                 for chain in free
-                if abs(middle - chain[-1][1]) <= _STEP + 0.7 * (number - chain[-1][0] - 1)
+                if abs(middle - chain[-1][1]) <= _NEAR + number - chain[-1][0]
             ]
             if reachable:
                 chain = min(reachable, key=lambda pair: pair[0])[1]
@@ -219,14 +211,14 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
         spanned = chain[-1][0] - chain[0][0] + 1
         strips_between = np.arange(chain[0][0], chain[-1][0] + 1)
         places = np.interp(strips_between, [number for number, _ in chain], [position for _, position in chain])
-        is_clear = clear[strips_between, places.round().astype(np.int64)].mean() >= _MIN_CLEAR
-        if len(chain) >= _MIN_STRIPS and len(chain) >= _MIN_FOUND * spanned and is_clear:
+        is_clear = clear[strips_between, places.round().astype(np.int64)].mean() >= _FOUND
+        if len(chain) >= max(_MIN_STRIPS, _FOUND * spanned) and is_clear:
             middles = np.array([(number + 0.5) * _STRIP for number, _ in chain])
             positions = np.array([position for _, position in chain])
             begin, end = chain[0][0] * _STRIP, (chain[-1][0] + 1) * _STRIP
             reach = slice(
-                int(np.searchsorted(sorted_place, positions.min() - 8)),
-                int(np.searchsorted(sorted_place, positions.max() + 9)),
+                int(np.searchsorted(sorted_place, positions.min() - _NEAR)),
+                int(np.searchsorted(sorted_place, positions.max() + _NEAR + 1)),
             )
             close = order[reach]
             where = along[close] - origin

@@ -135,7 +135,7 @@ def _regions_of(table: Table, page: int, stored: Mapping[int, StoredRegion]) -> 
 def _homes(
     lines: Sequence[StoredLine], regions: Iterable[StoredRegion], old: Table | None, new: Table | None
 ) -> dict[int, int | None]:
-    """The cell of `new`, counted from 0, of each line that comes into another one; None for those that leave `old`."""
+    """Return the cell of `new`, counted from 0, of each line that changes its cell; None if it leaves `old`."""
     mine = {int(cell.id): (number, cell) for number, cell in enumerate(old.cells)} if old else {}
     kept = {int(cell.id): number for number, cell in enumerate(new.cells) if cell.id} if new else {}
     elsewhere = {region.number for region in regions if region.cell} - mine.keys()
