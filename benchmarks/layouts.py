@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.data.lines import find_outlines
 from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LayoutScores, PageLines, count_lines
 from dsocr.formats.page import parse_page
 from dsocr.formats.xml import parse_xml_bytes
 from dsocr.images import MAX_PAGE_PIXELS, open_image
-from dsocr.models.text_detector import detect_text, load_detector, load_shipped_detector
+from dsocr.layout.lines import find_outlines
+from dsocr.layout.text_detector import detect_text, load_detector, load_shipped_detector
 from dsocr.runs import RunFolder
 from runner import Table, bootstrap, make_parser, parse, record
 

@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.lines import arrange_lines, find_outlines
 from dsocr.document import CellPlace, Line, Table, TableCell
 from dsocr.evaluation.metrics import character_errors
 from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
+from dsocr.layout.lines import arrange_lines, find_outlines
 from dsocr.outlines import contains
 from dsocr.registers import find_tables
 from dsocr.registers.edits import nodes_of
@@ -106,7 +106,7 @@ def cell_of(line: Line, cells: Sequence[TableCell]) -> str:
 
 def detect(image: Image.Image) -> list[Line]:
     """The lines that the detector finds, as `dsocr transcribe --tables` does."""
-    from dsocr.models.text_detector import detect_text
+    from dsocr.layout.text_detector import detect_text
     from dsocr.registers.narrow_columns import complete_columns
 
     outlines = find_outlines(detect_text(image), image.size)

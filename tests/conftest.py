@@ -127,7 +127,7 @@ def rendered_plots() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _pages_detected_once() -> Iterator[None]:
     """Look for text with the shipped detector once on a page, which takes a second on a busy machine."""
-    from dsocr.models import text_detector
+    from dsocr.layout import text_detector
 
     detect, known = text_detector.detect_text, dict[Any, Any]()
 

@@ -15,8 +15,8 @@ from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
 from dsocr.errors import ModelError
+from dsocr.layout.text_detector import Detector
 from dsocr.models.ctc_network import read_onnx
-from dsocr.models.text_detector import Detector
 
 
 def create_detector() -> Detector:

@@ -23,8 +23,8 @@ from safetensors.torch import save
 
 import dsocr
 from dsocr.io.files import safe_stem
+from dsocr.layout.text_detector import load_detector
 from dsocr.models.base_folder import SINGLE
-from dsocr.models.text_detector import load_detector
 from dsocr.runs import RunFolder
 
 PAGES = Path(__file__).with_name("detector_pages.txt")

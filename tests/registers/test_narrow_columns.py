@@ -10,7 +10,7 @@ from scipy.ndimage import minimum_filter
 
 from dsocr.document import Box, Outline
 from dsocr.inference.inputs import choose_segmenter
-from dsocr.models import text_detector
+from dsocr.layout import text_detector
 from dsocr.registers.narrow_columns import complete_columns
 
 COLUMNS = [50, 110, 170, 850, 950]

@@ -10,14 +10,13 @@ import torch
 
 import dsocr
 from dsocr.data.dataset import Dataset
-from dsocr.data.line_maps import draw_lines
-from dsocr.data.lines import find_outlines
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.inference.inputs import choose_segmenter, identify_segmenter
-from dsocr.models.text_detector import keep_detector, load_detector
+from dsocr.layout.lines import draw_lines, find_outlines
+from dsocr.layout.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history
 from dsocr.training.callbacks import Callback
 from dsocr.training.layout import detection_loss

@@ -146,7 +146,7 @@ def evaluate_layout(
     from dsocr.data.layouts import require_layouts
     from dsocr.evaluation.evaluate import require_samples
     from dsocr.evaluation.layout_scores import LayoutScores, score_layouts
-    from dsocr.models.text_detector import load_detector, load_shipped_detector
+    from dsocr.layout.text_detector import load_detector, load_shipped_detector
 
     opened = (
         Dataset.open(config.dataset, fold=config.fold) if dataset is None and config else Dataset.open(str(dataset))

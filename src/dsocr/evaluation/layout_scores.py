@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from dsocr.data.layouts import read_layout
-from dsocr.data.lines import find_outlines
 from dsocr.document import Box, Outline, Sample, bounds
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
+from dsocr.layout.lines import find_outlines
 
 ENOUGH = 0.5
 """Least intersection over union of a drawn line and the line that it is detected as."""
@@ -178,7 +178,7 @@ def score_layouts(
     progress: ProgressCallback | None = None,
 ) -> list[PageLines]:
     """Find the lines of samples with a network, and with another one. Raises DataError for a page without a layout."""
-    from dsocr.models.text_detector import detect_text
+    from dsocr.layout.text_detector import detect_text
 
     pages = []
     for number, sample in enumerate(samples):

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from dsocr.data.lines import SegmentedLine, arrange_lines, find_lines
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
+from dsocr.layout.lines import SegmentedLine, arrange_lines, find_lines
 from dsocr.outlines import quarter_turns
 from dsocr.registers.narrow_columns import complete_columns
 
 if TYPE_CHECKING:
-    from dsocr.models.text_detector import Detector
+    from dsocr.layout.text_detector import Detector
 
 # Measured on pages of copiste and of registers, upright, turned and side by side (lab/verdicts.md, "Finding lines").
 _ON_SIDE = 0.5
@@ -37,7 +37,7 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None, *, ta
     say so: upwards, until `read_locally` has seen which way they are read. Raises DataError if there are no lines, or
     if they are too small.
     """
-    from dsocr.models.text_detector import detect_text, keep_detector
+    from dsocr.layout.text_detector import detect_text, keep_detector
 
     page = decode_image(content, name=where).image
     network = detector and keep_detector(detector)
@@ -71,7 +71,7 @@ def _with_narrow_columns(
 
 def _find(page: Image.Image, detector: "Detector | None") -> list[SegmentedLine]:
     """Return the lines of a page, none if there are none."""
-    from dsocr.models.text_detector import detect_text
+    from dsocr.layout.text_detector import detect_text
 
     try:
         return find_lines(detect_text(page, detector), page.size)
@@ -88,7 +88,7 @@ def lies_on_side(outlines: Sequence[Outline]) -> bool:
 
 def _usual_height(outlines: Sequence[Outline], size: tuple[int, int]) -> float:
     """Return the median height of lines on a page of this size, in pixels of the detector."""
-    from dsocr.models.text_detector import SIDE
+    from dsocr.layout.text_detector import SIDE
 
     return statistics.median(min(_sides(outline)) for outline in outlines) * SIDE / max(size)
 
@@ -112,7 +112,7 @@ def _turn_back(line: SegmentedLine, height: int) -> SegmentedLine:
 
 def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: "Detector | None") -> None:
     """Raise DataError if the middle of a page, seen enlarged, has many small lines that were not found."""
-    from dsocr.models.text_detector import SIDE
+    from dsocr.layout.text_detector import SIDE
 
     left, top, right, bottom = (round(length * share / _PART) for share in (1, 2) for length in page.size)
     enlarged = [line.outline for line in _find(page.crop((left, top, right, bottom)), detector)]

@@ -14,7 +14,6 @@ from typing import Literal
 
 from PIL import Image
 
-from dsocr.data.lines import reading_outlines
 from dsocr.data.sources import enclosing_outline, group_by_region, open_source, require_source
 from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
@@ -42,6 +41,7 @@ from dsocr.inference.detection import detect_lines
 from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.layout.lines import reading_outlines
 from dsocr.outlines import outline_by_baselines
 from dsocr.registers import find_tables
 from dsocr.runs import RunFolder, adapter_digest

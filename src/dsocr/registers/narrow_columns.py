@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.data.lines import find_outlines
 from dsocr.document import Line, Outline, Point, Table, TableCell
+from dsocr.layout.lines import find_outlines
 from dsocr.outlines import quarter_turns
 from dsocr.registers import find_tables
 
 if TYPE_CHECKING:
-    from dsocr.models.text_detector import Detector
+    from dsocr.layout.text_detector import Detector
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -97,7 +97,7 @@ def _cut(page: Image.Image, corners: Floats) -> Image.Image:
 
 def _find_in(columns: Sequence[_Column], detector: "Detector | None") -> Iterator[Outline]:
     """Yield the outlines of upright lines in columns, on the page."""
-    from dsocr.models.text_detector import SIDE, detect_text
+    from dsocr.layout.text_detector import SIDE, detect_text
 
     width = sum(column.picture.width + _GAP for column in columns)
     height = max(column.picture.height for column in columns) + 2 * _GAP

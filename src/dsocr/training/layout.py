@@ -24,16 +24,15 @@ from transformers import set_seed
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.layouts import read_layout
-from dsocr.data.line_maps import draw_lines
-from dsocr.data.lines import TEXT, find_outlines
 from dsocr.document import Outline, Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted
 from dsocr.evaluation.layout_scores import LineCounts, count_lines
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.work import explain_disk_errors, write_file, write_folder
+from dsocr.layout.lines import TEXT, draw_lines, find_outlines
+from dsocr.layout.text_detector import Detector, load_detector, normalize_pixels, shrink_page
 from dsocr.models.adapters import trained_files
 from dsocr.models.loading import choose_device
-from dsocr.models.text_detector import Detector, load_detector, normalize_pixels, shrink_page
 from dsocr.runs import RunFolder
 from dsocr.text import percentage
 from dsocr.training.callbacks import Callback, SignalHandler, TrainingProgress, make_writer, run_logger

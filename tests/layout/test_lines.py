@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.data.lines import find_lines, reading_outlines
 from dsocr.document import Outline
 from dsocr.inference.inputs import choose_segmenter
+from dsocr.layout.lines import find_lines, reading_outlines
 from tests.data.making import alto, alto_line
 from tests.raising import raises_code
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dsocr.data.lines import find_lines, reading_outlines
 from dsocr.document import Outline
+from dsocr.layout.lines import find_lines, reading_outlines
 
 Bar = tuple[int, int, int]
 """First column, column after the last, and first row of a piece of text 6 rows high."""

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PPOCRV6SmallDetForObjectDetection
 
 from convert_detector import convert_detector, create_detector
-from dsocr.models.text_detector import detect_text, load_detector
+from dsocr.layout.text_detector import detect_text, load_detector
 from tests.models.test_ctc_network import field, tensor_proto
 from tests.raising import raises_code
 

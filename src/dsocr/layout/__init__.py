@@ -1,0 +1,1 @@
+"""Where the lines of a page are, and in which order they are read."""
