@@ -1,5 +1,7 @@
 """Pages prepared with their lines and regions: what is kept, what is checked, and what a reader may not learn from."""
 
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import read_layout
 from dsocr.data.prepare import prepare
-from dsocr.document import Line, Sample
+from dsocr.document import Line, Sample, SampleUnit
 from tests.data.making import page_xml, pair, picture, write
 from tests.raising import raises_code
 
@@ -40,12 +42,13 @@ ORDER = (
 )
 
 
-def prepared(tmp_path: Path, *pages: str, size: tuple[int, int] = (100, 50)) -> Dataset:
-    for number, content in enumerate(pages):
+def prepared(
+    tmp_path: Path, *pages: str, unit: SampleUnit = "layout", sizes: Sequence[tuple[int, int]] = ((100, 50),)
+) -> Dataset:
+    for number, (content, size) in enumerate(zip(pages, cycle(sizes), strict=False)):
         picture(tmp_path / "source" / f"p{number}.png", size=size, colour=(255, 255, number))
-        document = page_xml(content).replace('imageFilename="p.png"', f'imageFilename="p{number}.png"')
-        write(tmp_path / "source" / f"p{number}.xml", document)
-    return prepare(tmp_path / "source", tmp_path / "out", unit="layout", split="0.4/0.3/0.3", workers=1)
+        write(tmp_path / "source" / f"p{number}.xml", page_xml(content, image=f"p{number}.png"))
+    return prepare(tmp_path / "source", tmp_path / "out", unit=unit, split="0.4/0.3/0.3", workers=1)
 
 
 def described(sample: Sample) -> list[tuple[str, str, str, str]]:
@@ -96,7 +99,7 @@ def test_pages_keep_lines_regions_types_and_order(tmp_path: Path) -> None:
 
 def test_outlines_follow_an_image_of_another_size(tmp_path: Path) -> None:
     pages = [ORDER + REGIONS] * 3
-    for sample in prepared(tmp_path, *pages, size=(200, 100)):
+    for sample in prepared(tmp_path, *pages, sizes=[(200, 100)]):
         outline = page_of(sample)[0].outline
         assert outline is not None
         assert outline.polygon == ((20, 20), (160, 20), (160, 40), (20, 40))
@@ -133,23 +136,13 @@ def test_a_page_without_outlines_is_no_layout(tmp_path: Path) -> None:
 
 
 def test_an_image_of_another_shape_is_skipped(tmp_path: Path) -> None:
-    for number in range(4):
-        picture(tmp_path / "source" / f"p{number}.png", size=(100, 50), colour=(255, 255, number))
-        document = page_xml(REGIONS).replace('imageFilename="p.png"', f'imageFilename="p{number}.png"')
-        write(tmp_path / "source" / f"p{number}.xml", document)
-    Image.new("RGB", (50, 300)).save(tmp_path / "source" / "p0.png")
-    dataset = prepare(tmp_path / "source", tmp_path / "out", unit="layout", split="0.4/0.3/0.3", workers=1)
+    dataset = prepared(tmp_path, *[REGIONS] * 4, sizes=[(50, 300), *[(100, 50)] * 3])
     assert dataset.card.skipped["outlines of another image"].count == 1
     assert len(dataset) == 3
 
 
 def test_whole_pages_for_a_reader_keep_their_layout_too(tmp_path: Path) -> None:
-    content = REGIONS.replace(FIRST, "")
-    for number in range(3):
-        picture(tmp_path / "source" / f"p{number}.png", colour=(255, 255, number))
-        document = page_xml(content).replace('imageFilename="p.png"', f'imageFilename="p{number}.png"')
-        write(tmp_path / "source" / f"p{number}.xml", document)
-    dataset = prepare(tmp_path / "source", tmp_path / "out", unit="page", split="0.4/0.3/0.3", workers=1)
+    dataset = prepared(tmp_path, *[REGIONS.replace(FIRST, "")] * 3, unit="page")
     assert [len(page_of(sample)) for sample in dataset] == [2, 2, 2]
     assert {sample.text for sample in dataset} == {"NB\nГлава"}
 

@@ -29,27 +29,7 @@ from dsocr.evaluation.mistakes import (
 )
 from dsocr.evaluation.report.audit_page import rank_lines
 
-WORDS = [
-    "le",
-    "chat",
-    "noir",
-    "dort",
-    "sous",
-    "la",
-    "grande",
-    "table",
-    "du",
-    "salon",
-    "pendant",
-    "que",
-    "tombe",
-    "une",
-    "pluie",
-    "froide",
-    "sur",
-    "toits",
-    "rouges",
-]
+WORDS = ["le", "chat", "noir", "dort", "sous", "la", "grande", "table", "du", "salon", "que", "une", "pluie", "froide"]
 
 
 def simulate(count: int, seed: int) -> tuple[list[Sample], list[str]]:

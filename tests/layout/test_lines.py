@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.data.layouts import box_overlaps
 from dsocr.document import Outline
 from dsocr.inference.inputs import choose_segmenter
 from dsocr.layout.lines import find_lines, reading_outlines
@@ -40,14 +41,6 @@ def page(
     if skew:
         image = image.rotate(skew, Image.Resampling.BICUBIC, fillcolor=paper)
     return image, boxes  # type: ignore[return-value]
-
-
-def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> float:
-    """Intersection over union of two boxes."""
-    across = max(min(one[2], other[2]) - max(one[0], other[0]), 0)
-    down = max(min(one[3], other[3]) - max(one[1], other[1]), 0)
-    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
-    return across * down / max(both - across * down, 1)
 
 
 Bar = tuple[int, int, int]
@@ -169,7 +162,9 @@ def test_shipped_detector_finds_every_drawn_line(options: dict[str, int]) -> Non
     image.save(file, "PNG")
     found = [line.outline for line in choose_segmenter("ppocr")(file.getvalue(), "p")]
     assert len(found) == len(boxes)
-    assert all(overlap(outline.box, box) > 0.5 for outline, box in zip(found, boxes, strict=True) if outline)
+    assert all(
+        box_overlaps(outline.box, np.array([box])) > 0.5 for outline, box in zip(found, boxes, strict=True) if outline
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for kraken is a script with a shebang")

@@ -107,12 +107,9 @@ class ReadLine:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as read by the first and the last system for JSON."""
-        return {
-            **{name: getattr(self.last, name) for name in ("id", "writer", "page", "reference")},
-            "first": self.scores[0].prediction,
-            "second": self.last.prediction,
-            "errors_saved": self.saved,
-        }
+        known = {name: getattr(self.last, name) for name in ("id", "writer", "page", "reference")}
+        texts = {"first": self.scores[0].prediction, "second": self.last.prediction}
+        return known | texts | {"errors_saved": self.saved}
 
 
 def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:

@@ -138,13 +138,8 @@ class ComparedRate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rate for JSON; rates and differences are fractions."""
-        return {
-            "name": self.name,
-            "part": self.part,
-            "lines": self.lines,
-            "writers": self.writers,
-            "scope": self.scope,
-            "more_is_better": self.more_is_better,
+        names = ("name", "part", "lines", "writers", "scope", "more_is_better")
+        return {name: getattr(self, name) for name in names} | {
             "rates": [
                 {"rate": finite_or_none(rate.rate), "count": rate.errors, "length": rate.length} for rate in self.rates
             ],

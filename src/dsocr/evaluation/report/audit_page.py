@@ -70,19 +70,11 @@ class SuspectLine:
     def to_dict(self) -> dict[str, Any]:
         """Return the line as a row of `audit.jsonl`; `gain` is in natural logarithms."""
         sample = self.sample
-        return {
-            "rank": self.rank,
-            "id": sample.id,
-            "score": round(self.score, 3),
-            "kind": self.kind,
-            "other": self.other,
-            "text": sample.text,
-            "read": self.read,
-            "differences": [{**asdict(each), "gain": round(each.gain, 2)} for each in self.differences],
-            "writer": sample.writer,
-            "page": sample.page,
-            "source": sample.source,
-        }
+        judged = {"score": round(self.score, 3), "kind": self.kind, "other": self.other}
+        differences = [{**asdict(each), "gain": round(each.gain, 2)} for each in self.differences]
+        texts = {"text": sample.text, "read": self.read, "differences": differences}
+        known = {name: getattr(sample, name) for name in ("writer", "page", "source")}
+        return {"rank": self.rank, "id": sample.id, **judged, **texts, **known}
 
 
 @dataclass(frozen=True, slots=True)
