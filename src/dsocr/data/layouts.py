@@ -41,7 +41,12 @@ def take_layout(page: Page, report: SourceReport) -> Page | None:
         elif line.outline:
             boxes[len(lines)] = line.outline.box
             lines.append(line)
-    astray = [line.where for line in lines if _is_astray(line)]
+    astray = []
+    for line in lines:
+        if line.outline and line.region and line.region.outline:
+            box, other = line.outline.box, line.region.outline.box
+            common = max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])
+            astray += [line.where] if _area(common) < _INSIDE * _area(box) else []
     if astray:
         report.note(f"{page.where}: {len(astray)} lines are outside their region: {', '.join(astray[:3])}")
     if not lines:
@@ -65,15 +70,6 @@ def _fault(line: Line, page: Page, others: list[Line], boxes: NDArray[np.int64])
         return None
     same = others[int(at_same_place[0])]
     return Skipped(SkipReason.TWICE, line.where, f"the line is at the same place as {same.where}")
-
-
-def _is_astray(line: Line) -> bool:
-    region = line.region and line.region.outline
-    if not (line.outline and region):
-        return False
-    box, other = line.outline.box, region.box
-    common = max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])
-    return _area(common) < _INSIDE * _area(box)
 
 
 def _area(box: Box) -> int:

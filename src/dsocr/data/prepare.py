@@ -24,7 +24,7 @@ from dsocr.data.dataset import (
     require_free_dataset,
 )
 from dsocr.data.layouts import largest_sample, layout_xml, take_layout
-from dsocr.data.source_report import SourceReport, count_example
+from dsocr.data.source_report import MAX_EXAMPLES, SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, RegionChoice, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
     EarlierDataset,
@@ -170,7 +170,9 @@ def prepare(
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
-        report.note_outlines()
+        if places := report.outlined_by_baselines:
+            message = "lines have no outline or one off their baseline, so the baseline is used"
+            report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
         candidates = recorder.candidates
         if not candidates:
             raise _no_samples(source, report)

@@ -66,14 +66,6 @@ class SourceReport:
         """Record something that is no fault but worth knowing."""
         self.notes.append(message)
 
-    def note_outlines(self) -> None:
-        """Note how many lines were outlined by their baselines, and the first of them."""
-        if places := self.outlined_by_baselines:
-            examples = ", ".join(places[:MAX_EXAMPLES])
-            self.note(
-                f"{len(places)} lines have no outline or one off their baseline, so the baseline is used: {examples}"
-            )
-
     def missing_images(self, total: int) -> str:
         """How many images were not found where `found` others were, as a sentence; empty if none."""
         missing = sum(item.reason is SkipReason.NO_IMAGE for item in self.skipped)

@@ -215,7 +215,20 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
         fixed = grouped.earlier_labels(plan.earlier, lambda sample: sample.split)
-        fixed |= grouped.given_splits(plan) | grouped.listed_splits(plan.fixed) | grouped.unchecked_splits()
+        fixed |= grouped.given_splits(plan)
+        if plan.fixed:
+            matched = match_fixed(plan.fixed.entries, candidates)
+            listed, followed = grouped.fix_groups(matched)
+            fixed |= listed
+            if followed:
+                message = f"{plan.fixed.card.file} fixes {len(matched)} samples, and {followed} more of their groups"
+                report.note(message)
+        # Nothing is measured on aligned texts that no person has accepted.
+        pairs = zip(grouped.groups, candidates, strict=True)
+        if unchecked := [group for group, candidate in pairs if not candidate.is_checked]:
+            message = f"{len(unchecked)} aligned texts were accepted by nobody, so they and their groups train only"
+            report.note(message)
+        fixed |= dict.fromkeys(unchecked, Split.TRAIN)
         splits = [*grouped.assign(plan, plan.fractions, fixed)]
     else:
         shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
@@ -344,23 +357,6 @@ class _Grouped:
             message += f"; --split-by {finer[0]} does, with samples of one {self.unit} in several splits"
         self.report.note(message)
 
-    def unchecked_splits(self) -> dict[str, Split]:
-        """The train split for groups with aligned texts that no person has accepted: nothing is measured on those."""
-        pairs = zip(self.groups, self.candidates, strict=True)
-        groups = [group for group, candidate in pairs if not candidate.is_checked]
-        if groups:
-            message = f"{len(groups)} aligned texts were accepted by nobody, so they and their groups train only"
-            self.report.note(message)
-        return dict.fromkeys(groups, Split.TRAIN)
-
-    def listed_splits(self, fixed: FixedList | None) -> dict[str, Split]:
-        """Splits of the groups that a list of fixed names mentions."""
-        matched = match_fixed(fixed.entries, self.candidates) if fixed else {}
-        splits, followed = self._fix_groups(matched)
-        if fixed and followed:
-            self.report.note(f"{fixed.card.file} fixes {len(matched)} samples, and {followed} more of their groups")
-        return splits
-
     def given_splits(self, plan: SplitPlan) -> dict[str, Split]:
         """Splits of the groups with samples that the source assigns to validation or test, if it names no others."""
         if any(candidate.split == Split.TRAIN for candidate in self.candidates):
@@ -377,12 +373,12 @@ class _Grouped:
         }
         if not held_out or len(held_out) == len(self.candidates):
             return {}
-        splits, followed = self._fix_groups(held_out)
+        splits, followed = self.fix_groups(held_out)
         message = f"the source assigns {len(held_out)} samples to validation or test"
         self.report.note(f"{message}, and {followed} more of their groups follow them")
         return splits
 
-    def _fix_groups(self, entries: Mapping[int, FixedEntry]) -> tuple[dict[str, Split], int]:
+    def fix_groups(self, entries: Mapping[int, FixedEntry]) -> tuple[dict[str, Split], int]:
         """The splits of the groups of some samples, and the number of other samples in these groups."""
         first: dict[str, FixedEntry] = {}
         for place, entry in entries.items():

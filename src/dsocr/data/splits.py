@@ -194,7 +194,11 @@ def assign_groups(
     random.Random(seed).shuffle(order)  # noqa: S311 - not a secret
     for group in order:
         bins.put(group, sizes[group], bins.emptiest())
-    bins.fill_empty()
+    for label in bins.targets:  # an empty split gets a smallest group of the split with most groups
+        richest = max(bins.targets, key=bins.count)
+        if not bins.filled[label] and bins.count(richest) > (0 if fixed_sizes.get(richest) else 1):
+            size = min(bins.groups[richest])
+            bins.put(bins.take(size, richest), size, label)
     while move := bins.best_move():
         bins.apply(move)
     return bins.assigned() | {group: fixed[group] for group in sizes if group in fixed}
@@ -250,14 +254,6 @@ class _Bins(Generic[Label]):
     def count(self, label: Label) -> int:
         """Number of groups of a split that may move."""
         return sum(map(len, self.groups[label].values()))
-
-    def fill_empty(self) -> None:
-        """Give each empty split a smallest group of the split with most groups."""
-        for label in self.targets:
-            richest = max(self.targets, key=self.count)
-            if not self.filled[label] and self.count(richest) > (0 if self.fixed.get(richest) else 1):
-                size = min(self.groups[richest])
-                self.put(self.take(size, richest), size, label)
 
     def best_move(self) -> _Move[Label] | None:
         """The move that reduces the squared distances to the targets most, if any does."""

@@ -97,7 +97,19 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
         message = f"unknown column role {unknown[0]!r}; the roles are: id, text"
         raise DataError(message, code="column-role-unknown", where=path)
     header, rows = read_rows(path, columns)
-    id_, text = (_find_column(path, header, role, columns) for role in ("id", "text"))
+    by_lower = {name.strip().lower(): name for name in reversed(header)}
+    chosen = []
+    # The named column for a role, else a usual one; without a header the first two columns.
+    for role, usual in (("id", ("1", *ID_COLUMNS)), ("text", ("2", *TEXT_COLUMNS))):
+        candidates = [columns[role].lower()] if role in columns else usual
+        column = next((by_lower[name] for name in candidates if name in by_lower), None)
+        if column is None:
+            sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
+            message = f"there is no {sought}; the columns are: {', '.join(header)}"
+            hint = f"name it: {option('columns', f'{role}=NAME')}"
+            raise DataError(message, code="column-missing", where=path, hint=hint)
+        chosen.append(column)
+    id_, text = chosen
     predictions = []
     for number, cells in rows:
         for column in (id_, text):
@@ -106,20 +118,6 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
         truncated = cells.get("truncated", "").strip().lower() in _TRUE
         predictions.append(FoundPrediction(f"{path.name}:{number}", cells[id_].strip(), cells[text], truncated))
     return PredictionFile(path, predictions, f"columns {id_} and {text}")
-
-
-def _find_column(path: Path, header: Sequence[str], role: str, columns: Mapping[str, str]) -> str:
-    """Return the named column for a role, else a usual one; without a header the first two columns."""
-    by_lower = {name.strip().lower(): name for name in reversed(header)}
-    usual = ("1", *ID_COLUMNS) if role == "id" else ("2", *TEXT_COLUMNS)
-    candidates = [columns[role].lower()] if role in columns else usual
-    column = next((by_lower[name] for name in candidates if name in by_lower), None)
-    if column is None:
-        sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
-        message = f"there is no {sought}; the columns are: {', '.join(header)}"
-        hint = f"name it: {option('columns', f'{role}=NAME')}"
-        raise DataError(message, code="column-missing", where=path, hint=hint)
-    return column
 
 
 def _read_pages(path: Path) -> PredictionFile | None:

@@ -25,7 +25,6 @@ from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, profile
 from dsocr.evaluation.scores import (
     FAILURE_LABELS,
     MODEL_LABELS,
-    MODELS,
     LineScore,
     Score,
     Scores,
@@ -275,7 +274,15 @@ def make_scorecard(
     by_status: dict[WriterStatus, Scores] = {}
     for status in get_args(WriterStatus):
         if part := score(lambda line, status=status: line.writer_status == status, folds=folds):  # type: ignore[misc]
-            by_status[status] = _withhold_intervals(part) if status == "new" else part
+            if status == "new" and (count := part.writers or 0) < MIN_CLUSTERS:  # one over their pages would mislead
+                none = withheld_interval(count)
+                read: dict[str, Any] = {model: getattr(part, model) for model in lines}
+                withheld = {
+                    model: replace(score, intervals=dict.fromkeys(score.intervals, none))
+                    for model, score in read.items()
+                }
+                part = replace(part, **withheld)
+            by_status[status] = part
     # Lines whose text training has seen flatter the score, as lists and forms do.
     by_text = {"seen": score(lambda line: line.seen_text), "new": score(lambda line: not line.seen_text)}
     wrong = [line for line in lines["adapter" if adapter else "base"] if line.cer.errors]
@@ -293,19 +300,6 @@ def make_scorecard(
         characters={model: CharacterErrors.compute(read) for model, read in lines.items()},
         worst=tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:_WORST]),
         **about,
-    )
-
-
-def _withhold_intervals(scores: Scores) -> Scores:
-    """Leave out intervals over pages of new writers."""
-    count = scores.writers or 0
-    if count >= MIN_CLUSTERS:
-        return scores
-    none = withheld_interval(count)
-    read: dict[str, Any] = {model: getattr(scores, model) for model in MODELS if getattr(scores, model)}
-    return replace(
-        scores,
-        **{model: replace(score, intervals=dict.fromkeys(score.intervals, none)) for model, score in read.items()},
     )
 
 

@@ -124,7 +124,12 @@ def find_outlines(probabilities: Probabilities, size: tuple[int, int]) -> list[O
     pieces, sideways = _find_pieces(probabilities)
     scale = (size[0] / probabilities.shape[1], size[1] / probabilities.shape[0])
     outlines = [_outline(line, scale, size) for line in _join_pieces(pieces)]
-    return outlines + [_sideways_outline(box, scale, size) for box in sideways]
+    for left, top, right, bottom in sideways:  # read upwards as a rule
+        margin = SIDEWAYS_MARGIN * (right - left)
+        x0, x1, y0, y1 = left - margin, right + margin, top - margin, bottom + margin
+        polygon = _points([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], scale, size)
+        outlines.append(Outline.of_polygon(polygon, _points([(right, bottom), (right, top)], scale, size)))
+    return outlines
 
 
 def _find_pieces(probabilities: Probabilities) -> tuple[list[_Piece], list[Box]]:
@@ -256,16 +261,6 @@ def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, in
     upper = np.stack([across, down - ABOVE * thickness], axis=1)
     lower = np.stack([across, down + BELOW * thickness], axis=1)
     return Outline.of_polygon(_points([*upper, *lower[::-1]], scale, size), _points(baseline, scale, size))
-
-
-def _sideways_outline(box: Box, scale: tuple[float, float], size: tuple[int, int]) -> Outline:
-    """The box of a line along the side of the page, which as a rule is read upwards."""
-    left, top, right, bottom = box
-    width = right - left
-    margin = SIDEWAYS_MARGIN * width
-    x0, x1, y0, y1 = left - margin, right + margin, top - margin, bottom + margin
-    polygon = _points([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], scale, size)
-    return Outline.of_polygon(polygon, _points([(right, bottom), (right, top)], scale, size))
 
 
 def _points(corners: Sequence[Any] | Floats, scale: tuple[float, float], size: tuple[int, int]) -> tuple[Point, ...]:

@@ -23,7 +23,6 @@ _SAMPLE_CHECKS = (
     image_checks.check_densities,
     image_checks.check_neighbours,
     image_checks.check_brightness,
-    image_checks.check_inverted,
     image_checks.check_sizes,
     image_checks.check_line_heights,
     image_checks.check_outlines,

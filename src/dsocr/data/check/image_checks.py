@@ -121,7 +121,7 @@ def check_readable(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
 
 
 def check_brightness(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find blank images, and those whose ink is lost to over- or underexposure."""
+    """Find blank images, over- or underexposed ones, and light writing on dark among dark on light, or vice versa."""
     for item in samples:
         stats = item.stats
         if stats is None:
@@ -133,10 +133,6 @@ def check_brightness(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
             share, name = max((stats.black, "black"), (stats.white, "white"))
             detail = f"{percentage(share, 0)} is pure {name}, and the rest has a contrast of {contrast} of 255"
             yield Problem("saturated-image", "warning", "Image is over- or underexposed", item, detail)
-
-
-def check_inverted(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find light writing on dark among dark writing on light, or the other way round."""
     measured = [(item, item.stats.is_inverted) for item in samples if item.stats and not item.stats.is_blank]
     mostly_inverted = 2 * sum(inverted for _, inverted in measured) > len(measured)
     kind = "dark on light, others light on dark" if mostly_inverted else "light on dark, others dark on light"
@@ -367,19 +363,14 @@ def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float)
             min(_MAX_SQUARE, (line.off(line) / deviation) ** 2) - min(_MAX_SQUARE, off**2)
             for (line, _), off in zip(pairs, shifted, strict=True)
         ]
-        start, end, gain = _best_run(gains)
-        if gain >= _MIN_GAIN and statistics.median(map(abs, shifted[start:end])) < _MAX_SHIFTED_OFF:
-            return start, end
+        # The run with the largest sum (Kadane's algorithm).
+        best, begin, end, total, start = 0.0, 0, 0, 0.0, 0
+        for place, gain in enumerate(gains):
+            if total <= 0:
+                total, start = 0.0, place
+            total += gain
+            if total > best:
+                best, begin, end = total, start, place + 1
+        if best >= _MIN_GAIN and statistics.median(map(abs, shifted[begin:end])) < _MAX_SHIFTED_OFF:
+            return begin, end
     return 0, 0
-
-
-def _best_run(gains: Sequence[float]) -> tuple[int, int, float]:
-    """Start, end and sum of the run with the largest sum (Kadane's algorithm)."""
-    best, total, start = (0, 0, 0.0), 0.0, 0
-    for place, gain in enumerate(gains):
-        if total <= 0:
-            total, start = 0.0, place
-        total += gain
-        if total > best[2]:
-            best = (start, place + 1, total)
-    return best

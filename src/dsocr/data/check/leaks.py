@@ -187,8 +187,20 @@ def summarise(report: LeakReport) -> str:
         units = f", {count:,} {kind}{'s' * (count != 1)}" if count else ""
         share = f"{percentage(statistics.share, 1)}{asked}{units}"
         sizes.append(f"{statistics.samples:,} ({share}) {_PURPOSES[split]}")
-    listed = ", ".join(sizes)
-    sentences = [f"The {total:,} samples of {report.dataset} {method}: {listed}.", _shared_sentence(report)]
+    kinds = [kind for kind in ("writers", "documents", "pages") if report.knows(kind)] + ["texts"]
+    counts = [report.crossing[kind].count for kind in kinds]
+    *parts, last = (
+        f"{f'{count:,}' if count else 'no'} {kind if count != 1 else kind[:-1]}"
+        for kind, count in zip(kinds, counts, strict=True)
+    )
+    shared = f"{', '.join(parts)} and {last}" if parts else last
+    missing = [kind for kind in ("writers", "pages") if kind not in kinds]
+    unknown = f"; {' and '.join(missing)} are unknown, so any may be in several" if missing else ""
+    verb = "is" if counts == [1] else "are"
+    sentences = [
+        f"The {total:,} samples of {report.dataset} {method}: {', '.join(sizes)}.",
+        f"{shared[0].upper()}{shared[1:]} {verb} in more than one split{unknown}.",
+    ]
     tested = [split for split in (Split.TEST, Split.VALIDATION) if split in report.overlap]
     if tested and Split.TRAIN in report.splits:
         of = report.overlap[tested[0]]
@@ -201,20 +213,6 @@ def summarise(report: LeakReport) -> str:
             f"{_share(of.known_ngrams, of.ngrams)} are in train."
         )
     return " ".join(sentences)
-
-
-def _shared_sentence(report: LeakReport) -> str:
-    kinds = [kind for kind in ("writers", "documents", "pages") if report.knows(kind)] + ["texts"]
-    counts = [report.crossing[kind].count for kind in kinds]
-    *parts, last = (
-        f"{f'{count:,}' if count else 'no'} {kind if count != 1 else kind[:-1]}"
-        for kind, count in zip(kinds, counts, strict=True)
-    )
-    listed = f"{', '.join(parts)} and {last}" if parts else last
-    missing = [kind for kind in ("writers", "pages") if kind not in kinds]
-    unknown = f"; {' and '.join(missing)} are unknown, so any may be in several" if missing else ""
-    verb = "is" if counts == [1] else "are"
-    return f"{listed[0].upper()}{listed[1:]} {verb} in more than one split{unknown}."
 
 
 def _share(part: int, whole: int) -> str:

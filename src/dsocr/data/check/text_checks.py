@@ -115,7 +115,13 @@ def check_letters(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
             yield Problem(
                 "old-spelling", "note", "Transcription uses the spelling from before 1918", item, ", ".join(old)
             )
-    yield from _check_seen_once(samples)
+    # Characters that no model can learn from this dataset, or typos.
+    counts = Counter(character for item in samples for character in item.text)
+    first = {character: item for item in reversed(samples) for character in item.text}
+    for character, count in counts.items():
+        if count == 1 and not character.isspace() and not find_invisible(character):
+            detail = f"{printable(character)}, {_name(character)}"
+            yield Problem("seen-once", "note", "Character is in the whole dataset only once", first[character], detail)
     yield from _check_yo(samples)
 
 
@@ -191,16 +197,6 @@ def _as_utf8(run: str, encoding: str) -> str | None:
         return None
     known = all("\u00a0" <= letter <= "\u045f" or "\u2010" <= letter <= "\u2122" for letter in meant)
     return meant if known else None
-
-
-def _check_seen_once(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find characters that no model can learn from this dataset, or that are typos."""
-    counts = Counter(character for item in samples for character in item.text)
-    first = {character: item for item in reversed(samples) for character in item.text}
-    for character, count in counts.items():
-        if count == 1 and not character.isspace() and not find_invisible(character):
-            detail = f"{printable(character)}, {_name(character)}"
-            yield Problem("seen-once", "note", "Character is in the whole dataset only once", first[character], detail)
 
 
 def _check_yo(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
