@@ -144,7 +144,12 @@ def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.I
     image that is not warped; otherwise it grows.
     """
     unit, paper = line_height(image), _paper(image)
-    inverse = _draw_inverse(image, unit, rng, amount)
+    wide, tall = (1 + amount * _MAX_STRETCH * _bell(rng) for _ in range(2))
+    slant = amount * _MAX_SLANT * _bell(rng)
+    angle = min(amount, 1) * min(_MAX_ROTATION, _MAX_RISE * unit / image.width) * _bell(rng)
+    rotation = np.array([[1, -angle], [angle, 1]])
+    # From points of the result to points of the source.
+    inverse: Values = np.linalg.inv(rotation @ np.array([[wide, slant * tall], [0, tall]]))
     # Every point may be shown this far from where the affine transform puts it.
     shift = np.array(_MAX_SHIFT) * amount * unit
     difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
@@ -160,16 +165,6 @@ def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.I
     elastic = [reach * np.clip(part, -1, 1).astype(np.float64) for reach, part in zip(shift, noise, strict=True)]
     x, y = (row[0] * columns + row[1] * rows + part for row, part in zip(inverse, elastic, strict=True))
     return _transform_mesh(image, across, down, x, y, paper)
-
-
-def _draw_inverse(image: Image.Image, unit: int, rng: np.random.Generator, amount: float) -> Values:
-    """Draw the matrix (2, 2) from points of the result to points of the source."""
-    wide, tall = (1 + amount * _MAX_STRETCH * _bell(rng) for _ in range(2))
-    slant = amount * _MAX_SLANT * _bell(rng)
-    angle = min(amount, 1) * min(_MAX_ROTATION, _MAX_RISE * unit / image.width) * _bell(rng)
-    rotation = np.array([[1, -angle], [angle, 1]])
-    inverse: Values = np.linalg.inv(rotation @ np.array([[wide, slant * tall], [0, tall]]))
-    return inverse
 
 
 def _canvas(

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -108,9 +108,13 @@ def fetch_source(
             root = folder  # the files beside it may change
     if options.fresh:
         shutil.rmtree(root, ignore_errors=True)
-    known = read_index(root)
-    if known is not None and not _remove_damaged(root, known.files) and not known.skipped:
-        return root, known
+    if (known := read_index(root)) is not None:
+        paths = {inside(root, name): digest for name, digest in known.files.items()}
+        damaged = [path for path, digest in paths.items() if not (path.is_file() and hash_file(path) == digest)]
+        for path in damaged:
+            path.unlink(missing_ok=True)
+        if not damaged and not known.skipped:
+            return root, known
     with explain_disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         fetcher = _Fetcher(root, WebClient(options), options, None if address else source.resolve().parent)
@@ -157,15 +161,6 @@ def fetch_source(
         )
         _write_whole(root / INDEX, index.to_json().encode())
     return root, index
-
-
-def _remove_damaged(root: Path, files: Mapping[str, str]) -> bool:
-    """Remove the files of an index that are not as they were fetched; whether any is missing now."""
-    paths = {inside(root, name): digest for name, digest in files.items()}
-    damaged = [path for path, digest in paths.items() if not (path.is_file() and hash_file(path) == digest)]
-    for path in damaged:
-        path.unlink(missing_ok=True)
-    return bool(damaged)
 
 
 def _parse_json(content: bytes) -> Any:

@@ -175,7 +175,13 @@ def prepare(
             report.note(f"{len(places)} {message}: {', '.join(places[:MAX_EXAMPLES])}")
         candidates = recorder.candidates
         if not candidates:
-            raise _no_samples(source, report)
+            code, hint, untranscribed = "no-samples", None, {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION}
+            if {item.reason for item in report.skipped} <= untranscribed:
+                code = "not-transcribed"
+                hint = (
+                    "nothing is transcribed yet: read pages with `dsocr transcribe`, or type them in `dsocr workbench`"
+                )
+            raise DataError(f"no sample is left{report.explain_empty()}", code=code, where=source, hint=hint)
         missing = report.missing_images(report.pages)
         try:
             assignment = assign_splits(candidates, plan, report)
@@ -422,14 +428,6 @@ def _write_samples(
                     crop[0] = f"{split}/{row['file_name']}"
             sources.write(json.dumps(page["source"], ensure_ascii=False) + "\n")
     return {split: writer.card() for split, writer in writers.items()}
-
-
-def _no_samples(source: Path, report: SourceReport) -> DataError:
-    message = f"no sample is left{report.explain_empty()}"
-    if {item.reason for item in report.skipped} <= {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION}:
-        hint = "nothing is transcribed yet: read the pages with `dsocr transcribe`, or type them in `dsocr workbench`"
-        return DataError(message, code="not-transcribed", where=source, hint=hint)
-    return DataError(message, code="no-samples", where=source)
 
 
 def _read_overwritten(

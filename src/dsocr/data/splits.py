@@ -189,7 +189,17 @@ def assign_groups(
     fixed_sizes = Counter(dict.fromkeys(shares, 0))
     for group, label in fixed.items():
         fixed_sizes[label] += sizes.get(group, 0)
-    bins = _Bins(_target_sizes(shares, fixed_sizes, sum(sizes.values())), fixed_sizes)
+    # Splits that fixed groups overfill are out, and the others share the rest.
+    open_, total = dict(shares), sum(sizes.values())
+    while True:
+        rest = total - sum(count for label, count in fixed_sizes.items() if label not in open_)
+        scale = rest / sum(open_.values())
+        over = [label for label, share in open_.items() if fixed_sizes[label] > share * scale + 1e-9]
+        if not over or len(over) == len(open_):
+            break
+        for label in over:
+            del open_[label]
+    bins = _Bins({label: share * scale for label, share in open_.items()}, fixed_sizes)
     order = sorted(sizes.keys() - fixed.keys())
     random.Random(seed).shuffle(order)  # noqa: S311 - not a secret
     for group in order:
@@ -202,19 +212,6 @@ def assign_groups(
     while move := bins.best_move():
         bins.apply(move)
     return bins.assigned() | {group: fixed[group] for group in sizes if group in fixed}
-
-
-def _target_sizes(fractions: Mapping[Label, float], fixed: Mapping[Label, int], total: int) -> dict[Label, float]:
-    """Number of samples each split should get; splits that fixed groups overfill are out, and the others share."""
-    open_ = dict(fractions)
-    while True:
-        rest = total - sum(count for label, count in fixed.items() if label not in open_)
-        scale = rest / sum(open_.values())
-        over = [label for label, share in open_.items() if fixed[label] > share * scale + 1e-9]
-        if not over or len(over) == len(open_):
-            return {label: share * scale for label, share in open_.items()}
-        for label in over:
-            del open_[label]
 
 
 class _Move(NamedTuple, Generic[Label]):

@@ -338,9 +338,17 @@ def render_table(card: Scorecard) -> str:
         rows += [("", "", ""), (title, "", ""), *_score_rows("  ", scores)]
     table = align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
     blocks = [table, *(textwrap.fill(sentence, _WIDTH) for sentence in sentences)]
-    if card.worst:
-        blocks.append("\n".join(["Lines with the most errors", *map(_describe_line, card.worst[:5])]))
-    return "\n\n".join(blocks) + "\n"
+    worst = ["Lines with the most errors"] if card.worst else []
+    for line in card.worst[:5]:
+        count = f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"
+        failures = [label for failure, label in FAILURE_LABELS.items() if getattr(line, failure)]
+        worst.append(f"  {line.id}: {', '.join([count, *failures])}")
+        for name, text in (("reference", line.reference), ("prediction", line.prediction)):
+            # On one line, without control characters that could affect the terminal.
+            text = "".join(character if character.isprintable() else "?" for character in comparable(text))
+            shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
+            worst.append(f"    {name:<12}{shown}")
+    return "\n\n".join([*blocks, *(["\n".join(worst)] if worst else [])]) + "\n"
 
 
 def name_writers(status: WriterStatus, count: int | None) -> str:
@@ -401,15 +409,3 @@ def align_columns(rows: Sequence[Sequence[str]]) -> str:
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _describe_line(line: LineScore) -> str:
-    facts = [f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"]
-    facts += [label for failure, label in FAILURE_LABELS.items() if getattr(line, failure)]
-    rows = [f"  {line.id}: {', '.join(facts)}"]
-    for name, text in (("reference", line.reference), ("prediction", line.prediction)):
-        # On one line, without control characters that could affect the terminal.
-        text = "".join(character if character.isprintable() else "?" for character in comparable(text))
-        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
-        rows.append(f"    {name:<12}{shown}")
-    return "\n".join(rows)
