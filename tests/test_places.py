@@ -10,7 +10,6 @@ from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.document import describe_place
 from dsocr.text import TextPolicy
-from dsocr.training.preflight import OverfitResult, check_overfit
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.session import Session
 from dsocr.workbench.store import open_store
@@ -54,16 +53,3 @@ def test_findings_name_the_page_first_and_link_to_its_line(tmp_path: Path) -> No
             assert line is not None
             assert session.pages[line.page].name == example.source.partition(".")[0]
         assert session.find("nowhere.xml:3") is None
-
-
-@pytest.mark.parametrize(
-    ("steps", "timed_out", "verdict"),
-    [
-        pytest.param(2, True, "warning", id="two steps on a busy machine tell nothing"),
-        pytest.param(100, True, "error", id="a hundred steps in which the loss rose do"),
-        pytest.param(150, False, "error", id="all steps"),
-    ],
-)
-def test_slow_is_not_unable(steps: int, timed_out: bool, verdict: str) -> None:
-    result = OverfitResult(steps, 180.0, 2.0, 2.4, 0.9, timed_out)
-    assert check_overfit(result, 5).verdict == verdict

@@ -234,29 +234,24 @@ def planned(printer: Printer, result: "DryRun", given: Given) -> None:
 def _print_plan(printer: Printer, plan: "Plan") -> None:
     from dsocr.training.dry_run import format_bytes
 
-    spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
-    rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
+    rows = [([name, *map(str, spread.values())], "") for name, spread in plan.tokens.items()]
     printer.table(["tokens", "min", "median", "95 %", "max"], rows)
-    printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
-
-    measured, schedule = plan.measurement, plan.schedule
+    printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
+    measured = plan.measurement
     if measured is not None and measured.peak_bytes is not None:
         peak, free = format_bytes(measured.peak_bytes), format_bytes(measured.free_bytes)
         printer.result(f"memory of the longest batch on {measured.device}, measured: {peak} at most, {free} were free")
     printer.result(
-        f"{schedule.steps} steps, {schedule.micro_batches} micro-batches over {schedule.samples} samples, "
-        f"{schedule.epochs:.1f} epochs"
+        f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples, {plan.epochs:.1f} epochs"
     )
     if measured is not None and plan.seconds is not None:
-        rate, duration = measured.samples_per_second, format_duration(plan.seconds)
-        printer.result(f"{duration} at {rate:.3g} samples/s, and {schedule.validations} validations")
+        rate = measured.micro_batch_size / measured.seconds_per_micro_batch
+        printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
         if measured.images:
             before = format_duration(plan.seconds_before)
             printer.result(
                 f"at most {before} of it at the start, to fill the feature cache with {measured.images} images"
             )
-    for warning in plan.warnings:
-        printer.result(f"warning: {warning}")
 
 
 def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
