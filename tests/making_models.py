@@ -26,7 +26,7 @@ from dsocr.models.base_folder import find_base
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
-from dsocr.models.family import recognize
+from dsocr.models.families import recognize
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy

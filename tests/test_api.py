@@ -30,7 +30,7 @@ from dsocr.cli.commands import COMMANDS
 from dsocr.commands.learning import complete_config
 from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
-from dsocr.models.family import family_of
+from dsocr.models.families import family_of
 from dsocr.training.lifecycle import pin_base
 from tests.raising import raises_code
 from write_reference import without_options

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from dsocr import __version__, doctor
 from dsocr.doctor import Fact
-from dsocr.models.family import published_bases
+from dsocr.models.families import PUBLISHED_BASES
 from tests.integration.calling import call
 
 
@@ -193,7 +193,7 @@ def put_base(cache: Path, *, kind: str = "models", revision: str = "2c968b433af6
 
 
 def test_a_cached_base_is_found_at_any_revision(tmp_path: Path) -> None:
-    published = [base.name for base in published_bases() if "/" in base.name]
+    published = [base.name for base in PUBLISHED_BASES if "/" in base.name]
     (fact,) = doctor.cached_bases(tmp_path / "none")
     assert (fact.name, fact.state) == ("bases", "ok"), "nobody lacks what nobody has asked for"
     assert all(name in fact.message for name in published)

@@ -221,7 +221,7 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
     """Report the published bases of all families, and which of them a Hub cache holds, the user's by default."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    from dsocr.models.family import published_bases
+    from dsocr.models.families import PUBLISHED_BASES
 
     try:
         repositories = scan_cache_dir(cache).repos
@@ -232,7 +232,7 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
         for repository in repositories
         if repository.repo_type == "model"
     }
-    published = [base for base in published_bases() if "/" in base.name]
+    published = [base for base in PUBLISHED_BASES if "/" in base.name]
     facts = [_cached(base, snapshots[base.name]) for base in published if base.name in snapshots]
     absent = [base.name for base in published if base.name not in snapshots]
     if absent:

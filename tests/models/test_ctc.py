@@ -26,7 +26,8 @@ from dsocr.models import ctc
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, score_texts
 from dsocr.models.ctc_inputs import count_steps
 from dsocr.models.ctc_network import LineNetwork, compute_logits, save_network
-from dsocr.models.family import UNWRITABLE, load_processor
+from dsocr.models.families import load_processor
+from dsocr.models.family import UNWRITABLE
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.models.loading import choose_dtype, load_base

@@ -19,7 +19,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import EncoderDecoderProcessor
-from dsocr.models.family import load_processor
+from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_inputs import CanvasEncoded

@@ -24,7 +24,7 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
 from dsocr.models.ctc_network import save_network
 from dsocr.models.export import export_merged
-from dsocr.models.family import recognize
+from dsocr.models.families import recognize
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder

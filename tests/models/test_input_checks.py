@@ -10,7 +10,8 @@ from PIL import Image
 from dsocr.models.batch import collate
 from dsocr.models.causal_training import check_image_slots, check_labels, check_prompt
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import IGNORED, load_processor
+from dsocr.models.families import load_processor
+from dsocr.models.family import IGNORED
 from dsocr.models.loading import BaseModel
 
 TEXTS = ["йод", "чернила"]

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.models.base_folder import explain_damage
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from dsocr.models.family import recognize
+from dsocr.models.families import recognize
 from dsocr.models.loading import BaseModel, choose_dtype, load_base
 from tests.raising import raises_code
 

@@ -14,7 +14,7 @@ from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.inference.reader import LocalReader
 from dsocr.models.ctc_network import save_network
-from dsocr.models.family import load_processor
+from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import LanguageModel
 from dsocr.models.loading import load_base

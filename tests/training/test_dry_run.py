@@ -20,7 +20,7 @@ from dsocr.errors import RunError, for_command_line
 from dsocr.images import open_image
 from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import load_processor
+from dsocr.models.families import load_processor
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.dry_run import Plan, dry_run
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory

@@ -19,7 +19,8 @@ from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
-from dsocr.models.family import Processor, load_processor
+from dsocr.models.families import load_processor
+from dsocr.models.family import Processor
 from dsocr.training.preview import preview
 from dsocr.training.samples import Collator, EncodedSamples, LengthGroupedSampler
 from tests.conftest import draw_line

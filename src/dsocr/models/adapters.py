@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
 from dsocr.models.base_folder import INDEX, SINGLE
-from dsocr.models.family import family_of, named_target_modules
+from dsocr.models.families import NAMED_TARGET_MODULES, family_of
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -220,7 +220,7 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 def target_modules_of(config: Mapping[str, Any]) -> str:
     """Return the name of the set of layers that a saved adapter trains, or its pattern or list."""
     targets, experts = config["target_modules"], bool(config.get("target_parameters"))
-    for name, pattern in named_target_modules():
+    for name, pattern in NAMED_TARGET_MODULES:
         if targets == pattern and experts == (name == WITH_EXPERTS):
             return name
     return targets if isinstance(targets, str) else ", ".join(targets)

@@ -1,10 +1,10 @@
-"""The interface of a kind of network to the rest of the package, and the known kinds.
+"""The interface of a kind of network to the rest of the package.
 
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
 inputs, which weights are trained, how the loss of a batch is computed, and how a batch is read. Everything else asks
 the family and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily`
 if it writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
-`register_family`, or list in `_FAMILIES` a function that recognises its checkpoints.
+`families.register_family`, or list a function that recognises its checkpoints in `families`.
 """
 
 import json
@@ -13,13 +13,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
-from dsocr.errors import ConfigError, ModelError, option
-from dsocr.models.base_folder import explain_damage, find_base, read_config_json
+from dsocr.errors import ConfigError, option
 from dsocr.models.generation import Decoded, Generation
 
 if TYPE_CHECKING:
@@ -48,16 +46,6 @@ VLLM_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor
 
 UNWRITABLE = math.log(1e-5)
 """The log probability of a character that a network cannot write."""
-
-_FAMILIES = (
-    "dsocr.models.deepseek_ocr:recognize",
-    "dsocr.models.ctc:recognize",
-    "dsocr.models.encoder_decoder:recognize",
-    "dsocr.models.image_text_to_text:recognize",
-)
-"""A function for each family: from `config.json` to the family of that checkpoint, or None; the first one counts."""
-
-_REGISTERED: dict[str, "Family"] = {}
 
 
 class InputLength(NamedTuple):
@@ -386,39 +374,6 @@ class Family(ABC):
         raise NotImplementedError
 
 
-def register_family(family: Family) -> None:
-    """Add a family, whose checkpoints have its name as `model_type` in their `config.json`."""
-    _REGISTERED[family.name] = family
-
-
-def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
-    """Return the family of the checkpoint in a folder. Raises ModelError if no family knows it."""
-    raw = read_config_json(folder) if config is None else config
-    if (registered := _REGISTERED.get(str(raw.get("model_type")))) is not None:
-        return registered
-    for module, name in (entry.split(":") for entry in _FAMILIES):
-        family: Family | None = getattr(import_module(module), name)(raw)
-        if family is not None:
-            return family
-    supported = "supported are " + ", ".join(base.name for base in published_bases()) + ", and networks made from them"
-    if raw.get("auto_map"):
-        raise ModelError(
-            f"Model type {raw.get('model_type')!r} runs only with the code in its own folder, which dsocr never runs",
-            code="remote-code",
-            where=folder,
-            hint=f"choose a base that transformers has a class for; {supported}",
-        )
-    raise ModelError(
-        f"Model type {raw.get('model_type')!r} is not supported", code="model-unknown", where=folder, hint=supported
-    )
-
-
-def family_of(network: "PreTrainedModel") -> Family:
-    """Return the family of a network in memory, which `load_base` notes. Raises ModelError if no family knows it."""
-    family: Family | None = getattr(network, "dsocr_family", None)
-    return family or recognize(Path(network.name_or_path or "network"), network.config.to_dict())
-
-
 ALL_WEIGHTS = "all"
 """The value of `adapter.target_modules` that trains the network itself, for families that can do either."""
 _WHOLE_LEARNING_RATE = 5e-5
@@ -482,54 +437,3 @@ class Serving(NamedTuple):
 
 
 _PIXELS = re.compile(r"pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
-
-
-def published_serving(base: str) -> Serving | None:
-    """Return how vLLM serves a published base that is not on this machine."""
-    for module in (import_module(entry.partition(":")[0]) for entry in _FAMILIES):
-        if any(published.name == base for published in getattr(module, "BASES", ())):
-            serving: Serving | None = getattr(module, "serving_of", lambda name: None)(base)
-            return serving
-    return None
-
-
-def published_bases() -> list[PublishedBase]:
-    """Return the published networks that the families were made for."""
-    modules = [import_module(entry.partition(":")[0]) for entry in _FAMILIES]
-    return [base for module in modules for base in getattr(module, "BASES", ())]
-
-
-def named_target_modules() -> list[tuple[str, str]]:
-    """Return the named sets of layers of all families, with their patterns."""
-    modules = [import_module(entry.partition(":")[0]) for entry in _FAMILIES]
-    return [item for module in modules for item in getattr(module, "TARGET_MODULES", {}).items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A base that was found, without its weights: its files, its family, and its commit if it comes from the Hub."""
-
-    name: str
-    revision: str | None
-    folder: Path
-    family: Family
-
-    @classmethod
-    def find(cls, name: str, revision: str | None = None) -> "Base":
-        """Find a base. Raises ModelError if there is none, or if no family knows it."""
-        folder, commit = find_base(name, revision)
-        with explain_damage(folder):
-            return Base(name, commit, folder, recognize(folder))
-
-    def processor(self, resolution: str | None, prompt: str) -> Processor:
-        """Return the processor for a resolution (None: the default) and a prompt, by name or as text; needs no torch.
-
-        Raises ModelError if its files are incomplete, ConfigError for an unknown resolution or prompt.
-        """
-        with explain_damage(self.folder):
-            return self.family.processor(self.folder, resolution, prompt)
-
-
-def load_processor(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Processor:
-    """Load the processor of a base, which is enough to check a dataset; see `Base`."""
-    return Base.find(name, revision).processor(resolution, prompt)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dsocr.errors import ConfigError
 from dsocr.io.work import MANIFEST
 from dsocr.models.base_folder import CARD, Attention, explain_damage, is_plain
-from dsocr.models.family import Base, Family
+from dsocr.models.families import Base
+from dsocr.models.family import Family
 from dsocr.runs import READING, require_intact
 
 if TYPE_CHECKING:

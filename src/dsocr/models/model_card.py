@@ -11,7 +11,8 @@ import yaml
 
 from dsocr import __version__
 from dsocr.models.adapters import is_whole_network, read_adapter_config, scaled_config, target_modules_of, variant_of
-from dsocr.models.family import Family, Serving, published_serving
+from dsocr.models.families import published_serving
+from dsocr.models.family import Family, Serving
 from dsocr.runs import ReadingSettings, RunFolder, UnlabelledReport, read_provenance
 from dsocr.text import percentage
 

@@ -25,7 +25,7 @@ from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import return_free_memory
 from dsocr.models.adapters import add_adapter, is_whole_network
-from dsocr.models.family import load_processor
+from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings
 from dsocr.server.access import RequestError

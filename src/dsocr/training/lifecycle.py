@@ -30,7 +30,8 @@ from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, 
 from dsocr.io.files import rename
 from dsocr.io.work import hash_file, remove_path, require_free_output, write_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
-from dsocr.models.family import Base, Family, default_learning_rate, recognize, trains_all_weights
+from dsocr.models.families import Base, recognize
+from dsocr.models.family import Family, default_learning_rate, trains_all_weights
 from dsocr.runs import (
     DETECTOR,
     READING,

@@ -32,15 +32,8 @@ from dsocr.models.adapters import (
     trained_files,
     vision_parameters,
 )
-from dsocr.models.family import (
-    Base,
-    Check,
-    Encoded,
-    Processor,
-    family_of,
-    require_script,
-    trains_all_weights,
-)
+from dsocr.models.families import Base, family_of
+from dsocr.models.family import Check, Encoded, Processor, require_script, trains_all_weights
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts, read_other_texts
