@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import typing
 import warnings
 from collections import Counter
@@ -32,10 +33,12 @@ from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
 from dsocr.models.families import family_of
 from dsocr.training.lifecycle import pin_base
+from tests.integration.calling import arguments_of
 from tests.raising import raises_code
-from write_reference import without_options
+from write_reference import coded_errors, without_options
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dsocr"
 QUICK: dict[str, Any] = {
     "base": "nano",
     "adapter": {"target_modules": "decoder", "r": 2},
@@ -53,6 +56,17 @@ def test_a_command_calls_a_public_function(name: str) -> None:
     if name != "demo":  # which calls the others
         functions = [command.function, *(switch.function for switch in command.switches if not switch.is_alone)]
         assert {function.removeprefix("dsocr:") for function in functions} <= {*dsocr.__all__}
+
+
+def test_commands_options_codes_and_requirements_grow_no_more() -> None:
+    """What a person must learn, install or look up; for a new one an old one goes."""
+    codes = {code for file in SOURCE.rglob("*.py") for code, *_ in coded_errors(ast.parse(file.read_text("utf-8")))}
+    options = [argument.name for name in COMMANDS for argument in arguments_of(name) if argument.name.startswith("-")]
+    alone = [switch for command in COMMANDS.values() for switch in command.switches if switch.is_alone]
+    everywhere = 2  # --json and --quiet
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    counts = [len(COMMANDS), len(options) + len(alone) + everywhere, len(codes), len(requirements)]
+    assert all(count <= limit for count, limit in zip(counts, [19, 169, 396, 31], strict=True)), counts
 
 
 def test_importing_loads_nothing_slow() -> None:

@@ -578,13 +578,21 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
     return expanded
 
 
-def read_policy(base: StrPath | TextPolicy, settings: Mapping[str, str | None]) -> TextPolicy:
-    """Read a text policy from a file, or take it, and change what is not None; all problems are in one error."""
+def read_policy(given: TextPolicy | StrPath | Sequence[str]) -> TextPolicy:
+    """Read a text policy from files and from texts of the form key=value; all problems are in one error."""
+    if isinstance(given, TextPolicy):
+        return given
     example = "struck: strip"
     hint = f"a text policy is a YAML file of lines such as `{example}`; docs/guide/dataset.md lists its keys"
-    path = None if isinstance(base, TextPolicy) else Path(base)
-    policy = base.as_dict() if isinstance(base, TextPolicy) else read_yaml(Path(base), example=example, hint=hint)
-    policy |= {name: value for name, value in settings.items() if value is not None}
+    policy: dict[Any, Any] = {}
+    path = None
+    for text in [str(given)] if isinstance(given, str | PathLike) else given:
+        key, is_rule, value = text.partition("=")
+        if is_rule and key.isidentifier():
+            policy[key] = value
+        else:
+            path = Path(text)
+            policy |= read_yaml(path, example=example, hint=hint)
     try:
         return TypeAdapter(TextPolicy).validate_python(policy)
     except ValidationError as error:

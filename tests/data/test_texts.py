@@ -167,16 +167,15 @@ def test_options_overrule_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "archive.yaml", ARCHIVE)
     marks = {"struck_marks": (("{", "}"), ("<s>", "</s>")), "unclear_marks": ("[...]",)}
     file = TextPolicy(struck="strip", unclear="drop-line", line_end_hyphens="join", **marks)  # type: ignore[arg-type]
-    assert read_policy(path, {}) == file
-    policy = read_policy(path, {"struck": "keep", "unclear": None, "mojibake": "repair"})
+    assert read_policy(path) == file
+    policy = read_policy([str(path), "struck=keep", "mojibake=repair"])
     assert (policy.struck, policy.unclear, policy.mojibake) == ("keep", "drop-line", "repair")
-    assert read_policy(TextPolicy(), {"struck": None}) == TextPolicy()
 
 
 def test_every_problem_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "archive.yaml", "struk: strip\nunclear: sometimes\nspaces: no\nstruck_marks: ['<s>']\n")
     with pytest.raises(ConfigError) as error:
-        read_policy(path, {})
+        read_policy(path)
     message = str(error.value)
     assert message.startswith(f"{path}: 4 problems\n")
     assert "did you mean 'struck'?" in message
@@ -197,12 +196,12 @@ def test_a_file_that_is_not_a_policy_is_an_error(tmp_path: Path, content: str | 
     if content is not None:
         write(path, content)
     with raises_code(code, str(path)):
-        read_policy(path, {})
+        read_policy(path)
 
 
 def test_a_folder_or_a_wrong_option_is_an_error(tmp_path: Path) -> None:
     with raises_code("config-unreadable") as error:
-        read_policy(tmp_path, {})
+        read_policy(tmp_path)
     assert "struck: strip" in str(error.value.hint)
     with raises_code("config-invalid", "the text policy"):
-        read_policy(TextPolicy(), {"struck": "erase"})
+        read_policy("struck=erase")

@@ -27,7 +27,7 @@ def test_every_choice_together_and_the_report(source: Path, tmp_path: Path, call
     data, policy = tmp_path / "out", write(tmp_path / "archive.yaml", "struck: drop-line\n")
     names = write(tmp_path / "published.txt", "a\ttrain\n")
     options: list[object] = ["--writer", "(.)_", "--split-by", "writer+text", "--split", "0.6/0.2/0.2", "--no-stratify"]
-    options += ["--encoding", "cp1251", "--text-policy", policy, "--struck", "strip", "--fixed", names]
+    options += ["--encoding", "cp1251", "--text-policy", policy, "--text-policy", "struck=strip", "--fixed", names]
     code, out, err = call("prepare", source, "-o", data, *options)
     assert code == 0, err
     assert "a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
@@ -53,12 +53,12 @@ def test_the_fold_to_check_is_given_or_named_by_the_configuration(
 ) -> None:
     data = tmp_path / "out"
     call("prepare", source, "-o", data, "--writer", "(.)_", "--folds", 3)
-    splits = json.loads(call("check", data, "--fold", 2, "--json")[1])["splits"]
+    splits = json.loads(call("check", data, "--set", "fold=2", "--json")[1])["splits"]
     assert (splits["folds"], splits["fold"]) == (3, 2)
     config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\noutput: run\nfold: 3\n")
     found = json.loads(call("check", config, "--json")[1])
     assert found["splits"]["fold"] == 3
-    code, out, _ = call("check", config, "--fold", 1, "--max-text-tokens", 3, "--json")
+    code, out, _ = call("check", config, "--set", "fold=1", "--set", "training.max_text_tokens=3", "--json")
     assert (code, json.loads(out)["splits"]["fold"]) == (1, 1), "options win over the configuration"
     assert not {finding["code"] for finding in found["findings"]} & {"writer-crosses", "hash-differs"}
     write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
@@ -67,13 +67,13 @@ def test_the_fold_to_check_is_given_or_named_by_the_configuration(
 
 def test_check_exits_with_1_on_errors_and_lists_every_place(call: Call, small_dataset: Path, tmp_path: Path) -> None:
     pages = ("--html", tmp_path / "page.html", "--csv", tmp_path / "findings.csv")
-    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, *pages)
+    code, out, _ = call("check", small_dataset, "--set", "training.max_text_tokens=3", *pages)
     assert code == 1
     assert f"page: {tmp_path / 'page.html'}" in out
     assert "    fix: " in out
     assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (tmp_path / "findings.csv").read_text(encoding="utf-8").count("\nlong-text,") == 24
-    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--json")
+    code, out, _ = call("check", small_dataset, "--set", "training.max_text_tokens=3", "--json")
     assert code == 1
     finding = json.loads(out)["findings"][0]
     assert (finding["severity"], finding["code"]) == ("error", "long-text")

@@ -376,7 +376,7 @@ def test_a_base_that_cannot_be_used_ends_with_the_remedy(
         tokenizer = write_first(base) / "tokenizer.json"
         tokenizer.write_text(tokenizer.read_text(encoding="utf-8").replace("<image>", "<picture>"), encoding="utf-8")
     arguments = ("train", small_dataset, "--set", f"base={base}", "--set", f"output={tmp_path / 'run'}")
-    error = fail(monkeypatch, *arguments)
+    error = fail(*arguments)
     assert error.code == code
     assert error.hint
     exit_code, _, shown = call(monkeypatch, capsys, *arguments)

@@ -481,7 +481,7 @@ def test_four_bits_where_they_cannot_be(
     base = str(qwen) if base_name == "chat" else base_name
     settings = {"base": base, "output": tmp_path / "run", "adapter.quantization": "nf4"}
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    error = fail(monkeypatch, "train", small_dataset, *options)
+    error = fail("train", small_dataset, *options)
     assert error.code == code
     assert error.hint
     assert not (tmp_path / "run").exists()

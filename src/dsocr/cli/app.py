@@ -37,7 +37,9 @@ app = App(
         negative_bool=(),
         negative_iterable=(),
         negative_none=(),
-        show_default=lambda value: value if isinstance(value, str | int | float) and value is not False else None,
+        show_default=lambda value: (
+            value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+        ),
     ),
     group_parameters=Group("Options", sort_key=len(GROUPS) + 1),
     help_format="plaintext",
@@ -61,7 +63,7 @@ def __getattr__(name: str) -> App:
     made = App(name=name, help_epilogue=examples, help_format="markdown")
     for switch in command.switches:
         if switch.is_alone:
-            made.command(pkgutil.resolve_name(switch.function), name=f"--{switch.name}", help=switch.help)
+            made.command(pkgutil.resolve_name(switch.function), name=f"--{switch.name}", help=switch.help, show=False)
     made.default(_with_switches(command))
     return made
 

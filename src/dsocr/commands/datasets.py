@@ -14,14 +14,12 @@ from dsocr.errors import ConfigError, option
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.formats.format import Format
 from dsocr.io.processes import ProgressCallback
-from dsocr.options import Count, Output, StrPath, between
+from dsocr.options import Changes, Count, Output, Rare, StrPath, between
 
 if TYPE_CHECKING:
     from dsocr.data.check import Finding, Findings
     from dsocr.data.check.leaks import LeakReport
     from dsocr.data.fix import FixReport
-
-_YAML = (".yaml", ".yml")
 
 prepare = with_progress(_prepare, "preparing", "images")
 convert = with_progress(_convert, "converting", "images")
@@ -52,14 +50,12 @@ class CheckReport:
 def check(
     dataset: StrPath,
     *,
-    base: str | None = None,
-    max_text_tokens: Count | None = None,
-    fold: Count | None = None,
+    changes: Changes | None = None,
     html: StrPath | None = None,
     source: StrPath | None = None,
     csv: StrPath | None = None,
     markdown: StrPath | None = None,
-    workers: Count | None = None,
+    workers: Rare[Count | None] = None,
     fix: bool = False,
     corrections: StrPath | None = None,
     encoding: str | None = None,
@@ -71,9 +67,7 @@ def check(
 
     Args:
         dataset: Dataset folder, or a configuration that names one.
-        base: Base whose tokenizer must know the characters; the configuration's or small.
-        max_text_tokens: Longest transcription, in tokens; the configuration's or 512.
-        fold: Fold whose splits to report.
+        changes: Change a setting, as base=nano, fold=2 or training.max_text_tokens=200; repeatable.
         html: Also write the findings, with images, to this page.
         source: What the dataset was prepared from, to show the page around a line in the page of findings.
         csv: Also write every place of every finding to this table.
@@ -100,7 +94,7 @@ def check(
     if corrections is not None and not fix:
         message = f"{option('corrections', ...)} is for {option('fix')}"
         raise ConfigError(message, code="option-invalid", hint=f"give {option('fix')} too")
-    config = load_recipe(dataset, {"base": base, "training.max_text_tokens": max_text_tokens, "fold": fold})
+    config = load_recipe(dataset, changes)
     opened, fixes = Dataset.open(config.dataset, fold=config.fold), None
     if output is not None:
         from dsocr.data.fix import fix_dataset
@@ -138,11 +132,13 @@ def print_finding(printer: Printer, finding: "Finding") -> None:
         printer.message(f"    {line}")
 
 
-def load_recipe(source: StrPath, changes: Mapping[str, object]) -> RunConfig:
-    """Load a configuration, or the default one for a dataset folder, with the changes that are not None."""
+def load_recipe(source: StrPath, changes: Changes | None) -> RunConfig:
+    """Load a configuration, or the default one for a dataset folder, with changes."""
     path = Path(source)
-    named = path if path.suffix in _YAML else {"dataset": path, "output": path}
-    return load_config(named, changes={key: value for key, value in changes.items() if value is not None})
+    named = path if path.suffix in {".yaml", ".yml"} else {"dataset": path, "output": path}
+    if isinstance(changes, Mapping):
+        return load_config(named, changes=changes)
+    return load_config(named, changes or ())
 
 
 def preview(
@@ -151,8 +147,7 @@ def preview(
     output: Output = "preview.html",
     samples: Annotated[int, between(1, 200)] = 8,
     epochs: Annotated[int, between(1, 50)] = 4,
-    augmentation: str | float | None = None,
-    seed: Annotated[int, between(0)] | None = None,
+    changes: Changes | None = None,
     as_model: bool = False,
 ) -> RunConfig:
     """Show training samples with their augmentation; return the configuration that they are shown for.
@@ -162,8 +157,7 @@ def preview(
         output: Page to write, an .html file.
         samples: Number of training samples, evenly spread.
         epochs: Number of epochs to show each of them in.
-        augmentation: none, light, medium, strong or a number; the configuration's or the base's if not given.
-        seed: Seed; the configuration's if not given.
+        changes: Change a setting, as seed=3 or training.augmentation=strong; repeatable.
         as_model: Show images as the model sees them, with their number of tokens.
 
     Raises:
@@ -173,7 +167,7 @@ def preview(
     from dsocr.data.contact_sheet import sheet_writer
 
     write = sheet_writer(Path(output))
-    config = load_recipe(data, {"training.augmentation": augmentation, "seed": seed})
+    config = load_recipe(data, changes)
     Dataset.open(config.dataset)
     # Slow, and not needed to say that something does not exist.
     from dsocr.training.lifecycle import pin_base

@@ -13,7 +13,19 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DsocrError, option
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import write_file
-from dsocr.options import ON, Columns, Count, ExportForm, Output, ScriptName, Share, SplitName, StrPath, read_pairs
+from dsocr.options import (
+    ON,
+    Columns,
+    Count,
+    ExportForm,
+    Output,
+    Rare,
+    ScriptName,
+    Share,
+    SplitName,
+    StrPath,
+    read_pairs,
+)
 from dsocr.runs import History, RunFolder, read_history, to_json
 from dsocr.text import percentage
 
@@ -31,10 +43,10 @@ def evaluate(
     *,
     dataset: StrPath | None = None,
     split: SplitName = "test",
-    limit: Count | None = None,
+    limit: Rare[Count | None] = None,
     base: Annotated[bool, ON] = True,
     report: Annotated[bool, ON] = True,
-    calibrate: bool = False,
+    calibrate: Rare[bool] = False,
     script: ScriptName | None = None,
     folds: bool = False,
     output: Output | None = None,
@@ -115,7 +127,7 @@ def evaluate_layout(
     *,
     dataset: StrPath | None = None,
     split: SplitName = "test",
-    limit: Count | None = None,
+    limit: Rare[Count | None] = None,
     base: Annotated[bool, ON] = True,
     progress: ProgressCallback | None = None,
 ) -> "LayoutScores":
@@ -255,9 +267,9 @@ def compare(
     base: bool = False,
     dataset: StrPath | None = None,
     split: SplitName | None = None,
-    missing: Literal["error", "empty"] = "error",
+    missing: Rare[Literal["error", "empty"]] = "error",
     pages: bool = False,
-    pool_seeds: bool = False,
+    pool_seeds: Rare[bool] = False,
     columns: Columns | None = None,
     encoding: str | None = None,
     output: Output | None = None,
@@ -312,7 +324,7 @@ def export(
     output: Output,
     *,
     form: ExportForm | None = None,
-    scale: Share = 1.0,
+    scale: Rare[Share] = 1.0,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> "Export":

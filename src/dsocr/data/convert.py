@@ -104,7 +104,7 @@ def convert(
     encoding: str | None = None,
     layer: Rare[str | None] = None,
     fetch: Fetch | None = None,
-    strict: bool = False,
+    strict: Rare[bool] = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ConvertReport:

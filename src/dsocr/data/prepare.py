@@ -2,12 +2,15 @@
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from dsocr import __version__
 from dsocr.config import read_policy
@@ -69,25 +72,23 @@ def prepare(
     split_by: str | None = None,
     unit: SampleUnit | None = None,
     regions: Texts = (),
-    lines_per_region: int | None = None,
-    single_lines: float = 0.0,
+    lines_per_region: Rare[int | None] = None,
+    single_lines: Rare[float] = 0.0,
     seed: int = 17,
-    stratify: Annotated[bool, ON] = True,
+    stratify: Rare[Annotated[bool, ON]] = True,
     folds: int | None = None,
-    fixed: StrPath | None = None,
-    like: StrPath | None = None,
+    fixed: Rare[StrPath | None] = None,
+    like: Rare[StrPath | None] = None,
     columns: Columns | None = None,
-    store: Store = "files",
-    workers: Count | None = None,
-    text_policy: StrPath | TextPolicy = DEFAULT_POLICY,
-    struck: str | None = None,
-    unclear: str | None = None,
-    mojibake: str | None = None,
-    line_end_hyphens: str | None = None,
+    store: Rare[Store] = "files",
+    workers: Rare[Count | None] = None,
+    text_policy: Annotated[
+        TextPolicy | Sequence[str] | PathLike[str], Parameter(metavar="FILE|KEY=VALUE")
+    ] = DEFAULT_POLICY,
     encoding: str | None = None,
     layer: Rare[str | None] = None,
     fetch: Fetch | None = None,
-    strict: bool = False,
+    strict: Rare[bool] = False,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Dataset:
@@ -119,11 +120,8 @@ def prepare(
         columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
         store: How to store images; parquet is for very many.
         workers: Number of processes; one per core if not given.
-        text_policy: YAML file on how to normalize transcriptions, or a `TextPolicy`.
-        struck: Struck-out text: keep, strip or drop-line.
-        unclear: Marks of unclear text: keep, strip or drop-line.
-        mojibake: Text decoded with a wrong encoding: keep or repair.
-        line_end_hyphens: Words broken at a line end: keep or join.
+        text_policy: How to normalize transcriptions: a YAML file, or a rule such as struck=strip, unclear=drop-line,
+            mojibake=repair or line_end_hyphens=join; repeatable. In Python also a `TextPolicy`.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
             its image if not given.
@@ -136,8 +134,7 @@ def prepare(
         ConfigError: The text policy or another option cannot be used.
         DataError: The source cannot be read, or the dataset cannot be written.
     """
-    changes = {"struck": struck, "unclear": unclear, "mojibake": mojibake, "line_end_hyphens": line_end_hyphens}
-    policy, named_columns = read_policy(text_policy, changes), read_pairs("columns", columns)
+    policy, named_columns = read_policy(text_policy), read_pairs("columns", columns)
     source, output = Path(source), Path(output)
     with text_encoding(encoding):
         fixed_list = read_fixed_list(Path(fixed)) if fixed else None

@@ -26,7 +26,7 @@ MARKS: Mapping[str, tuple[str, str]] = {
     "mark_struck": ("~~", "~~"),
     "mark_inserted": ("\\", "/"),
 }
-"""What stands before and after the selected text; those that `prepare --struck` and `--unclear` know."""
+"""What stands before and after the selected text; the marks that `prepare --text-policy` knows."""
 GAPS: Mapping[Language, str] = {"en": "[unclear]", "ru": "[нрзб]"}
 
 

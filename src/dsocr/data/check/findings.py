@@ -19,7 +19,7 @@ REMEDIES = {
     "look-alikes": "Write each word in one script; `dsocr check --fix -o NEW` does so where the script is certain.",
     "invisible-characters": "Remove them in the source; `dsocr check --fix -o NEW` deletes them or writes spaces.",
     "decomposed-characters": "Prepare again with Unicode form NFC; `dsocr check --fix -o NEW` composes them.",
-    "mojibake": "Prepare again with --mojibake repair, or read the source in its original encoding.",
+    "mojibake": "Prepare again with --text-policy mojibake=repair, or read the source in its original encoding.",
     "old-spelling": "Nothing if the scans are spelled like this; check that the base knows these letters.",
     "seen-once": "Check for a typo. If it is none, expect the model not to learn it from one example.",
     "unseen-in-train": "Add training lines that contain it, or do not expect it to be read.",
