@@ -397,13 +397,9 @@ def test_a_flourish_below_a_month_belongs_to_it(width: int, rows: list[set[int]]
     assert list(rows_of(table, found).values()) == [{0}, {1}, *rows, {2}, {3}, {4}]
 
 
-@pytest.mark.parametrize("is_like", [True, False], ids=["as others begin", "as others end"])
-def test_a_level_whose_number_is_lost_begins_a_row_if_it_is_like_others_that_do(is_like: bool) -> None:
+def test_a_second_day_beside_the_sum_begins_no_row() -> None:
     made = days(MANY)
-    if is_like:
-        made[6] = made[6][1:]
-    else:
-        made[6].append(bar(112, MANY[6] + 24, 136, 6))  # a second day, beside the sum
+    made[6].append(bar(112, MANY[6] + 24, 136, 6))
     assert rows_by_number(made) == [{row} for row in range(12)]
 
 

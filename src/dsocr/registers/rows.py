@@ -247,8 +247,7 @@ def _key_levels(levels: Sequence[Sequence[Item]], keys: set[int], grid: Grid, un
     are_numbered = sum(0 in numbers for numbers in groups) >= MOST * len(groups)
     if are_numbered:
         numbered = {place for place, numbers in zip(begins, groups, strict=True) if 0 in numbers}
-        begins = [place for place in begins if place in numbered or _is_like(columns, numbered, place, grid)]
-        begins = [place for place in begins if place + 1 not in numbered or not _is_mark(levels, place, unit)]
+        begins = [place for place in numbered if place + 1 not in numbered or not _is_mark(levels, place, unit)]
     return set(begins), are_numbered
 
 
@@ -256,23 +255,6 @@ def _is_mark(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
     """Whether the only item of a level is a mark above the number of the next level."""
     (item, *others), below = levels[place], min(other.middle for other in levels[place + 1])
     return not others and below - item.middle < unit
-
-
-def _is_like(columns: Sequence[set[int]], begins: set[int], place: int, grid: Grid) -> bool:
-    """Whether a level without a number has text in the same columns as the levels where rows begin.
-
-    Naive Bayes, with half a level of either kind added for smoothing.
-    """
-    odds = 0.0
-    others = set(range(len(columns))) - begins
-    for column in range(1, len(grid.columns.borders) - 1):
-        shares = [
-            (sum(column in columns[other] for other in levels) + 0.5) / (len(levels) + 1) for levels in (begins, others)
-        ]
-        if column not in columns[place]:
-            shares = [1 - share for share in shares]
-        odds += math.log(shares[0] / shares[1])
-    return odds > 1
 
 
 def _heading_levels(levels: list[list[Item]], grid: Grid) -> list[list[Item]]:
