@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,25 @@ _MIN_MATCHING = 3
 """Matching outlines of a page from which the height of its lines is known."""
 
 Points = NDArray[np.float64]
+
+
+def clip_points(points: Sequence[Point], sides: Sequence[float], *, is_closed: bool) -> tuple[Point, ...]:
+    """Return the part of a polygon or a polyline whose `sides`, distances from a line, are not negative.
+
+    Sutherland-Hodgman clipping (1974).
+    """
+    ends = list(zip(points, sides, strict=True))
+    kept: list[Point] = []
+    for (point, side), (other, other_side) in pairwise([*ends, *ends[:1]] if is_closed else ends):
+        if side >= 0:
+            kept.append(point)
+        if (side >= 0) != (other_side >= 0):
+            share = side / (side - other_side)
+            x, y = (begin + share * (end - begin) for begin, end in zip(point, other, strict=True))
+            kept.append((round(x), round(y)))
+    if not is_closed and ends and ends[-1][1] >= 0:
+        kept.append(ends[-1][0])
+    return tuple(dict.fromkeys(kept))
 
 
 def is_off_baseline(outline: Outline) -> bool:

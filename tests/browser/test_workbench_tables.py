@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from dsocr.document import Table
 from dsocr.registers.edits import nodes_of
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_tables import tables_of, version_of
+from dsocr.workbench.stored_lines import tables_of, version_of
 from dsocr.workbench.table_changes import carry_out_in_table
 from tests.browser.test_workbench_shapes import drag, point, wait_for_place
 from tests.browser.workbench import FIELD, eventually

@@ -25,8 +25,7 @@ from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export
 from dsocr.workbench.shape_changes import assign, move_beside
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
-from dsocr.workbench.stored_lines import State
-from dsocr.workbench.stored_tables import tables_of, version_of
+from dsocr.workbench.stored_lines import State, tables_of, version_of
 from dsocr.workbench.table_changes import carry_out_in_table, put_tables, search_tables
 from tests.raising import raises_code
 from tests.workbench.fakes import TITLES, make_register

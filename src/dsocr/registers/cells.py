@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from dsocr.document import CellPlace, Outline, Point
+from dsocr.document import CellPlace, Outline
+from dsocr.outlines import clip_points
 from dsocr.registers.columns import MOST, Columns, Item
 from dsocr.registers.rows import Grid
 from dsocr.registers.rulings import LEVEL, OPEN, Frame, Ruling, covered_share
@@ -101,35 +102,17 @@ def _part(item: Item, place: float, frame: Frame, *, keep_left: bool) -> Item | 
     """Return the part of a line on one side of a place of the frame; None if nothing of it remains."""
     outline = item.line.outline
     assert outline
-    polygon = _clip(outline.border, frame, place, keep_left=keep_left, is_closed=True)
-    baseline = _clip(outline.baseline, frame, place, keep_left=keep_left, is_closed=False)
+    sign = 1 if keep_left else -1
+    polygon, baseline = (
+        clip_points(points, (sign * (place - frame.of_page(points)[:, 0])).tolist(), is_closed=is_closed)
+        for points, is_closed in ((outline.border, True), (outline.baseline, False))
+    )
     if len(polygon) < 3 or len(baseline) < 2:
         return None
     name = f"{item.line.where}{'' if keep_left else '+'}"
     line = replace(item.line, outline=Outline.of_polygon(polygon, baseline), where=name, id="")
     left, right = (item.left, place) if keep_left else (place, item.right)
     return replace(item, line=line, left=left, right=right)
-
-
-def _clip(
-    points: Sequence[Point], frame: Frame, place: float, *, keep_left: bool, is_closed: bool
-) -> tuple[Point, ...]:
-    """Return the part of a polygon or a polyline on one side of an upright line of the frame."""
-    sides = (frame.of_page(points)[:, 0] - place) * (1 if keep_left else -1)
-    kept: list[Point] = []
-    ends = list(zip(points, sides, strict=True))
-    pairs = [*pairwise(ends), (ends[-1], ends[0])] if is_closed else [*pairwise(ends)]
-    for (point, side), (other, other_side) in pairs:
-        if side <= 0:
-            kept.append(point)
-        if (side < 0) != (other_side < 0) and side != other_side:
-            share = side / (side - other_side)
-            kept.append(
-                (round(point[0] + share * (other[0] - point[0])), round(point[1] + share * (other[1] - point[1])))
-            )
-    if not is_closed and ends[-1][1] <= 0:
-        kept.append(ends[-1][0])
-    return tuple(dict.fromkeys(kept))
 
 
 def _spans(grid: Grid, joined: Joined) -> Iterator[CellPlace]:

@@ -42,8 +42,7 @@ from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
 from dsocr.workbench.file_regions import read_regions
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center
-from dsocr.workbench.stored_tables import region_id, tables_of
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center, region_id, tables_of
 from dsocr.workbench.table_changes import with_tables
 
 _SOURCE = "source"

@@ -15,8 +15,7 @@ from dsocr.formats.xml import (
     parse_xml_bytes,
     tag_labels,
 )
-from dsocr.workbench.stored_lines import StoredRegion
-from dsocr.workbench.stored_tables import is_editable
+from dsocr.workbench.stored_lines import StoredRegion, is_editable
 
 CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
 """Elements that lines are in; a region is known by its place among them."""

@@ -35,8 +35,7 @@ from dsocr.workbench.archive import Archive
 from dsocr.workbench.file_regions import read_regions
 from dsocr.workbench.page_structure import PageStructure
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
-from dsocr.workbench.stored_tables import tables_of
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, tables_of
 
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv", *DOCUMENTS, *TARGETS)
 """The formats that keep lines on their pages, documents of all texts, and rows of registers."""

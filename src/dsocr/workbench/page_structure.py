@@ -22,8 +22,7 @@ from dsocr.formats.xml import (
     parse_xml_bytes,
 )
 from dsocr.workbench.file_regions import CONTAINERS
-from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion
-from dsocr.workbench.stored_tables import tables_of
+from dsocr.workbench.stored_lines import StoredLine, StoredPage, StoredRegion, tables_of
 
 _CELL_PARTS = ("Roles", "TableCellRole", "CornerPts")
 _LINE, _REGION, _TABLE = "dsocr-line", "dsocr-region", "dsocr-table"

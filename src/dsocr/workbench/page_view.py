@@ -18,8 +18,7 @@ from dsocr.text import percentage
 from dsocr.workbench.dialogs import Translate
 from dsocr.workbench.interface_texts import VIEW_LABELS
 from dsocr.workbench.shape_changes import version_by_hand
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion
-from dsocr.workbench.stored_tables import tables_of, version_of
+from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, tables_of, version_of
 
 _KINDS = tuple(
     kind

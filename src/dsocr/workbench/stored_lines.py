@@ -1,4 +1,7 @@
-"""The pages, regions and lines of a workbench as they are stored, and what becomes of a line that is cut or joined."""
+"""The pages, regions, lines and tables of a workbench as they are stored; lines are cut and joined.
+
+A table is the regions with its id.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -7,12 +10,18 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from dsocr.document import Box, CellPlace, Outline, Point, bounds, bounds_of_boxes
+from dsocr.document import Box, CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
 from dsocr.errors import DataError
+from dsocr.outlines import clip_points
+from dsocr.registers.edits import nodes_of, whole_outline
 from dsocr.text import is_right_to_left
 
 _SNAP = 0.15
 """Share of a text's length within which a cut moves to the nearest space."""
+MAX_NODES = 40_000
+"""Crossings of a table that can be shown and changed; those of a larger one stay as their file has them."""
+_LETTERS = 0.3
+"""Share of a line's height from its baseline up to the middle of its letters."""
 
 
 def center(outline: Outline) -> tuple[float, float]:
@@ -30,35 +39,15 @@ def area(outline: Outline) -> int:
 def clip_outline(outline: Outline, box: Box) -> Outline:
     """The part of an outline between the left and the right of a box, with a baseline from one side to the other."""
     left, _, right, _ = box
-    polygon = clip_polygon(clip_polygon(outline.polygon, lambda point: point[0] - left), lambda point: right - point[0])
+    polygon = outline.polygon
+    for sign, side in ((1, left), (-1, right)):
+        polygon = clip_points(polygon, [sign * (x - side) for x, _ in polygon], is_closed=True)
     baseline: tuple[Point, ...] = ()
     if len(outline.baseline) >= 2:
         between = [point for point in outline.baseline if left < point[0] < right]
         ends = [(x, _height_at(outline.baseline, x)) for x in (left, right)]
         baseline = (ends[0], *between, ends[1])
-    return Outline(box, tuple(polygon) if len(polygon) >= 3 else (), baseline)
-
-
-def clip_polygon(polygon: Sequence[Point], side: Callable[[Point], float]) -> list[Point]:
-    """The part of a polygon where `side`, a linear function, is not negative: Sutherland-Hodgman clipping (1974)."""
-    return _clip(polygon, [*polygon[1:], *polygon[:1]], side)
-
-
-def _clip(points: Sequence[Point], following: Sequence[Point], side: Callable[[Point], float]) -> list[Point]:
-    kept: list[Point] = []
-    for point, next_point in zip(points, following, strict=False):
-        here, there = side(point), side(next_point)
-        if here >= 0:
-            kept.append(point)
-        if (here >= 0) != (there >= 0):
-            share = here / (here - there)
-            kept.append(
-                (
-                    round(point[0] + (next_point[0] - point[0]) * share),
-                    round(point[1] + (next_point[1] - point[1]) * share),
-                )
-            )
-    return kept
+    return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
 
 
 def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Outline, float]:
@@ -77,24 +66,20 @@ def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Ou
 
     parts = []
     for sign in (1, -1):
-        polygon = clip_polygon(outline.border, lambda point, sign=sign: sign * side(point))  # type: ignore[misc]
-        if len(set(polygon)) < 3:
+        polygon, baseline = (
+            clip_points(points, [sign * side(point) for point in points], is_closed=is_closed)
+            for points, is_closed in ((outline.border, True), (outline.baseline, False))
+        )
+        if len(polygon) < 3:
             hint = "draw the cut across the line of text"
             raise DataError("the cut does not divide the line", code="cut-outside-line", hint=hint)
-        parts.append(Outline.of_polygon(tuple(polygon), _cut_baseline(outline.baseline, side, sign)))
+        parts.append(Outline.of_polygon(polygon, baseline if len(baseline) >= 2 else ()))
     left, top, right, bottom = outline.box
     share = 1.0
     if is_steep:
         at = x1 if y1 == y2 else x1 + ((top + bottom) / 2 - y1) * (x2 - x1) / (y2 - y1)
         share = min(max((at - left) / max(1, right - left), 0), 1)
     return parts[0], parts[1], share
-
-
-def _cut_baseline(baseline: Sequence[Point], side: Callable[[Point], float], sign: int) -> tuple[Point, ...]:
-    kept = _clip(baseline, baseline[1:], lambda point: sign * side(point))
-    if baseline and sign * side(baseline[-1]) >= 0:
-        kept.append(baseline[-1])
-    return tuple(kept) if len(set(kept)) >= 2 else ()
 
 
 def cut_text(text: str, share: float) -> tuple[str, str]:
@@ -311,3 +296,45 @@ def redrawn(line: StoredLine, text: str, outline: Outline, *joined: StoredLine) 
     state = State.UNREAD if all(part.is_reading for part in (line, *joined)) else State.READ
     unread = replace(line, text=text, outline=outline, state=state, machine=None, characters=())
     return replace(unread, author="", reviewed_at="", checked_by="")
+
+
+def tables_of(regions: Iterable[StoredRegion], name: Callable[[StoredRegion], str] | None = None) -> list[Table]:
+    """The tables among the regions of a page, in the order of their first cells.
+
+    The id of a cell is the number of its region, or what `name` returns.
+    """
+    by_table: dict[str, list[TableCell]] = {}
+    for region in regions:
+        if region.cell:
+            id_ = name(region) if name else str(region.number)
+            by_table.setdefault(region.table, []).append(TableCell(id_, region.outline, region.cell))
+    tables = []
+    for id_, cells in by_table.items():
+        table = Table(id_, None, tuple(sorted(cells, key=lambda cell: (cell.place.row, cell.place.column))))
+        tables.append(replace(table, outline=whole_outline(nodes_of(table))))
+    return tables
+
+
+def version_of(table: str, regions: Iterable[StoredRegion]) -> int | None:
+    """The highest version of a table's cells, which changes with each of them; None if there is no such table."""
+    return max((region.version for region in regions if region.cell and region.table == table), default=None)
+
+
+def is_editable(cells: Sequence[TableCell]) -> bool:
+    """Whether a table of a file can be shown as a grid: all its cells have outlines, and it is not too large."""
+    rows, columns = Table("", None, tuple(cells)).size
+    return all(cell.outline for cell in cells) and (rows + 1) * (columns + 1) <= MAX_NODES
+
+
+def middle_of(line: StoredLine) -> tuple[float, float]:
+    """The middle of a line's letters; its box's without a baseline."""
+    left, top, right, bottom = line.outline.box
+    if not line.outline.baseline:
+        return (left + right) / 2, (top + bottom) / 2
+    heights = [y for _, y in line.outline.baseline]
+    return (left + right) / 2, max(top, sum(heights) / len(heights) - _LETTERS * (bottom - top))
+
+
+def region_id(region: StoredRegion) -> str:
+    """The id of a region in a file: that of the file it came from, else one by its number."""
+    return region.name or f"region_{region.number}"

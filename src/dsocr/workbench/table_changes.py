@@ -4,7 +4,7 @@
 its letters, unless its file or somebody has it elsewhere.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,10 +25,12 @@ from dsocr.workbench.stored_lines import (
     center,
     checked_outline,
     cut_text,
+    middle_of,
     redrawn,
+    tables_of,
+    version_of,
     within,
 )
-from dsocr.workbench.stored_tables import middle_of, tables_of, version_of
 
 FIND_TABLES = "findTables"
 """The one edit that takes seconds; it is not carried out here."""
@@ -40,12 +42,24 @@ _WHAT = "table"
 """What the history calls these changes."""
 
 
+class Part(NamedTuple):
+    """A part of a line of this number; `cell` is its rank among the cells of all tables, None outside."""
+
+    line: int
+    outline: Outline
+    cell: int | None
+
+
 class FoundTables(NamedTuple):
-    """What was found on a page: the lines as they were then, their parts in the order of the cells, and the tables."""
+    """Tables of a page: its lines at that time, their parts in the order of the cells, and the cells."""
 
     lines: tuple[StoredLine, ...]
-    parts: tuple[Line, ...]
-    tables: tuple[Table, ...]
+    parts: tuple[Part, ...]
+    cells: tuple[StoredRegion, ...]
+
+    def emptied(self, regions: Iterable[StoredRegion]) -> list[StoredRegion]:
+        """Return the regions, other than cells, that lose all their lines."""
+        return _emptied(regions, self.lines, {part.line for part in self.parts if part.cell is not None})
 
 
 def carry_out_in_table(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any], *, who: str) -> None:
@@ -188,15 +202,22 @@ def _index_for(line: StoredLine, order: Sequence[StoredLine], ranks: Mapping[int
 def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: bool = True) -> FoundTables:
     """Find the tables of a page; takes about a second. Raises DataError if there is none.
 
-    With `split`, lines that go over several columns come back in parts. The `where` of each part is the line's number.
+    With `split`, lines over several columns are cut.
     """
     seen = [Line(line.text, str(line.number), line.outline, index=place) for place, line in enumerate(lines)]
     parts, tables = find_tables(image, seen, split=split)
     if not tables:
         hint = "a table has three columns with text, or two ruled ones; draw it, and its rulings"
         raise DataError("no table was found on the page", code="no-tables", hint=hint)
-    parts = [replace(part, where=part.where.rstrip("+")) for part in parts]
-    return FoundTables(tuple(lines), tuple(parts), tuple(tables))
+    cells = [(cell, table.id) for table in tables for cell in table.cells]
+    ranks = {cell.id: rank for rank, (cell, _) in enumerate(cells)}
+    placed = (
+        Part(int(part.where.rstrip("+")), part.outline, ranks.get(part.region.id) if part.region else None)
+        for part in parts
+        if part.outline
+    )
+    regions = (StoredRegion(0, 0, cell.outline, table=table, cell=cell.place) for cell, table in cells if cell.outline)
+    return FoundTables(tuple(lines), tuple(placed), tuple(regions))
 
 
 def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: str) -> int:
@@ -205,21 +226,20 @@ def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: s
     Lines over several columns are cut, unless they are reviewed. Raises StaleError if a line changed meanwhile.
     """
     regions = store.regions(page)
-    cells, at = _cells_of(search, page)
-    before = [region for region in regions if region.cell] + _emptied(regions, search.lines, _lines_in(search, at))
+    before = [region for region in regions if region.cell] + search.emptied(regions)
     removed = {region.number for region in before}
     others = [region for region in regions if region.number not in removed]
+    cells = [replace(cell, page=page) for cell in search.cells]
 
     def edited(old: Sequence[StoredLine], new: Sequence[StoredRegion]) -> list[StoredLine]:
         placed = []
-        for part, line in _laid_out(old, search.parts):
-            cell = at.get(part.region.id) if part.region else None
+        for cell, line in _laid_out(old, search.parts):
             loose = region_at(others, line.outline) if line.region in removed else line.region
             placed.append(replace(line, region=loose if cell is None else new[cell].number))
         return placed
 
     store.change(_WHAT, who, search.lines, edited, before, lambda _: cells)
-    return len(search.tables)
+    return len({cell.table for cell in cells})
 
 
 def with_tables(
@@ -235,65 +255,40 @@ def with_tables(
         search = search_tables(image, numbered, split=split)
     except DataError:
         return list(lines), list(regions)
-    cells, at = _cells_of(search, 0)
-    emptied = {region.number for region in _emptied(places, numbered, _lines_in(search, at))}
+    emptied = {region.number for region in search.emptied(places)}
     kept = [region for region in places if region.number not in emptied]
     moved = {region.number: place for place, region in enumerate(kept)}
     placed = []
-    for part, line in _laid_out(numbered, search.parts):
-        cell = at.get(part.region.id) if part.region else None
+    for cell, line in _laid_out(numbered, search.parts):
         loose = None if line.region is None else moved.get(line.region)
         placed.append(replace(line, number=0, region=loose if cell is None else len(kept) + cell))
-    return placed, [*kept, *cells]
+    return placed, [*kept, *search.cells]
 
 
-def _cells_of(search: FoundTables, page: int) -> tuple[list[StoredRegion], dict[str, int]]:
-    """The cells of found tables as regions, and the place of each among them by its id."""
-    cells: list[StoredRegion] = []
-    at: dict[str, int] = {}
-    for table in search.tables:
-        for cell in table.cells:
-            assert cell.outline
-            at[cell.id] = len(cells)
-            cells.append(StoredRegion(0, page, cell.outline, table=table.id, cell=cell.place))
-    return cells, at
-
-
-def _lines_in(search: FoundTables, cells: Mapping[str, int]) -> set[int]:
-    return {int(part.where) for part in search.parts if part.region and part.region.id in cells}
-
-
-def _laid_out(lines: Sequence[StoredLine], parts: Sequence[Line]) -> list[tuple[Line, StoredLine]]:
-    """The parts of lines and what is stored of each, in the order of the cells."""
-    ordered = sorted(_parts_of(lines, parts), key=lambda part: part[0])
-    return [(part, replace(line, place=float(place))) for place, part, line in ordered]
-
-
-def _parts_of(lines: Sequence[StoredLine], parts: Sequence[Line]) -> list[tuple[int, Line, StoredLine]]:
-    """Each part of a line, with its place among them, and the line that it is from now on."""
-    by_line: dict[int, list[tuple[int, Line]]] = {}
+def _laid_out(lines: Sequence[StoredLine], parts: Sequence[Part]) -> Iterator[tuple[int | None, StoredLine]]:
+    """Yield the cells and lines of a page from now on, in the order of the cells."""
+    by_line: dict[int, list[tuple[int, Part]]] = {}
     for place, part in enumerate(parts):
-        by_line.setdefault(int(part.where), []).append((place, part))
-    cut: list[tuple[int, Line, StoredLine]] = []
+        by_line.setdefault(part.line, []).append((place, part))
+    cut: dict[int, tuple[int | None, StoredLine]] = {}
     for line in lines:
-        own_parts = by_line[line.number]
-        if len(own_parts) == 1 or line.is_reviewed:
-            place, part = max(own_parts, key=lambda part: _width(part[1].outline))
-            cut.append((place, part, line))
+        ordered = sorted(by_line[line.number], key=lambda part: part[1].outline.box[0])
+        if len(ordered) == 1 or line.is_reviewed:
+            place, part = max(ordered, key=lambda part: _width(part[1].outline))
+            cut[place] = part.cell, line
             continue
-        ordered = sorted(own_parts, key=lambda part: part[1].outline.box[0] if part[1].outline else 0)
         if is_right_to_left(line.text):
             ordered.reverse()
         rest = line.text
         for number, (place, part) in enumerate(ordered):
-            assert part.outline
             left = sum(_width(other.outline) for _, other in ordered[number:])
             text, rest = cut_text(rest, _width(part.outline) / max(left, 1))
             new = redrawn(line, text, part.outline)
             new = new if text else replace(new, state=State.UNREAD)
-            cut.append((place, part, new if number == 0 else replace(new, number=0, elements=())))
-    return cut
+            cut[place] = part.cell, new if number == 0 else replace(new, number=0, elements=())
+    for place, (cell, line) in sorted(cut.items()):
+        yield cell, replace(line, place=float(place))
 
 
-def _width(outline: Outline | None) -> int:
-    return outline.box[2] - outline.box[0] if outline else 0
+def _width(outline: Outline) -> int:
+    return outline.box[2] - outline.box[0]
