@@ -25,9 +25,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.work import keep_result
+from dsocr.job import resolve
 from dsocr.training.align import CARD, DATASET, LINES
-from dsocr.training.lifecycle import is_trained
-from dsocr.training.train import train
+from dsocr.training.recipe import run_job
 from reading import cer_of, count_errors
 from runner import Table, make_parser, parse, record
 
@@ -64,8 +64,8 @@ def align(work: Path, base: str, rounds: int, truth: dict[str, list[str]]) -> li
 def train_on(dataset: Path, base: str, output: Path) -> Path:
     """Train with the defaults; return the run."""
     config = load_config({"output": "", "dataset": ""}, changes={"dataset": dataset, "output": output, "base": base})
-    if not is_trained(config):
-        train(config)
+    if not (job := resolve(config)).is_finished():
+        run_job(job)
     return output
 
 

@@ -19,8 +19,8 @@ from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.io.work import keep_result
-from dsocr.training.lifecycle import is_trained
-from dsocr.training.train import train
+from dsocr.job import resolve
+from dsocr.training.recipe import run_job
 from reading import cer_of, count_errors
 from runner import Table, make_parser, parse, record
 
@@ -33,8 +33,8 @@ def read_curve(dataset: Path, base: str, counts: list[int], work: Path, settings
         if count:
             changes = {"base": base, "dataset": dataset, "output": output, "training.max_samples": count}
             config = load_config({"output": ""}, settings, changes=changes)
-            if not is_trained(config):
-                train(config)
+            if not (job := resolve(config)).is_finished():
+                run_job(job)
         kept = output.with_suffix(".json")
         reader = output if count else base
         curve[count] = cer_of(keep_result(kept, {"lines": len(test)}, partial(count_errors, reader, test)))

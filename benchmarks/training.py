@@ -32,8 +32,8 @@ from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.training.feature_cache import cache_features
+from dsocr.training.readers import fresh_adapter, make_sampler
 from dsocr.training.samples import EncodedSamples, Setup
-from dsocr.training.train import fresh_adapter, make_sampler
 from runner import COPISTE, Table, Times, in_turns, make_parser, parse, record, require_copiste
 
 STEP = 32
@@ -132,7 +132,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started = time.process_time()
     setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)
-    if cache_features(config, setup, None, on_message=print):
+    if cache_features(config, setup, None):
         print(f"caching the features of {len(lines)} lines took {time.process_time() - started:.1f} s of processor")
     if recipe.compiled:
         compile_layers(model)

@@ -27,11 +27,11 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import read_bytes
 from dsocr.io.work import keep_result
+from dsocr.job import resolve
 from dsocr.runs import RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled
-from dsocr.training.lifecycle import is_trained
+from dsocr.training.recipe import run_job
 from dsocr.training.samples import OwnReadings
-from dsocr.training.train import train
 from dsocr.training.validation import draw_samples
 from reading import by_page, count_errors, reduction
 from runner import Table, make_parser, parse, record
@@ -42,8 +42,8 @@ ARMS = ("first", "more", "second")
 def measure(config: RunConfig, samples: Sequence[Sample]) -> tuple[UnlabelledReport, dict[str, Any], float]:
     """Train and score; return the run's report, the errors of each reader, and the processor time of the run."""
     run, started = RunFolder(config.output), time.process_time()
-    if not is_trained(config):
-        train(config)
+    if not (job := resolve(config)).is_finished():
+        run_job(job)
     seconds = time.process_time() - started
     report = UnlabelledReport.of(read_provenance(run))
     assert report is not None
@@ -65,8 +65,8 @@ def trained_arms(run: RunFolder, report: UnlabelledReport) -> dict[str, Path]:
     more, second = run.unlabelled / "more", run.unlabelled / unlabelled.SECOND
     section = load_run_config(RunFolder(second).config).training
     again = load_run_config(first.config).model_copy(update={"output": more, "training": section})
-    if not is_trained(again):
-        train(again, own_readings=OwnReadings(first.adapter, (), 1))
+    if not (job := resolve(again)).is_finished():
+        run_job(job, own_readings=OwnReadings(first.adapter, (), 1))
     return dict(zip(ARMS, (first.path, more, second), strict=True))
 
 

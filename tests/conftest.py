@@ -237,7 +237,7 @@ def small_config(small_dataset: Path, shallow: str, tmp_path: Path) -> RunConfig
 @pytest.fixture(scope="session")
 def small_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """A finished run of eight steps; tests must not change it."""
-    from dsocr.training.train import train
+    from tests.training.running import train
 
     return train(eight_steps(small_dataset, tmp_path_factory.mktemp("trained") / "run")).run
 

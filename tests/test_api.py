@@ -28,13 +28,13 @@ from transformers.utils import logging
 
 import dsocr
 from dsocr.cli.commands import COMMANDS
-from dsocr.commands.learning import complete_config
 from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
+from dsocr.job import complete_config
 from dsocr.models.families import family_of
-from dsocr.training.lifecycle import pin_base
 from tests.integration.calling import arguments_of
 from tests.raising import raises_code
+from tests.training.running import pinned
 from write_reference import coded_errors, without_options
 
 ROOT = Path(__file__).parents[1]
@@ -128,7 +128,7 @@ def test_a_configuration_object_trains_with_the_defaults_of_the_base() -> None:
     config = dsocr.load_config({"base": "small", "dataset": "letters", "output": "runs/letters", "seed": 18})
     completed = complete_config(config, None, None, {"epochs": 3})
     assert completed.training.model_fields_set == {"epochs"}
-    training = pin_base(completed, None)[0].training
+    training = pinned(completed).training
     assert (completed.seed, training.epochs, training.batch_size, training.augmentation) == (18, 3, 16, "light")
 
 
@@ -258,7 +258,7 @@ def test_a_training_leaves_its_process_as_it_was(small_dataset: Path, tmp_path: 
         drawn = np.random.get_state(legacy=False)["state"]["key"].tolist()
         return [random.getstate(), drawn, torch.get_rng_state().tolist(), [*warnings.filters], logging.get_verbosity()]
 
-    import_module("dsocr.training.train")  # libraries have filters of their own, from when they are imported
+    import_module("dsocr.training.recipe")  # libraries have filters of their own, from when they are imported
     import_module("accelerate.scheduler")
     random.seed(5)
     before = state()

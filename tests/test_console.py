@@ -1,12 +1,8 @@
 """What the command line prints, and how progress looks where no bar can be drawn."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
-from dsocr.console import NotedProgress, Printer, format_duration, training_progress
-from dsocr.training.callbacks import TrainingProgress
+from dsocr.console import Printer, format_duration
 
 
 @pytest.mark.parametrize(
@@ -46,38 +42,3 @@ def test_quiet_leaves_results_and_complaints(capsys: pytest.CaptureFixture[str])
     out, err = capsys.readouterr()
     assert out == "dataset: [bold]письма[/bold]\n"
     assert err == "error: nothing there\n"
-
-
-class Bars(Printer):
-    """Records what is shown, and checks that a bar is removed before the next one appears."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.shown: list[tuple[object, ...]] = []
-
-    @contextmanager
-    def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
-        self.shown.append(("begins", label, unit))
-        yield lambda done, total, note="": self.shown.append((label, done, total))
-        self.shown.append(("ends", label))
-
-
-def test_each_stage_before_the_first_step_has_its_own_bar() -> None:
-    bars = Bars()
-    with training_progress(bars) as (report, stage):
-        stage("looking for kept images", "images", 300, 300)
-        stage("looking at images", "images", 8, 300)
-        stage("looking at images", "images", 300, 300)
-        report(TrainingProgress(1, 50, 0.5, 1e-4, None, 20.0, 60.0))
-    assert bars.shown == [
-        ("begins", "looking for kept images", "images"),
-        ("looking for kept images", 300, 300),
-        ("ends", "looking for kept images"),
-        ("begins", "looking at images", "images"),
-        ("looking at images", 8, 300),
-        ("looking at images", 300, 300),
-        ("ends", "looking at images"),
-        ("begins", "training", "steps"),
-        ("training", 1, 50),
-        ("ends", "training"),
-    ]

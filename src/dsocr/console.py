@@ -3,10 +3,10 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -23,11 +23,6 @@ from rich.text import Text
 
 from dsocr.errors import ErrorText, for_command_line
 
-if TYPE_CHECKING:
-    from dsocr.io.processes import ProgressCallback
-    from dsocr.training.callbacks import TrainingProgress
-    from dsocr.training.feature_cache import StageProgress
-
 P = ParamSpec("P")
 R = TypeVar("R")
 _SECONDS_BETWEEN_LINES = 10
@@ -39,7 +34,29 @@ class NotedProgress(Protocol):
     def __call__(self, done: int, total: int, note: str = "") -> None: ...  # noqa: D102
 
 
-class Printer:
+class Reporter:
+    """Receives the messages and the progress of long work; this one drops them."""
+
+    def result(self, text: str) -> None:
+        """Give a result."""
+
+    def message(self, text: str = "") -> None:
+        """Say what is done."""
+
+    def complain(self, text: str) -> None:
+        """Give a warning, or say what else should be known."""
+
+    def confirm(self, question: str) -> bool:
+        """Ask a question; nobody is here to agree."""
+        return False
+
+    @contextmanager
+    def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
+        """Count what is done, in a block of work."""
+        yield ignore_progress
+
+
+class Printer(Reporter):
     """Print results to stdout, progress and errors to stderr; `quiet` leaves results and errors.
 
     For a caller in Python it draws progress bars or nothing. For the `command_line` it prints lines where no bar can be
@@ -113,31 +130,31 @@ class Printer:
         )
 
 
-_PRINTER: ContextVar[Printer | None] = ContextVar("printer", default=None)
+_REPORTER: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
-def current_printer() -> Printer:
-    """Return the printer of the command that runs, else one for a caller in Python."""
-    return _PRINTER.get() or Printer()
+def current_reporter() -> Reporter:
+    """Return the reporter of the work that runs, else a printer for a caller in Python."""
+    return _REPORTER.get() or Printer()
 
 
 @contextmanager
-def printing_with(printer: Printer) -> Iterator[None]:
-    """Let everything inside print with this printer."""
-    token = _PRINTER.set(printer)
+def reporting_to(reporter: Reporter) -> Iterator[None]:
+    """Let all work inside report to this one."""
+    token = _REPORTER.set(reporter)
     try:
         yield
     finally:
-        _PRINTER.reset(token)
+        _REPORTER.reset(token)
 
 
 @contextmanager
-def progress_bar(progress: "ProgressCallback | None", label: str, unit: str) -> "Iterator[NotedProgress]":
+def progress_bar(progress: Callable[[int, int], None] | None, label: str, unit: str) -> "Iterator[NotedProgress]":
     """Report to the caller's callback, else show progress with the current printer."""
     if progress is not None:
         yield lambda done, total, note="": progress(done, total)
     else:
-        with current_printer().progress(label, unit) as bar:
+        with current_reporter().progress(label, unit) as bar:
             yield bar
 
 
@@ -202,44 +219,6 @@ def format_duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-@contextmanager
-def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingProgress], None], StageProgress]]":
-    """Show training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
-    validated, shown = -1, ""
-    with ExitStack() as bar:
-        update: NotedProgress = ignore_progress
-
-        def show(label: str, unit: str) -> None:
-            nonlocal update, shown
-            if label != shown:
-                bar.close()  # one bar at a time
-                update, shown = bar.enter_context(printer.progress(label, unit)), label
-
-        def on_stage(label: str, unit: str, done: int, total: int) -> None:
-            show(label, unit)
-            update(done, total)
-
-        def on_progress(progress: "TrainingProgress") -> None:
-            nonlocal validated
-            show("training", "steps")
-            result = progress.validation
-            if result is not None and result.step != validated:
-                validated = result.step
-                failures = f", {result.failures}" if result.failures else ""
-                best = ", the best so far" if result.is_best else ""
-                scores = f"validation {result.score}, loss {result.loss:.3f}"
-                printer.message(f"step {result.step}: {scores}{failures}{best}")
-            facts = [
-                None if progress.loss is None else f"loss {progress.loss:.3f}",
-                None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
-                None if result is None else result.score,
-                format_rate(progress.samples_per_second, "samples"),
-            ]
-            update(progress.step, progress.max_steps, "  ".join(fact for fact in facts if fact))
-
-        yield on_progress, on_stage
 
 
 def make_output_utf8() -> None:

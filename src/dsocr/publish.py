@@ -17,7 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from dsocr import __version__
-from dsocr.console import current_printer
+from dsocr.console import current_reporter
 from dsocr.data.dataset import METADATA_FILE, Card, Dataset
 from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, DataError, option
@@ -136,7 +136,7 @@ def push(
         publication = Publication(repo, kind, license, sizes, notes)
         if dry_run:
             return publication
-        if not (yes or current_printer().confirm(f"{publication}\nPublish these files at {publication.url}?")):
+        if not (yes or current_reporter().confirm(f"{publication}\nPublish these files at {publication.url}?")):
             hint = f"give {option('yes')}, after looking at {option('dry_run')}"
             raise ConfigError("nothing was sent", code="not-confirmed", hint=hint)
         upload(repo, kind, files, f"Upload with dsocr {__version__}", private=private)

@@ -99,6 +99,13 @@ class RunFolder:
         return whole if whole.is_dir() else self.path / "adapter"
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint, or a first training of a run that learns from unlabelled scans too."""
+        first = RunFolder(self.unlabelled / "first")
+        folders = (self.checkpoints, first.checkpoints)
+        return first.adapter.is_dir() or any(next(folder.glob("step-*"), None) for folder in folders)
+
+    @property
     def is_base(self) -> bool:
         """Whether this is an untrained checkpoint without settings to read with."""
         return (self.path / _NETWORK).is_file() and not any(
@@ -352,6 +359,27 @@ class UnlabelledReport:
         """Return what the provenance of a run says; None for a run without unlabelled scans."""
         known = provenance.get("unlabelled")
         return None if known is None else TypeAdapter(cls).validate_python(known)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """The result of a training.
+
+    `best_step` and `best_cer` are None without a validation split, `unlabelled` without unlabelled scans.
+    `calibrated_on` is the number of validation lines that calibrated the confidences. A detector has the F1 of its
+    lines, `best_f1`, instead of a CER.
+    """
+
+    run: RunFolder
+    steps: int
+    best_step: int | None
+    seconds: float
+    excluded: int = 0
+    resumed_from: int = 0
+    best_cer: float | None = None
+    best_f1: float | None = None
+    calibrated_on: int = 0
+    unlabelled: UnlabelledReport | None = None
 
 
 class _Ancestor(BaseModel):

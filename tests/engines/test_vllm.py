@@ -28,7 +28,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import serving_of
 from dsocr.runs import RunFolder
-from dsocr.training.train import train
+from tests.training.running import train
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -22,9 +22,9 @@ from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
 from dsocr.inference.reader import LocalReader
 from dsocr.runs import RunFolder
-from dsocr.training.train import train
 from tests.evaluation.making_runs import change_card
 from tests.raising import raises_code
+from tests.training.running import train
 
 
 @pytest.fixture(scope="module")

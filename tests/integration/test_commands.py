@@ -119,7 +119,7 @@ def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) 
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("dsocr.commands.learning.load_config", broken)
+    monkeypatch.setattr("dsocr.job.load_config", broken)
     with pytest.raises(ZeroDivisionError):
         call("train", "any.yaml")
 
@@ -253,7 +253,7 @@ def test_a_signal_during_a_training_names_its_checkpoint(
         raise Interrupted(15, 20, "dsocr train runs/demo/config.yaml")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dsocr.training.train.train", train)
+    monkeypatch.setattr("dsocr.commands.learning.train_reader", train)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     code, _, err = call("demo", "--base", "nano")  # which prepares nothing before it trains

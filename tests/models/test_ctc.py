@@ -32,13 +32,12 @@ from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.models.loading import choose_dtype, load_base
 from dsocr.runs import RunFolder
-from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
-from dsocr.training.train import set_up, train
 from dsocr.training.trainer import Trainer
 from dsocr.training.validation import KeptLogits
 from tests.models.test_ctc_network import small_network
 from tests.raising import raises_code
+from tests.training.running import pinned, set_up, train
 
 LETTERS = list("abcdetrs 0123456789")
 
@@ -170,7 +169,7 @@ def test_line_recognisers_have_their_own_defaults(
     given: dict[str, Any], expected: tuple[Any, ...], base: Path, small_dataset: Path, tmp_path: Path
 ) -> None:
     settings = {"base": str(base), "dataset": str(small_dataset), "output": str(tmp_path / "run"), "training": given}
-    training = pin_base(RunConfig.model_validate(settings), None)[0].training
+    training = pinned(RunConfig.model_validate(settings)).training
     found = training.batch_size, training.augmentation, training.learning_rate, training.vision_learning_rate
     assert found == expected
 
@@ -509,7 +508,7 @@ def test_processor_sees_images_as_bytes(base: Path) -> None:
 def test_small_passes_the_checks_before_training(small_dataset: Path, tmp_path: Path) -> None:
     """At three times its learning rate the weights that it has were destroyed and five lines never memorized."""
     config = configuration(Path("small"), small_dataset, tmp_path / "run", batch_size=16, micro_batch_size=8)
-    config, _ = pin_base(config.model_copy(update={"base": "small"}), None)
+    config = pinned(config.model_copy(update={"base": "small"}))
     setup = set_up(config, training_samples(Dataset.open(small_dataset), config))
     checks = {check.name: check for check in check_setup(setup, config, thorough=True)}
     assert checks["overfit"].verdict == "ok", checks["overfit"]

@@ -23,9 +23,9 @@ from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_inputs import CanvasEncoded
-from dsocr.training.train import train
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
+from tests.training.running import train
 
 
 @pytest.fixture(scope="module")

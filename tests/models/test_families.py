@@ -29,9 +29,7 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
-from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import overfit
-from dsocr.training.train import set_up, train
 from tests.conftest import TEXTS
 from tests.integration.calling import call, fail
 from tests.making_models import write_first, write_shallow
@@ -40,6 +38,7 @@ from tests.models.chat_models import CHAT_MODELS, small_processors, write_chat_m
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.models.test_ctc_network import CHARACTERS, V5, init_evenly, small_network
 from tests.raising import raises_code
+from tests.training.running import pinned, set_up, train
 
 
 class Case(NamedTuple):
@@ -309,7 +308,7 @@ def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_data
         changes: dict[str, Any] = {"adapter": config.adapter.model_copy(update={"init_from": run.path})}
     else:
         changes = {"base": str(run.path)}
-    setup = set_up(pin_base(config.model_copy(update=changes), None)[0], lines_of(small_dataset, 4))
+    setup = set_up(pinned(config.model_copy(update=changes)), lines_of(small_dataset, 4))
     reader = LocalReader.of_run(run, precision="fp32")
     samples = lines_of(small_dataset, 3)
     assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
@@ -324,7 +323,7 @@ def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: 
     assert case.memory is not None
     base = case.memory(tmp_path / "base")
     config = configured(case, base, small_dataset, tmp_path / "run", r=32, dropout=0, augmentation=0)
-    setup = set_up(pin_base(config, None)[0], samples)
+    setup = set_up(pinned(config), samples)
     texts = [sample.text for sample in samples]
     encoded = [setup.samples[index] for index in range(5)]
     checks = setup.processor.family.check_inputs(setup.model, setup.processor, encoded, texts)

@@ -30,11 +30,11 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
-from dsocr.training.train import set_up
 from tests.integration.calling import fail
 from tests.making_models import make_run
 from tests.models.chat_models import CHAT_MODELS, draw_text, small_processors, write_chat_model
 from tests.raising import raises_code
+from tests.training.running import set_up
 
 TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
 TILED = ("smolvlm", "internvl", "qianfan_ocr")

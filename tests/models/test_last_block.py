@@ -13,7 +13,7 @@ from dsocr.models.adapters import adapter_tensors, attach_adapter
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_training import SparseLastBlock, compile_layers
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.training.train import fresh_adapter
+from dsocr.training.readers import fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 

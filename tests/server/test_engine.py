@@ -15,7 +15,7 @@ from PIL import Image
 from dsocr.images import DecodedImage, decode_image
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
-from dsocr.server.engine import Engine, Job
+from dsocr.server.engine import Engine, QueuedImage
 from dsocr.server.limits import ServerLimits
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, png
@@ -46,11 +46,11 @@ def play(scenario: Scenario, limits: ServerLimits = LIMITS) -> None:
         thread.submit(asyncio.run, run()).result()
 
 
-def job(width: int = 20, model: str = "mine", data: bytes | None = None, pixels: int | None = None) -> Job:
-    return Job(data or png(width), pixels or width * 10, model)
+def job(width: int = 20, model: str = "mine", data: bytes | None = None, pixels: int | None = None) -> QueuedImage:
+    return QueuedImage(data or png(width), pixels or width * 10, model)
 
 
-async def texts(jobs: list[Job]) -> list[str]:
+async def texts(jobs: list[QueuedImage]) -> list[str]:
     return [(await job.result).prediction.text for job in jobs]
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
-from dsocr.server.engine import Job, Transcript
+from dsocr.server.engine import QueuedImage, Transcript
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
@@ -25,7 +25,7 @@ from tests.server.fakes import FakeModels, data_uri, png
 
 _LARGE = 2_000_000
 """Bytes; nothing but request bodies is that large."""
-_OURS = (Job, Transcript, Prediction, Image.Image, RequestError, DsocrError, RuntimeError)
+_OURS = (QueuedImage, Transcript, Prediction, Image.Image, RequestError, DsocrError, RuntimeError)
 
 
 @contextmanager

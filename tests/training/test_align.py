@@ -21,6 +21,7 @@ from dsocr.formats.xml import parse_xml
 from dsocr.inference.alignment import AlignedLine
 from dsocr.inference.reader import LocalReader
 from dsocr.io import work
+from dsocr.job import Job
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training import align as module
@@ -214,11 +215,10 @@ def test_a_round_trains_an_adapter_further(
     )
     planned: list[RunConfig] = []
 
-    def plan_briefly(config: RunConfig, *arguments: Any, **options: Any) -> many_runs.PlannedRun:
-        settings = {"epochs": None, "max_steps": 1, "learning_rate": 1e-12}
-        changes = {"training": config.training.model_copy(update=settings)}
-        planned.append(config.model_copy(update=changes))
-        return plan_run(planned[-1], *arguments, **options)
+    def plan_briefly(job: Job, *arguments: Any, **options: Any) -> many_runs.PlannedRun:
+        plan = plan_run(job, *arguments, epochs=None, max_steps=1, learning_rate=1e-12, **options)
+        planned.append(plan.job.config)
+        return plan
 
     plan_run = many_runs.plan_run
     monkeypatch.setattr(many_runs, "plan_run", plan_briefly)

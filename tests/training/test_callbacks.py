@@ -14,13 +14,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import dsocr
 from dsocr.config import RunConfig
+from dsocr.job import require_trackers
 from dsocr.runs import RunFolder
-from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker, require_trackers
-from dsocr.training.train import train
+from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker
 from dsocr.training.trainer import Trainer
 from tests.conftest import PATIENCE
 from tests.models import toy_family
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import changed, metrics
 
 CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "tokens_per_second", "memory_bytes"}

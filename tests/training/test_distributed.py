@@ -15,15 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
+from dsocr.job import fit_to_world_size
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
-from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoint import checkpoint_path, step_of
 from dsocr.training.distributed import Distributed, connect
-from dsocr.training.samples import fit_to_world_size
-from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import PowerCutError, changed, metrics
 
 # Windows ends other processes without asking them, and torchrun was not tried there.
@@ -34,7 +33,7 @@ import sys
 from pathlib import Path
 from dsocr.config import load_config
 from dsocr.training.distributed import connect
-from dsocr.training.train import train
+from tests.training.running import train
 
 if __name__ == "__main__":
     with connect():
@@ -161,13 +160,13 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
 
     alone = changed(config, output=tmp_path / "alone", training={"max_steps": 100})
 
-    def stop(progress: TrainingProgress) -> None:
-        if progress.step == step + 2:
+    def stop(done: int) -> None:
+        if done == step + 2:
             raise PowerCutError
 
     for one in (config, alone):
         with pytest.raises(PowerCutError):
-            train(one, on_progress=stop)
+            train(one, on_step=stop)
     steps = [row["step"] for row in metrics(config.output, "train")]
     assert steps == sorted(set(steps))
     ours, theirs = (

@@ -18,16 +18,16 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import RunError, for_command_line
 from dsocr.images import open_image
+from dsocr.job import resolve
 from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.families import load_processor
-from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.dry_run import Plan, dry_run
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.samples import measure_lengths
-from dsocr.training.train import train
 from tests.making_models import write_first
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import changed
 
 LIGHTER = ["training.micro_batch_size=1", "training.gradient_checkpointing=true", "adapter.target_modules=decoder"]
@@ -101,14 +101,12 @@ def foreign(rows: list[dict[str, Any]]) -> None:
         pytest.param(lambda rows: rows[0].update(text=""), {}, "dataset", id="an empty text"),
         pytest.param(lambda rows: None, {"training": {"max_text_tokens": 5}}, "dataset", id="texts over budget"),
         pytest.param(foreign, {}, "characters", id="another script"),
-        pytest.param(lambda rows: None, {"input": {"resolution": "gundam"}}, "configuration", id="no such resolution"),
-        pytest.param(lambda rows: None, {"base": "nowhere"}, "base", id="no such base"),
     ],
 )
 def test_a_dry_run_names_the_check_that_fails(
     rewrite: Rewrite, settings: dict[str, Any], name: str, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    found = dry_run(changed(with_rows(small_config, tmp_path, rewrite), **settings))
+    found = dry_run(resolve(changed(with_rows(small_config, tmp_path, rewrite), **settings)))
     assert [check.name for check in found.errors] == [name] == found.to_dict()["errors"]
     assert found.errors[0].fix
     assert found.plan is None
@@ -118,12 +116,12 @@ def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_pa
     small_config.output.mkdir()
     (small_config.output / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
     other = write_first(tmp_path / "first")
-    assert "run" in [check.name for check in dry_run(changed(small_config, base=str(other))).errors]
+    assert "run" in [check.name for check in dry_run(resolve(changed(small_config, base=str(other)))).errors]
 
 
 def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_config: RunConfig) -> None:
     before = {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
-    found = dry_run(small_config, preflight=False)
+    found = dry_run(resolve(small_config, overwrite=True), preflight=False)
     names = [check.name for check in found.checks]
     assert found.errors == []
     assert names[:4] == ["base", "run", "dataset", "gradients"]
@@ -156,7 +154,7 @@ def test_texts_over_the_budget_are_counted(small_config: RunConfig) -> None:
     assert plan.too_long == sum(length > 13 for length in texts) > 0
     assert plan.samples == len(texts) - plan.too_long
     nothing = changed(small_config, training={"max_text_tokens": 1, "long_text": "exclude"})
-    assert [check.name for check in dry_run(nothing).errors] == ["dataset"]
+    assert [check.name for check in dry_run(resolve(nothing, overwrite=True)).errors] == ["dataset"]
 
 
 def test_image_features_are_counted_once_if_training_caches_them(
@@ -187,7 +185,7 @@ def test_running_out_of_memory_fails_a_dry_run(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(function, end)
-    found = dry_run(small_config, preflight=False)
+    found = dry_run(resolve(small_config, overwrite=True), preflight=False)
     (error,) = found.errors
     assert error.name == name
     assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in for_command_line(error.fix)
@@ -230,12 +228,12 @@ def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:
         checkpoints={"every_steps": 2},
     )
 
-    def end(progress: TrainingProgress) -> None:
-        if progress.step == 3:
+    def end(step: int) -> None:
+        if step == 3:
             raise MemoryError
 
     with raises_code("out-of-memory") as raised:
-        train(config, on_progress=end)
+        train(config, on_step=end)
     assert isinstance(raised.value, RunError)
     assert settings_in(raised.value) == LIGHTER
     assert "step-0000002" in (raised.value.hint or "")

@@ -16,11 +16,12 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.training.feature_cache import FeatureCache, FeatureStore, cache_features
+from dsocr.training.readers import fresh_adapter, make_trainer
 from dsocr.training.samples import EncodedSamples, Setup
-from dsocr.training.train import fresh_adapter, make_trainer, train
 from dsocr.training.trainer import Trainer
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
+from tests.training.running import Heard, train
 from tests.training.test_train import changed, losses, metrics
 
 
@@ -57,7 +58,7 @@ def test_an_adapter_learns_the_same_with_and_without(
 
     train(frozen)
     assert not files(cache), "16 samples are too few for auto to bother"
-    monkeypatch.setattr("dsocr.training.train.make_trainer", asked)
+    monkeypatch.setattr("dsocr.training.readers.make_trainer", asked)
     kept = changed(kept, output=tmp_path / "kept", training={"num_workers": 1})
     train(kept)
     assert workers == [0], "features are read in this process"
@@ -85,8 +86,7 @@ class Cached:
             config,
             Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32),
             None,
-            on_message=lambda message: None,
-            on_stage=lambda *stage: self.stages.append(stage),
+            reporter=Heard(on_stage=lambda *stage: self.stages.append(stage)),
         )
 
 

@@ -15,12 +15,12 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import Interrupted
 from dsocr.io.work import write_file, write_folder
-from dsocr.runs import RunFolder, to_json
+from dsocr.job import Job, resolve
+from dsocr.runs import RunFolder, TrainResult, to_json
 from dsocr.training.forecast import forecast
-from dsocr.training.lifecycle import is_trained
-from dsocr.training.train import TrainResult, train
 from tests.models import toy_family
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import changed
 
 SIZES = (0.5, 1.0)
@@ -35,20 +35,18 @@ class Pretended:
     read: list[str] = field(default_factory=list)
     stop_at: int = 99
 
-    def train(
-        self, config: RunConfig, *, overwrite: bool = False, on_progress: Any = None, on_message: Any = None
-    ) -> TrainResult:
-        run = RunFolder(config.output)
+    def train(self, job: Job) -> TrainResult:
+        run, config = job.run, job.config
         if len(self.trained) == self.stop_at:
             raise Interrupted(2, 3, run.resume_command)
-        if overwrite:
+        if job.overwrite:
             shutil.rmtree(run.path)
         write_folder(run.adapter, [])
         write_file(run.config, config.to_yaml())
         hashes = Dataset.open(config.dataset).card.hashes
         write_file(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
         self.trained.append((config.training.max_samples, config.training.max_steps))
-        return TrainResult(run, 1, None, None, 0.0, 0, 0)
+        return TrainResult(run, 1, None, 0.0)
 
     def predict(self, run: RunFolder, samples: Sequence[Sample], of_base: bool) -> dict[str, str]:
         self.read.append("base" if of_base else run.path.name)
@@ -61,15 +59,13 @@ class Pretended:
         options = {"sizes": SIZES, "train_function": self.train, "predict": self.predict, **options}
         with pytest.MonkeyPatch.context() as patch:  # the page is slow to draw, and shown by another test
             patch.setattr("dsocr.training.forecast.write_forecast", lambda *given: None)
-            return forecast(config, **options)
+            return forecast(resolve(config, overwrite=True), **options)
 
 
 def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
-    pretended, counts = Pretended(), []
-    sizes = (0.25, 0.5, 0.75, 1.0)
-    result = pretended.forecast(small_config, sizes=sizes, more=[8], on_point=lambda at: counts.append(at.samples))
+    pretended, sizes = Pretended(), (0.25, 0.5, 0.75, 1.0)
+    result = pretended.forecast(small_config, sizes=sizes, more=[8])
     assert pretended.trained == [(4, 8), (8, 8), (12, 8), (None, 8)]
-    assert counts == [4, 8, 12, 16, 0]
     assert [(point.samples, point.steps) for point in result.points][:2] == [(0, 0), (4, 8)]
     assert result.points[0].cer == 1, "the base is where the curve begins"
     assert [point.cer for point in result.points] == sorted((point.cer for point in result.points), reverse=True)
@@ -139,9 +135,9 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     assert result.points[0].cer > 0
     assert (config.output / "forecast" / "forecast.png").stat().st_size > 1000
     assert str(result) == result.reason
-    assert is_trained(config)
+    assert resolve(config).is_finished()
     with raises_code("output-exists"):
         train(config)
     subset = load_config(config.output / "forecast" / "lines-8" / "config.yaml")
     assert subset.training.max_samples == 8
-    assert is_trained(subset)
+    assert resolve(subset).is_finished()

@@ -1,4 +1,4 @@
-"""Self-training on scans alone: the lines learnt, refusals, and resuming."""
+"""Learning from scans alone, where nothing is transcribed: what is learnt, when it is refused, and how it resumes."""
 
 import json
 import shutil
@@ -14,10 +14,10 @@ from dsocr.inference.confidence import Calibration
 from dsocr.io.work import write_file
 from dsocr.runs import CALIBRATION, RunFolder, UnlabelledReport, read_provenance
 from dsocr.training import unlabelled as module
-from dsocr.training.train import train
 from tests.conftest import draw_line, eight_steps
 from tests.integration.calling import call, fail
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import PowerCutError, cut_at
 from tests.training.test_unlabelled import COUNT, FakeReader, cut, true_text, weights_of
 
@@ -42,7 +42,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reader = tmp_path / "calibrated" / "adapter"
     reader.mkdir(parents=True)
     write_file(reader / CALIBRATION, USUAL.to_json())
-    monkeypatch.setattr("dsocr.training.train.first_reader", lambda config: RunFolder(reader.parent))
+    monkeypatch.setattr("dsocr.training.readers.first_reader", lambda config: RunFolder(reader.parent))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_run_that_learns_alone_resumes_wherever_it_was(
     assert not config.dataset.exists()
     before = len(reader.read_lines)
     with pytest.raises(PowerCutError):
-        train(config, on_progress=cut_at(5))
+        train(config, on_step=cut_at(5))
     result = train(config)
     assert len(reader.read_lines) == before
     assert result.resumed_from == 4
@@ -159,7 +159,7 @@ def test_other_scans_make_another_dataset(
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr("dsocr.training.train.open_sources", cut)
+        patch.setattr("dsocr.training.recipe._make_learner", cut)
         with pytest.raises(PowerCutError):
             train(alone(scans, tmp_path / "run"))
     FakeReader(lambda number: f"{true_text(number)}!").install(monkeypatch)
@@ -201,7 +201,7 @@ def test_only_training_does_without_a_dataset(scans: Path, tmp_path: Path) -> No
 
 
 def test_a_run_without_a_name_has_that_of_its_scans(scans: Path) -> None:
-    from dsocr.commands.learning import complete_config
+    from dsocr.job import complete_config
 
     config = complete_config(None, None, None, {}, scans, may_learn_alone=True)
     assert config.output == Path("runs") / scans.name

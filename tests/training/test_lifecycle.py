@@ -12,8 +12,9 @@ import pytest
 
 from dsocr.errors import RunError
 from dsocr.io.work import explain_disk_errors
+from dsocr.job import require_trainable
 from dsocr.runs import RunFolder
-from dsocr.training.lifecycle import RunLock, clear_run, require_trainable
+from dsocr.training.lifecycle import RunLock, clear_run
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 

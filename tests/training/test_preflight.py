@@ -26,9 +26,9 @@ from dsocr.training.preflight import (
     check_setup,
     overfit,
 )
-from dsocr.training.train import set_up, train
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code
+from tests.training.running import set_up, train
 from tests.training.test_dry_run import with_rows
 from tests.training.test_train import changed
 

@@ -14,9 +14,9 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.formats.page import parse_page
-from dsocr.training.train import set_up, train
 from tests.data.making import page_line, page_xml, write
 from tests.models.chat_models import draw_text, small_processors, write_chat_model
+from tests.training.running import set_up, train
 
 BASES: dict[str, tuple[Callable[[Path], Any] | None, dict[str, Any]]] = {
     "nano": (None, {"training": {"learning_rate": 5e-3, "max_steps": 120}}),

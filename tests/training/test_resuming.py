@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from dsocr.config import RunConfig, TrainingSection, load_run_config
+from dsocr.console import reporting_to
 from dsocr.errors import Interrupted
 from dsocr.io.work import MANIFEST, find_damage, write_folder
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
-from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoint import (
     best_path,
     checkpoint_path,
@@ -28,9 +28,9 @@ from dsocr.training.checkpoint import (
     step_of,
     verify_checkpoint,
 )
-from dsocr.training.train import train
 from tests.conftest import PATIENCE, eight_steps
 from tests.raising import raises_code
+from tests.training.running import Heard, train
 from tests.training.test_train import PowerCutError, changed, cut_at
 
 STEPS = 7  # of four in an epoch, so that training ends in the middle of one
@@ -76,7 +76,7 @@ def configured(base: str, dataset: Path, output: Path, every_steps: int = 3) -> 
 @pytest.fixture(autouse=True, scope="module")
 def _rare_logs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.training.train.log_interval", lambda steps: 5)
+        patch.setattr("dsocr.training.readers.log_interval", lambda steps: 5)
         yield
 
 
@@ -140,9 +140,9 @@ def test_a_training_resumes_bit_by_bit(
     config = configured(shallow, small_dataset, tmp_path / "run", every_steps)
     for step in cuts:
         with pytest.raises(PowerCutError):
-            train(config, on_progress=cut_at(step))
+            train(config, on_step=cut_at(step))
     mapped: set[str] = set()
-    assert train(config, on_progress=lambda _: mapped.update(mapped_files(config.output))).resumed_from == resumed_from
+    assert train(config, on_step=lambda _: mapped.update(mapped_files(config.output))).resumed_from == resumed_from
     assert mapped == set(), "Windows could not delete them"
     assert_same(RunFolder(config.output), uninterrupted)
 
@@ -169,7 +169,8 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(
     folder = RunFolder(killed.output).checkpoints
     spoil(folder / "step-0000006" / name)
     messages: list[str] = []
-    assert latest_checkpoint(folder, messages.append) == folder / "step-0000003"
+    with reporting_to(Heard(messages.append)):
+        assert latest_checkpoint(folder) == folder / "step-0000003"
     (message,) = messages
     assert "step-0000006" in message
     assert name in message or (name == MANIFEST and spoil is flip)
@@ -198,7 +199,7 @@ def test_a_checkpoint_is_only_as_good_as_its_manifest(edit: Callable[[Path], Non
     edit(folder / "step-0000006" / MANIFEST)
     with raises_code("checkpoint-damaged", "step-0000006"):
         verify_checkpoint(folder / "step-0000006")
-    assert latest_checkpoint(folder, lambda message: None) == folder / "step-0000003"
+    assert latest_checkpoint(folder) == folder / "step-0000003"
 
 
 def test_checkpoints_of_the_first_format_are_refused(killed: RunConfig) -> None:
@@ -231,7 +232,7 @@ def test_damage_is_reported_and_the_result_is_the_same(
     spoil(RunFolder(killed.output))
     messages: list[str] = []
     assert train(killed, on_message=messages.append).resumed_from == resumed_from
-    assert name in messages[0]
+    assert name in "".join(messages)
     assert_same(RunFolder(killed.output), uninterrupted)
 
 
@@ -271,7 +272,7 @@ def test_a_damaged_best_adapter_is_reported_and_replaced(killed: RunConfig) -> N
         empty(best / "adapter_model.safetensors")
     messages: list[str] = []
     result = train(killed, on_message=messages.append)
-    assert "adapter_model.safetensors" in messages[0]
+    assert "adapter_model.safetensors" in "".join(messages)
     assert result.best_step == STEPS
     assert find_damage(result.run.adapter) is None
 
@@ -322,14 +323,14 @@ def test_a_signal_ends_a_training_after_its_step_and_workers_ignore_it(
     ours = psutil.Process()
     others = set(ours.children(recursive=True))  # a browser of other tests
 
-    def press_ctrl_c(progress: TrainingProgress) -> None:
-        if progress.step == 4:
+    def press_ctrl_c(step: int) -> None:
+        if step == 4:
             for process in [*set(ours.children(recursive=True)) - others, ours]:
                 process.send_signal(signal.SIGINT)
 
     messages: list[str] = []
     with pytest.raises(Interrupted) as interrupted:
-        train(with_worker, on_progress=press_ctrl_c, on_message=messages.append)
+        train(with_worker, on_step=press_ctrl_c, on_message=messages.append)
     assert (interrupted.value.exit_code, interrupted.value.step) == (130, 4)
     assert interrupted.value.resume == RunFolder(config.output).resume_command
     assert len(messages) == 1
@@ -371,10 +372,10 @@ def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset
     assert run.resume_command in errors
     steps = max(step_of(place) for place in run.checkpoints.glob("step-*"))
     assert [row["step"] for row in rows(run) if row["kind"] == "train"] == list(range(6, steps + 1, 6))
-    assert latest_checkpoint(run.checkpoints, print) == checkpoint_path(run.checkpoints, steps)
+    assert latest_checkpoint(run.checkpoints) == checkpoint_path(run.checkpoints, steps)
     uninterrupted = config.model_copy(update={"output": tmp_path / "uninterrupted"})
     with pytest.raises(PowerCutError):
-        train(uninterrupted, on_progress=cut_at(steps + 1))
+        train(uninterrupted, on_step=cut_at(steps + 1))
     even = steps - steps % 2
     weights = [
         (checkpoint_path(RunFolder(one.output).checkpoints, even) / WEIGHTS).read_bytes()
@@ -409,4 +410,4 @@ def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(small_dataset: Pa
             shown += os.read(terminal, 4096)
     os.close(terminal)
     assert process.wait(PATIENCE) == 128 + signal.SIGHUP
-    assert latest_checkpoint(run.checkpoints, print) is not None
+    assert latest_checkpoint(run.checkpoints) is not None

@@ -19,6 +19,7 @@ from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
+from dsocr.job import resolve
 from dsocr.models.families import load_processor
 from dsocr.models.family import Processor
 from dsocr.training.preview import preview
@@ -118,7 +119,7 @@ def test_a_preview_shows_the_images_that_training_encodes(
     training = small_config.training.model_copy(update={"augmentation": "strong"})
     config = small_config.model_copy(update={"training": training, "seed": 5})
     seen: Any = EncodedSamples(lines, processor, augmentation="strong", seed=5)
-    rows = list(preview(config, processor, samples=3, epochs=2, as_model=as_model))
+    rows = list(preview(resolve(config, overwrite=True), processor, samples=3, epochs=2, as_model=as_model))
     assert [row.text for row in rows] == [lines[place].text for place in (0, 8, 15)], "spread over the split"
     for place, row in zip((0, 8, 15), rows, strict=True):
         assert "writer" in row.details

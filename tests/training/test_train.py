@@ -19,19 +19,19 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.distributed import decide_threads
-from dsocr.training.train import fresh_adapter, train
+from dsocr.training.readers import fresh_adapter
 from tests.raising import raises_code
+from tests.training.running import train
 
 
 class PowerCutError(Exception):
     """Stands for a power cut."""
 
 
-def cut_at(step: int) -> Callable[[TrainingProgress], None]:
-    def cut(progress: TrainingProgress) -> None:
-        if progress.step == step:
+def cut_at(step: int) -> Callable[[int], None]:
+    def cut(done: int) -> None:
+        if done == step:
             raise PowerCutError
 
     return cut
@@ -97,7 +97,7 @@ def test_the_loss_falls(small_run: RunFolder) -> None:
 def test_training_stops_early_when_validation_does_not_get_better(small_config: RunConfig) -> None:
     still, reported = {"max_steps": 40, "learning_rate": 1e-12}, list[int]()
     config = changed(small_config, training=still, validation={"every_steps": 1, "patience": 2, "max_samples": 1})
-    result = train(config, on_progress=lambda progress: reported.append(progress.step))
+    result = train(config, on_step=reported.append)
     assert (result.steps, result.best_step) == (3, 1)
     assert reported == [1, 2, 3]
 
@@ -113,7 +113,7 @@ def test_settings_of_memory_change_no_loss(
     training: dict[str, object], tolerance: float, nano_config: RunConfig, small_run: RunFolder
 ) -> None:
     with pytest.raises(PowerCutError):
-        train(changed(nano_config, training=training), on_progress=cut_at(4))
+        train(changed(nano_config, training=training), on_step=cut_at(4))
     assert losses(nano_config.output) == pytest.approx(losses(small_run.path)[:3], abs=tolerance)
 
 
@@ -193,7 +193,7 @@ def test_settings_may_change_until_there_is_a_checkpoint(small_config: RunConfig
     with raises_code("target-modules-unmatched"):
         train(changed(small_config, adapter={"target_modules": "^nothing$"}))
     with pytest.raises(PowerCutError):
-        train(changed(small_config, checkpoints={"every_steps": 1}), on_progress=cut_at(2))
+        train(changed(small_config, checkpoints={"every_steps": 1}), on_step=cut_at(2))
     with raises_code("other-settings"):
         train(changed(small_config, checkpoints={"every_steps": 1}, training={"learning_rate": 1e-5}))
 
@@ -276,7 +276,7 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
     config = changed(small_config, base="somebody/nano", training={"max_steps": 2}, validation={"max_samples": 1})
     config = changed(config, checkpoints={"every_steps": 1})
     with pytest.raises(PowerCutError):
-        train(config, on_progress=cut_at(2))
+        train(config, on_step=cut_at(2))
     run = RunFolder(config.output)
     assert load_config(run.config).base_revision == "c0ffee"
     train(config)  # resumes with the revision that it was begun with

@@ -17,14 +17,16 @@ from dsocr.document import Split
 from dsocr.errors import Interrupted
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.work import hash_file, write_file
+from dsocr.job import Job
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.language_model import FILE, LanguageModel
-from dsocr.runs import READING, RunFolder, UnlabelledReport, adapter_digest, read_history, read_provenance
+from dsocr.runs import READING, RunFolder, TrainResult, UnlabelledReport, adapter_digest, read_history, read_provenance
 from dsocr.training import unlabelled as module
+from dsocr.training.recipe import run_job
 from dsocr.training.samples import EncodedSamples, OwnReadings
-from dsocr.training.train import TrainResult, train
 from tests.conftest import TEXTS, draw_line, eight_steps
 from tests.raising import raises_code
+from tests.training.running import train
 from tests.training.test_train import PowerCutError, changed, cut_at
 
 COUNT = 40
@@ -81,11 +83,11 @@ def readings_of(run: RunFolder) -> list[list[Any]]:
     return lines
 
 
-def copied(run: RunFolder, config: RunConfig) -> TrainResult:
+def copied(run: RunFolder, job: Job) -> TrainResult:
     """Stand in for the first training with an identical run."""
-    shutil.copytree(run.path, config.output, dirs_exist_ok=True)
-    write_file(RunFolder(config.output).config, config.to_yaml())
-    return TrainResult(RunFolder(config.output), 8, 8, 0.5, 1.0, 0, 0)
+    shutil.copytree(run.path, job.run.path, dirs_exist_ok=True)
+    write_file(job.run.config, job.config.to_yaml())
+    return TrainResult(job.run, 8, 8, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +97,16 @@ def learnt(
     """A run that learnt from true readings, what it said, and what its second training was given."""
     given: list[OwnReadings] = []
 
-    def noted(config: RunConfig, **options: Any) -> TrainResult:
+    def noted(job: Job, **options: Any) -> TrainResult:
         if options.get("own_readings") is None:
-            return copied(small_run, config)
+            return copied(small_run, job)
         given.append(options["own_readings"])
-        return train(config, **options)
+        return run_job(job, **options)
 
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         FakeReader(true_text).install(patch)
-        patch.setattr(module, "train", noted)
+        patch.setattr(module, "run_job", noted)
         patch.setattr(module, "is_better", lambda lines, before, after: sum(after) < sum(before))
         config = configured(small_dataset, scans, tmp_path_factory.mktemp("learnt") / "run")
         return train(config, on_message=said.append), said, given
@@ -183,8 +185,8 @@ def test_report_and_card_count_own_readings(
 def first_copied(small_run: RunFolder) -> Callable[..., TrainResult]:
     """Take a finished run with the same settings for the first, and train the second."""
 
-    def train_second(config: RunConfig, **options: Any) -> TrainResult:
-        return copied(small_run, config) if options.get("own_readings") is None else train(config, **options)
+    def train_second(job: Job, **options: Any) -> TrainResult:
+        return copied(small_run, job) if options.get("own_readings") is None else run_job(job, **options)
 
     return train_second
 
@@ -194,7 +196,7 @@ def test_a_training_that_reads_no_better_is_not_kept(
 ) -> None:
     """The run is then identical to one without the scans."""
     FakeReader(true_text).install(monkeypatch)
-    monkeypatch.setattr(module, "train", first_copied(small_run))
+    monkeypatch.setattr(module, "run_job", first_copied(small_run))
     monkeypatch.setattr(module, "is_better", lambda *_: False)
     result = train(configured(small_dataset, scans, tmp_path / "run"))
     report = result.unlabelled
@@ -211,11 +213,11 @@ def test_a_training_that_reads_no_better_is_not_kept(
 def only_first(monkeypatch: pytest.MonkeyPatch, small_run: RunFolder) -> None:
     """Take a finished run for the first training, and let nothing train."""
 
-    def finished(config: RunConfig, **options: Any) -> TrainResult:
+    def finished(job: Job, **options: Any) -> TrainResult:
         assert options.get("own_readings") is None, "a second training was begun"
-        return copied(small_run, config)
+        return copied(small_run, job)
 
-    monkeypatch.setattr(module, "train", finished)
+    monkeypatch.setattr(module, "run_job", finished)
 
 
 @pytest.mark.parametrize(
@@ -364,16 +366,16 @@ def test_a_second_training_and_the_last_files_resume_bit_by_bit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
-    monkeypatch.setattr(module, "train", first_copied(small_run))
+    monkeypatch.setattr(module, "run_job", first_copied(small_run))
     monkeypatch.setattr(module, "is_better", lambda *_: True)
     config = configured(small_dataset, scans, tmp_path / "run")
     with pytest.raises(PowerCutError):
-        train(config, on_progress=cut_at(5))
+        train(config, on_step=cut_at(5))
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_folder", cut)
         with pytest.raises(PowerCutError):
             train(config)
-    monkeypatch.setattr(module, "train", cut)
+    monkeypatch.setattr(module, "run_job", cut)
     result = train(config)
     assert weights_of(result.run) == weights_of(learnt[0].run)
     assert result.unlabelled == learnt[0].unlabelled
@@ -401,10 +403,10 @@ def test_a_callback_that_ends_both_trainings_leaves_the_first(
 def test_a_signal_names_the_command_that_resumes_all(
     small_dataset: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(config: RunConfig, **options: Any) -> TrainResult:
+    def interrupted(job: Job, **options: Any) -> TrainResult:
         raise Interrupted(15, 3, RunFolder(config.output).resume_command)
 
-    monkeypatch.setattr(module, "train", interrupted)
+    monkeypatch.setattr(module, "run_job", interrupted)
     config = configured(small_dataset, scans, tmp_path / "run")
     with pytest.raises(Interrupted) as raised:
         train(config)
@@ -415,13 +417,13 @@ def test_a_signal_names_the_command_that_resumes_all(
 def test_settings_may_change_until_there_is_a_checkpoint(
     small_dataset: Path, scans: Path, tmp_path: Path, small_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(config: RunConfig, **options: Any) -> TrainResult:
-        RunFolder(config.output).checkpoints.mkdir(parents=True, exist_ok=True)
-        write_file(RunFolder(config.output).config, config.to_yaml())
+    def cut(job: Job, **options: Any) -> TrainResult:
+        job.run.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_file(job.run.config, job.config.to_yaml())
         raise PowerCutError
 
     config = configured(small_dataset, scans, tmp_path / "run")
-    monkeypatch.setattr(module, "train", cut)
+    monkeypatch.setattr(module, "run_job", cut)
     for rate in (1e-3, 2e-3):
         with pytest.raises(PowerCutError):
             train(changed(config, training={"learning_rate": rate}))

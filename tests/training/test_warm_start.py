@@ -15,23 +15,23 @@ from dsocr.errors import DsocrError
 from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_manifest
+from dsocr.job import list_ancestors, resolve
 from dsocr.models.adapters import WEIGHTS, adapter_tensors
 from dsocr.models.base_folder import embedded_bases
 from dsocr.models.export import export_merged
 from dsocr.runs import READING, RunFolder, read_history
-from dsocr.training.lifecycle import list_ancestors, pin_base, require_sources
 from dsocr.training.samples import Setup
-from dsocr.training.train import set_up, train
 from dsocr.workbench.background import find_training_config
 from tests.conftest import eight_steps
 from tests.models import toy_family
 from tests.raising import raises_code
+from tests.training.running import pinned, set_up, train
 from tests.training.test_train import changed
 
 
 def set_up_pinned(config: RunConfig, dataset: Path) -> Setup:
     samples = Dataset.open(dataset).samples(Split.TRAIN)
-    return set_up(pin_base(config, None)[0], samples)
+    return set_up(pinned(config), samples)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_run_that_started_from_another_resumes_bit_by_bit_without_it(
     shutil.rmtree(run.adapter)
     shutil.rmtree(run.checkpoints / "step-0000004")
     shutil.rmtree(start)
-    require_sources(config)
+    resolve(config)
     assert train(config).resumed_from == 2
     assert (run.adapter / WEIGHTS).read_bytes() == weights
 
@@ -154,7 +154,7 @@ def test_an_adapter_of_another_shape(
     adapter: dict[str, Any], remedy: str, small_run: RunFolder, nano_config: RunConfig
 ) -> None:
     with raises_code("init-from-shape") as error:
-        require_sources(changed(nano_config, adapter={"init_from": small_run.path, **adapter}))
+        resolve(changed(nano_config, adapter={"init_from": small_run.path, **adapter}))
     assert f"--set {remedy}" in error.value.render()
 
 
@@ -165,28 +165,28 @@ def test_an_adapter_of_another_base(small_run: RunFolder, nano_config: RunConfig
     (start / READING).write_text(json.dumps(settings | {"base": "owner/other"}), encoding="utf-8")
     write_manifest(start)
     with raises_code("init-from-base"):
-        require_sources(changed(nano_config, adapter={"init_from": start}))
+        resolve(changed(nano_config, adapter={"init_from": start}))
 
 
 def test_what_cannot_be_started_from(
     small_run: RunFolder, whole: RunFolder, nano_config: RunConfig, tmp_path: Path
 ) -> None:
     with raises_code("init-from-network"):
-        require_sources(changed(nano_config, adapter={"init_from": whole.path}))
+        resolve(changed(nano_config, adapter={"init_from": whole.path}))
     with raises_code("init-from-network"):
-        require_sources(changed(nano_config, base=str(whole.path), adapter={"init_from": small_run.path}))
+        resolve(changed(nano_config, base=str(whole.path), adapter={"init_from": small_run.path}))
     for folder in (small_run.path, small_run.adapter):
         with raises_code("base-is-adapter") as error:
-            require_sources(changed(nano_config, base=str(folder)))
+            resolve(changed(nano_config, base=str(folder)))
         assert "adapter.init_from" in error.value.render()
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copyfile(small_run.config, unfinished / "config.yaml")
     for settings in ({"base": str(unfinished)}, {"adapter": {"init_from": unfinished}}):
         with raises_code("run-unfinished"):
-            require_sources(changed(nano_config, **settings))
+            resolve(changed(nano_config, **settings))
     with pytest.raises(DsocrError):
-        require_sources(changed(nano_config, adapter={"init_from": tmp_path / "absent"}))
+        resolve(changed(nano_config, adapter={"init_from": tmp_path / "absent"}))
 
 
 def test_the_workbench_goes_on_from_the_run_that_reads(
@@ -195,7 +195,7 @@ def test_the_workbench_goes_on_from_the_run_that_reads(
     config = find_training_config(small_run.path, None)
     assert config is not None
     assert config.adapter.init_from == small_run.path
-    require_sources(config.model_copy(update={"output": small_run.path / "next"}))
+    resolve(config.model_copy(update={"output": small_run.path / "next"}))
     config = find_training_config(whole.path, None)
     assert config is not None
     assert config.base == whole.path.as_posix()

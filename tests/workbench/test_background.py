@@ -17,7 +17,6 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
-from dsocr.training.lifecycle import pin_base
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import (
     BackgroundReader,
@@ -32,6 +31,7 @@ from dsocr.workbench.stored_lines import State, StoredLine
 from tests.conftest import PATIENCE
 from tests.data.making import write_pages
 from tests.raising import raises_code
+from tests.training.running import pinned
 from tests.workbench.fakes import FakeReader, make_pages
 
 
@@ -127,8 +127,8 @@ def test_it_trains_with_the_defaults_of_the_base(
     run = BackgroundTraining(empty_store, archive, tmp_path, config).start()
     written = load_config(run.with_suffix(".yaml"))
     usual = load_config({"dataset": written.dataset, "output": run, "base": "small"})
-    assert pin_base(written, None)[0] == pin_base(usual, None)[0]
-    assert pin_base(written, None)[0].training.batch_size == 16
+    assert pinned(written) == pinned(usual)
+    assert pinned(written).training.batch_size == 16
 
 
 def test_lines_that_nobody_touched_are_read_again(empty_store: CorrectionStore, archive: Archive) -> None:

@@ -21,7 +21,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, 
 
 import dsocr
 from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command, Switch
-from dsocr.console import Printer, make_output_utf8, printing_with
+from dsocr.console import Printer, make_output_utf8, reporting_to
 from dsocr.errors import DISK_FULL, ConfigError, DsocrError, FilesWarning, Interrupted, disk_full, option
 
 IN_PYTHON_ONLY = frozenset({"progress", "callbacks"})
@@ -127,7 +127,7 @@ def run(
     command, printer = COMMANDS[words[0]], Printer(quiet=quiet or json, command_line=True)
     quiet_libraries()
     try:
-        with printing_with(printer):
+        with reporting_to(printer):
             result = called(*bound.args, **bound.kwargs)
     except KeyboardInterrupt as interrupt:
         for line in _after_interrupt(interrupt, words[0], bound.arguments):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import dsocr
 from dsocr.cli import printing
-from dsocr.console import Printer, current_printer
+from dsocr.console import Reporter, current_reporter
 from dsocr.errors import typed
 from dsocr.options import Output
 
@@ -32,7 +32,7 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
 
     folder = Path(output)
     require_free_output(folder, "demo", _demo_files, overwrite=True)
-    printer = current_printer()
+    printer = current_reporter()
 
     if base == "nano":
         rendered = shipped_path(_RENDERED)
@@ -44,7 +44,7 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
     printer.message("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 
-def _read_real_hands(printer: Printer, output: Path, pages: Path, russian: Path) -> None:
+def _read_real_hands(printer: Reporter, output: Path, pages: Path, russian: Path) -> None:
     data, run = output / "data", output / "copiste"
     printer.message("1. A dataset from 72 pages of real handwriting with ALTO files, split by writer")
     dataset = _prepare(printer, pages, data)
@@ -72,14 +72,14 @@ def _shown(path: Path) -> str:
     return typed(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _prepare(printer: Printer, pages: Path, data: Path) -> "Dataset":
+def _prepare(printer: Reporter, pages: Path, data: Path) -> "Dataset":
     printer.message(f"   dsocr prepare {_shown(pages)} -o {typed(data)} --writer '{_WRITER}'")
     dataset = dsocr.prepare(pages, data, writer=_WRITER, overwrite=True)
     printing.describe_dataset(printer, dataset)
     return dataset
 
 
-def _train(printer: Printer, config: str, run: Path, dataset: Path) -> None:
+def _train(printer: Reporter, config: str, run: Path, dataset: Path) -> None:
     from dsocr.io.files import shipped_path
 
     file = shipped_path(config)
@@ -88,7 +88,7 @@ def _train(printer: Printer, config: str, run: Path, dataset: Path) -> None:
     printing.describe_run(printer, trained)
 
 
-def _evaluate(printer: Printer, run: Path) -> None:
+def _evaluate(printer: Reporter, run: Path) -> None:
     printer.message(f"   dsocr evaluate {typed(run)}")
     from dsocr.runs import RunFolder
 
@@ -98,7 +98,7 @@ def _evaluate(printer: Printer, run: Path) -> None:
     printer.message(f"report:    {folder.report}   (open it in a browser)")
 
 
-def _transcribe(printer: Printer, run: Path, dataset: "Dataset", pages: Path, output: Path) -> None:
+def _transcribe(printer: Reporter, run: Path, dataset: "Dataset", pages: Path, output: Path) -> None:
     names = sorted({str(sample.page) for sample in dataset.samples("test")})
     images = [pages / "jpg" / f"{name}.jpg" for name in names]
     listed = " ".join(_shown(image) for image in images[:2])

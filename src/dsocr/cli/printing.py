@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsocr.console import Printer, current_printer, format_duration
+from dsocr.console import Printer, Reporter, current_reporter, format_duration
 from dsocr.errors import first_few, option, typed
 from dsocr.text import percentage
 
@@ -46,7 +46,7 @@ def list_formats() -> None:
     """List the formats that prepare reads, each with a command."""
     import dsocr
 
-    printer = current_printer()
+    printer = current_reporter()
     for format_ in dsocr.source_formats():
         printer.result(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
     printer.result(
@@ -62,7 +62,7 @@ def prepared(printer: Printer, dataset: "Dataset", given: Given) -> None:
     printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
-def describe_dataset(printer: Printer, dataset: "Dataset") -> None:
+def describe_dataset(printer: Reporter, dataset: "Dataset") -> None:
     """Print a prepared dataset's splits, and what was skipped."""
     from dsocr.html import counted
 
@@ -86,7 +86,7 @@ def describe_dataset(printer: Printer, dataset: "Dataset") -> None:
     printer.result(f"dataset: {dataset.folder}")
 
 
-def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
+def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
     """Print what of a source was skipped, and the names that a pattern did not match."""
     for reason, part in skipped.items():
         _list(printer, f"skipped, {reason}: {part.count}", part.examples[:3])
@@ -94,7 +94,7 @@ def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatch
         printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
 
 
-def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
+def _list(printer: Reporter, title: str, lines: Sequence[str]) -> None:
     printer.message(title)
     for line in lines[:_LISTED]:
         printer.message(f"  {line}")
@@ -192,7 +192,7 @@ def trained(printer: Printer, run: "Run", given: Given) -> None:
     printer.message(f"next:    dsocr evaluate {layout}{typed(run.path)}")
 
 
-def describe_run(printer: Printer, run: "Run") -> None:
+def describe_run(printer: Reporter, run: "Run") -> None:
     """Print what a training reached and where it is."""
     result = run.result
     assert result is not None, "`train` sets it"
@@ -269,7 +269,7 @@ def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
 
 def _run_folder(given: Given) -> "RunFolder":
     """Return the run folder that a configuration and its changes name."""
-    from dsocr.commands.learning import complete_config
+    from dsocr.job import complete_config
     from dsocr.runs import RunFolder
 
     return RunFolder(complete_config(given["config"], None, given["changes"], {}).output)

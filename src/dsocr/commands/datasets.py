@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from dsocr.config import RunConfig, load_config
-from dsocr.console import Printer, current_printer, progress_bar, with_progress
+from dsocr.console import Printer, current_reporter, progress_bar, with_progress
 from dsocr.data.convert import convert as _convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare as _prepare
@@ -168,16 +168,16 @@ def preview(
 
     write = sheet_writer(Path(output))
     config = load_recipe(data, changes)
-    Dataset.open(config.dataset)
-    # Slow, and not needed to say that something does not exist.
-    from dsocr.training.lifecycle import pin_base
+    from dsocr.job import resolve
     from dsocr.training.preview import preview as draw_rows
 
-    config, base = pin_base(config, None)
-    processor = base.processor(config.input.resolution, config.input.prompt)
-    rows = list(draw_rows(config, processor, samples=samples, epochs=epochs, as_model=as_model))
+    job = resolve(config, overwrite=True)
+    config = job.config
+    assert job.base is not None, "a detector has no preview"
+    processor = job.base.processor(config.input.resolution, config.input.prompt)
+    rows = list(draw_rows(job, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
     how += f", as {config.base} sees it at {processor.resolution_name}" if as_model else ""
     write(f"{config.dataset.resolve().name}: {how}", rows)
-    current_printer().message(f"{len(rows)} samples in {epochs} epochs, {how}")
+    current_reporter().message(f"{len(rows)} samples in {epochs} epochs, {how}")
     return config

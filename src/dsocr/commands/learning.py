@@ -1,23 +1,18 @@
 """Public functions that train: a run, a dry run, and many runs to forecast and audit."""
 
-import random
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
-from dsocr.commands.datasets import print_finding
 from dsocr.commands.scoring import Run
-from dsocr.config import RunConfig, expand_keys, load_config
-from dsocr.console import current_printer, progress_bar, training_progress
+from dsocr.console import progress_bar
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import ConfigError, DsocrError, RunError, option
 from dsocr.io.encodings import text_encoding
-from dsocr.io.processes import ProgressCallback, rank_and_count
+from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import Fetch, FetchOptions
+from dsocr.job import Config, complete_config, expand_changes, resolve, with_texts
 from dsocr.options import (
     IN_PYTHON,
     ON,
@@ -35,16 +30,15 @@ from dsocr.options import (
     between,
     read_pairs,
 )
-from dsocr.runs import RunFolder, is_detector_base
+from dsocr.runs import RunFolder
+from dsocr.training.train import train as train_reader
 
 if TYPE_CHECKING:
-    from dsocr.evaluation.learning_curve import CurvePoint, Forecast
+    from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.training.align import AlignReport
     from dsocr.training.callbacks import Callback
     from dsocr.training.dry_run import DryRun
-
-Config = StrPath | RunConfig | Mapping[str, Any] | None
 
 
 def train(
@@ -83,130 +77,9 @@ def train(
         ModelError: The base cannot be loaded.
         RunError: The run folder is in use or holds something else, or a check before training fails.
     """
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled, may_learn_alone=True)
-    rank, _ = rank_and_count()
-    printer, run = current_printer(), RunFolder(settings.output)
-    if rank > 0:
-        printer.quiet = True
-    require_sound(settings, run, rank, overwrite=overwrite)
-    lines = (
-        f"its own readings of {', '.join(settings.training.unlabelled)}" if settings.learns_alone else settings.dataset
-    )
-    printer.message(f"training {settings.output} on {lines} from {settings.base}")
-    if preflight and not is_detector_base(settings.base) and (overwrite or not any(run.checkpoints.glob("step-*"))):
-        skip = option("preflight", False)
-        printer.message(f"checking first that it learns, a few minutes at most; {skip} skips this")
-    from dsocr.training.layout import train_layout
-    from dsocr.training.train import train as train_reader
-
-    with preserved_process(), training_progress(printer) as (on_progress, on_stage):
-        reports: dict[str, Any] = {
-            "on_progress": on_progress,
-            "on_stage": on_stage,
-            "on_message": printer.complain,
-            "callbacks": callbacks,
-        }
-        if is_detector_base(settings.base):
-            result = train_layout(settings, overwrite=overwrite, **reports)
-        else:
-            result = train_reader(
-                settings,
-                overwrite=overwrite,
-                preflight=preflight,
-                on_warning=lambda finding: print_finding(printer, finding),
-                **reports,
-            )
+    settings = complete_config(config, dataset, changes, with_texts(keys, texts), unlabelled, may_learn_alone=True)
+    result = train_reader(settings, overwrite=overwrite, preflight=preflight, callbacks=callbacks)
     return Run(result.run.path, result)
-
-
-def require_sound(settings: RunConfig, run: RunFolder, rank: int, *, overwrite: bool) -> None:
-    """Raise before anything slow is loaded if a run cannot start; of several processes only the first says why."""
-    from dsocr.training.lifecycle import require_sources, require_trainable
-
-    try:
-        if rank == 0:  # other processes may look when the first is at work there
-            require_trainable(run, overwrite=overwrite)
-        require_sources(settings, finds_lines=True)
-    except DsocrError as error:
-        if rank == 0:
-            raise
-        raise RunError("the first process says why it cannot train", code="peer-failed") from error
-
-
-@contextmanager
-def preserved_process() -> Iterator[None]:
-    """Restore the random numbers, warning filters and log levels that a training changes in its process."""
-    import numpy as np
-    import torch
-    from transformers.utils import logging
-
-    state, drawn, verbosity = random.getstate(), np.random.get_state(), logging.get_verbosity()
-    threads = torch.get_num_threads()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    try:
-        with torch.random.fork_rng(devices), warnings.catch_warnings():
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(drawn)
-        logging.set_verbosity(verbosity)
-        torch.set_num_threads(threads)
-
-
-def complete_config(
-    config: Config,
-    dataset: StrPath | Dataset | None,
-    changes: Changes | None,
-    keys: Mapping[str, object],
-    unlabelled: Paths | None = None,
-    *,
-    may_learn_alone: bool = False,
-) -> RunConfig:
-    """Return the configuration of a run from what its caller gave; changes and keys win over `config`.
-
-    Raises ConfigError if it has no dataset; with `may_learn_alone`, if it has no unlabelled scans either.
-    """
-    settings, overrides = expand_changes(changes, keys)
-    if isinstance(dataset, Dataset):
-        settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
-    elif dataset is not None:
-        settings["dataset"] = Path(dataset)
-    if unlabelled:
-        settings["training.unlabelled"] = unlabelled
-    if isinstance(config, RunConfig):
-        config = config.given()
-    if config is None:
-        scans = [unlabelled] if isinstance(unlabelled, str | PathLike) else unlabelled or ()
-        sources = [Path(str(source)).resolve() for source in (settings.get("dataset"), *scans) if source is not None]
-        if not sources:
-            raise _no_dataset()
-        config = {"output": f"runs/{sources[0].stem if sources[0].is_file() else sources[0].name}"}
-    completed = load_config(config, overrides, changes=settings)
-    if completed.learns_alone and not may_learn_alone:
-        raise _no_dataset()
-    return completed
-
-
-def _no_dataset() -> ConfigError:
-    hint = "give a dataset folder, or a configuration that names it"
-    return ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
-
-
-def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
-    """Return the keys with a file of texts. Raises ConfigError for a second one."""
-    if texts is None:
-        return keys
-    if "language_model" in keys:
-        message = f"{option('texts', texts)} and language_model both name texts"
-        raise ConfigError(message, code="option-invalid", hint="give one of them")
-    return {**keys, "language_model": Path(texts).as_posix()}
-
-
-def expand_changes(changes: Changes | None, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
-    """Return changes by their dotted keys, and those that are texts."""
-    if isinstance(changes, Mapping) or changes is None:
-        return expand_keys({**(changes or {}), **keys}), ()
-    return expand_keys(keys), changes
 
 
 def dry_run(
@@ -239,14 +112,13 @@ def dry_run(
         DataError: There is no dataset.
         ModelError: There is no such base.
     """
-    from dsocr.training.lifecycle import require_sources
-
-    settings = complete_config(config, dataset, changes, _with_texts(keys, texts), unlabelled, may_learn_alone=True)
-    require_sources(settings)
+    settings = complete_config(config, dataset, changes, with_texts(keys, texts), unlabelled, may_learn_alone=True)
+    job = resolve(settings, overwrite=True)
     from dsocr.training.dry_run import dry_run as check_and_plan
+    from dsocr.training.lifecycle import preserved_process
 
     with preserved_process(), progress_bar(progress, "overfitting five samples", "steps") as done:
-        return check_and_plan(settings, preflight=preflight, progress=done)
+        return check_and_plan(job, preflight=preflight, progress=done)
 
 
 def forecast(
@@ -284,29 +156,22 @@ def forecast(
         RunError: A folder holds another run.
     """
     from dsocr.evaluation.evaluate import require_samples
-    from dsocr.training.lifecycle import require_sources
 
-    settings, printer = complete_config(config, dataset, changes, keys), current_printer()
-    require_sources(settings)
-    require_samples(Dataset.open(settings.dataset, fold=settings.fold), Split(split))
+    job = resolve(complete_config(config, dataset, changes, keys), overwrite=True)
+    require_samples(job.samples_from, Split(split))
     from dsocr.training.forecast import SIZES
     from dsocr.training.forecast import forecast as follow_curve
-
-    def on_point(point: "CurvePoint") -> None:
-        trained = f"{point.samples} lines, {point.steps} steps" if point.samples else "the base, untrained"
-        printer.message(f"{trained}: CER {100 * point.cer:.2f} %")
+    from dsocr.training.lifecycle import preserved_process
 
     with preserved_process(), progress_bar(progress, "training", "steps") as done:
         return follow_curve(
-            settings,
+            job,
             sizes=sizes or SIZES,
             split=Split(split),
             more=more,
             targets=target,
             overwrite=overwrite,
             progress=done,
-            on_point=on_point,
-            on_message=printer.complain,
         )
 
 
@@ -341,9 +206,10 @@ def audit(
         RunError: The work folder holds other runs.
     """
     folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
-    (settings, overrides), printer = expand_changes(changes, keys), current_printer()
+    settings, overrides = expand_changes(changes, keys)
     Dataset.open(folder)
     from dsocr.training.folds import audit as audit_lines
+    from dsocr.training.lifecycle import preserved_process
 
     with preserved_process(), progress_bar(progress, "auditing", "lines") as done:
         return audit_lines(
@@ -355,7 +221,6 @@ def audit(
             changes=settings,
             overwrite=overwrite,
             progress=done,
-            on_message=printer.complain,
         )
 
 
@@ -397,12 +262,13 @@ def align(
         DataError: The scans or texts cannot be read, no line is sure, or the folder cannot be written.
         RunError: The reader is missing, unfinished or damaged.
     """
-    folder, printer = RunFolder.to_read_with(Path(run)), current_printer()
+    folder = RunFolder.to_read_with(Path(run))
     places = [Path(scans)] if isinstance(scans, str | PathLike) else [Path(path) for path in scans]
     from dsocr.data.page_texts import read_page_texts
     from dsocr.data.sources import require_source
     from dsocr.training.align import align as align_pages
     from dsocr.training.align import require_free_alignment
+    from dsocr.training.lifecycle import preserved_process
 
     for place in places:
         require_source(place)
@@ -420,5 +286,4 @@ def align(
             segmenter=segmenter,
             fetch=FetchOptions.parse(fetch),
             progress=done,
-            on_message=printer.complain,
         )

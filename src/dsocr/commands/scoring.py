@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dsocr.config import RunConfig, load_run_config
-from dsocr.console import current_printer, progress_bar
+from dsocr.console import current_reporter, progress_bar
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DsocrError, option
 from dsocr.io.processes import ProgressCallback
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.models.model_card import Export
-    from dsocr.training.train import TrainResult
+    from dsocr.runs import TrainResult
 
 
 def evaluate(
@@ -88,7 +88,7 @@ def evaluate(
         return _evaluate_folds(Path(run), base, report, overwrite, progress)
     if overwrite:
         raise ConfigError(f"{option('overwrite')} is for {option('folds')}", code="option-invalid")
-    folder, printer = RunFolder.to_read_with(Path(run)), current_printer()
+    folder, printer = RunFolder.to_read_with(Path(run)), current_reporter()
     is_run = folder.config.is_file()
     if output is not None and is_run:
         message = f"{option('output', output)} is for a base or an export: the scores of a run are kept in it"
@@ -179,7 +179,7 @@ def _warn_of_pages_learnt(config: RunConfig, samples: Sequence[Sample]) -> None:
     """Say on how many of the pages a detector, or those that it started from, was trained, as far as that is known."""
     from dsocr.data.dataset import image_hash, training_images
 
-    complain = current_printer().complain
+    complain = current_reporter().complain
     trained: set[str] = set()
     while True:
         try:
@@ -198,13 +198,10 @@ def _evaluate_folds(
     recipe: Path, base: bool, report: bool, overwrite: bool, progress: ProgressCallback | None
 ) -> "Scorecard":
     from dsocr.training.folds import cross_validate, recipe_of
-    from dsocr.training.lifecycle import require_sources
 
     config = recipe_of(recipe)
-    require_sources(config)
-    printer = current_printer()
     with progress_bar(progress, "cross-validating", "lines") as done:
-        card = cross_validate(config, with_base=base, overwrite=overwrite, progress=done, on_message=printer.complain)
+        card = cross_validate(config, with_base=base, overwrite=overwrite, progress=done)
     if report:
         write_report(RunFolder(config.output).folds)
     return card
@@ -255,7 +252,7 @@ def report(
             progress=done,
         )
     for warning in contents.warnings:
-        current_printer().complain(f"warning: {warning}")
+        current_reporter().complain(f"warning: {warning}")
     return WrittenReport(page, list(contents.warnings))
 
 

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal
 
-from dsocr.console import current_printer, progress_bar
+from dsocr.console import current_reporter, progress_bar
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.io.files import safe_stem
 from dsocr.io.web import Fetch, FetchOptions
@@ -71,7 +71,7 @@ def serve(
     from dsocr.server.engine import ServedModels
     from dsocr.server.limits import ServerLimits
 
-    printer, limits = current_printer(), ServerLimits(deadline=deadline, max_queued=waiting)
+    printer, limits = current_reporter(), ServerLimits(deadline=deadline, max_queued=waiting)
     models = ServedModels(adapters, script=script)
     hosts = _LOCAL | {host} if _is_local(host) else None
     server = create_app(models, limits=limits, token=token, hosts=hosts)
@@ -160,9 +160,8 @@ def open_workbench(
     from dsocr.data.fetch import is_manifest, web_address
     from dsocr.evaluation.report.audit_page import ALL
     from dsocr.inference.confidence import Calibration
-    from dsocr.layout import choose_detector, choose_segmenter
+    from dsocr.inference.inputs import choose_segmenter
     from dsocr.models.base_folder import require_readable_adapter
-    from dsocr.registers import find_lines_of_tables
     from dsocr.workbench.background import (
         BackgroundReader,
         BackgroundTraining,
@@ -179,9 +178,7 @@ def open_workbench(
     reads = None if reads_with is None else RunFolder.to_read_with(reads_with)
     if reads is not None:
         require_readable_adapter(reads.adapter)
-    detect = choose_segmenter(segmenter)  # said at once if there is none
-    if tables and (detector := choose_detector(segmenter)):
-        detect = partial(find_lines_of_tables, detect, detector)
+    detect = choose_segmenter(segmenter, tables=tables)  # said at once if there is none
     training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401
@@ -196,7 +193,7 @@ def open_workbench(
 
     host = ANY if share else HOST
     listen(host, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
-    printer = current_printer()
+    printer = current_reporter()
     beside = Path(safe_stem(pages.as_posix().partition(":/")[2])) if web_address(pages) else pages
     folder = Path(work) if work else beside.resolve().with_name(f"{beside.resolve().stem}.workbench")
     report = SourceReport(strict=False)

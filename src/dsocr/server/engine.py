@@ -56,7 +56,7 @@ class Transcript:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class QueuedImage:
     """An image file in the queue; its result is set when it is read. To be made in the event loop."""
 
     data: bytes
@@ -77,7 +77,7 @@ class Engine:
     def __init__(self, models: "ServedModels", limits: ServerLimits) -> None:
         self._models = models
         self._limits = limits
-        self._queue: list[Job] = []
+        self._queue: list[QueuedImage] = []
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._read_pages = False
@@ -103,7 +103,7 @@ class Engine:
         if len(self._queue) + images > limit:
             raise busy()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[QueuedImage]) -> None:
         """Queue all jobs or none. Raises RequestError."""
         self.check_room(len(jobs))
         self._queue.extend(jobs)
@@ -133,7 +133,7 @@ class Engine:
             else:
                 job.result.set_result(outcome)
 
-    def _next_batch(self) -> list[Job]:
+    def _next_batch(self) -> list[QueuedImage]:
         """Take the first job, and later ones of its kind that fit into a batch with it."""
         latest = time.monotonic() - _MAX_WAIT * self._limits.deadline
         for job in self._queue:
@@ -152,7 +152,7 @@ class Engine:
         self._read_pages = bool(batch) and batch[0].pixels > _LINE_PIXELS
         return batch
 
-    def _read(self, batch: Sequence[Job]) -> list[Transcript | RequestError]:
+    def _read(self, batch: Sequence[QueuedImage]) -> list[Transcript | RequestError]:
         """The transcript of every image, or the error; an image that cannot be read does not affect the others."""
         started = time.monotonic()
         outcomes = self._read_together(batch) or [self._read_together([job])[0] for job in batch]
@@ -162,7 +162,7 @@ class Engine:
             return_free_memory()
         return outcomes
 
-    def _read_together(self, batch: Sequence[Job]) -> list[Transcript | RequestError]:
+    def _read_together(self, batch: Sequence[QueuedImage]) -> list[Transcript | RequestError]:
         """The outcomes; empty if several images failed together."""
         model = batch[0].model
         try:
@@ -200,7 +200,7 @@ async def read_images(
 ) -> list[Transcript]:
     """Read image files. Raises RequestError if that takes too long or the client disconnects."""
     sizes = [await asyncio.to_thread(check_image, data, limits.max_pixels) for data in images]
-    jobs = [Job(data, pixels, model) for data, pixels in zip(images, sizes, strict=True)]
+    jobs = [QueuedImage(data, pixels, model) for data, pixels in zip(images, sizes, strict=True)]
     engine.submit(jobs)
     results = asyncio.gather(*(job.result for job in jobs))
     try:

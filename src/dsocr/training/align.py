@@ -34,14 +34,16 @@ from dsocr.inference.inputs import (
     InputPage,
     PagePreparer,
     PreparedPage,
+    choose_segmenter,
     find_pages,
+    identify_segmenter,
 )
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into, read_pages
 from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
-from dsocr.layout import choose_segmenter, identify_segmenter
+from dsocr.job import resolve
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
 
@@ -125,7 +127,6 @@ def align(
     segmenter: str,
     fetch: FetchOptions | None,
     progress: "ManyProgress | None",
-    on_message: Callable[[str], None],
 ) -> AlignReport:
     """Align the lines of scans, or of ALTO and PAGE files, with texts, and write pages, a table and a dataset.
 
@@ -162,7 +163,7 @@ def align(
             if former.pages and _share_changed(former, result) < _UNCHANGED:
                 break
             if number < rounds:
-                trained = _learn(reading, result, threshold, done, on_message)
+                trained = _learn(reading, result, threshold, done)
                 if trained is None:
                     break
                 reader = trained
@@ -391,9 +392,7 @@ def _judge(result: _Result) -> None:
     result.pages = [page for page in result.pages if page.count(_LIKELY) >= max(_MIN_MATCHED * len(page.lines), 1)]
 
 
-def _learn(
-    reading: _Reading, result: _Result, threshold: float, done: "WorkDone", on_message: Callable[[str], None]
-) -> RunFolder | None:
+def _learn(reading: _Reading, result: _Result, threshold: float, done: "WorkDone") -> RunFolder | None:
     """Train the reader on the lines whose text is sure; None if there are too few."""
     from dsocr.training.many_runs import plan_run, train_runs  # loads torch
 
@@ -412,9 +411,10 @@ def _learn(
         split = "0.9/0.1/0" if len(result.pages) > 1 else "1/0/0"
         prepare(folder / PAGES, folder / DATASET, format="page", split=split, split_by="page")
     config = load_config({**_base_of(reading.run), "dataset": folder / DATASET, "output": folder / "run"})
-    planned = plan_run(config, samples, overwrite=True, hint="remove it")
+    job = resolve(config, overwrite=True)
+    planned = plan_run(job, job.run.path, samples, overwrite=True, hint="remove it")
     step_work = len(result.pages) / max(planned.steps, 1)
-    return next(iter(train_runs([planned], ["learning"], done=done, step_work=step_work, on_message=on_message)))
+    return next(iter(train_runs([planned], ["learning"], done=done, step_work=step_work)))
 
 
 def _base_of(run: RunFolder) -> dict[str, Any]:

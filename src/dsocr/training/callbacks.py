@@ -3,7 +3,6 @@
 Importable without torch, for commands that only name these types.
 """
 
-import importlib.util
 import logging
 import math
 import os
@@ -11,21 +10,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psutil
 
 from dsocr.config import RunConfig
+from dsocr.console import NotedProgress, Reporter, format_rate, ignore_progress
 from dsocr.errors import ConfigError
 from dsocr.io.processes import rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
 
 if TYPE_CHECKING:
+    from dsocr.training.detector import LayoutResult
     from dsocr.training.distributed import Distributed
-    from dsocr.training.layout import LayoutResult
     from dsocr.training.trainer import Trainer
     from dsocr.training.validation import ValidationResult
 
@@ -36,7 +36,6 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SI
 
 _HANGUP = getattr(signal, "SIGHUP", None)
 
-_TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "mlflow": {"MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db"},
     "wandb": {"WANDB_MODE": "offline", "WANDB_DIR": "{folder}"},
@@ -83,24 +82,6 @@ def require_callbacks(callbacks: Sequence[object]) -> None:
             raise ConfigError(message, code="callback-type", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """Where a training is. `validation` is the last result, None before the first."""
-
-    step: int
-    max_steps: int
-    loss: float | None
-    learning_rate: float | None
-    validation: "Validated | None"
-    samples_per_second: float
-    seconds_left: float
-
-    @property
-    def cer(self) -> float | None:
-        """The CER of the last validation; None of a training that reads nothing."""
-        return None if self.validation is None else self.validation.cer
-
-
 class MetricsWriter(Callback):
     """Appends every logged step and every validation to metrics.jsonl, passes them to trackers, reports progress."""
 
@@ -111,12 +92,13 @@ class MetricsWriter(Callback):
         *,
         batch_size: int,
         trackers: Sequence["Tracker"] = (),
-        on_progress: Callable[[TrainingProgress], None] | None = None,
+        reporter: Reporter,
     ) -> None:
         self._run = run
         self._batch_size = batch_size
         self._trackers = trackers
-        self._on_progress = on_progress
+        self._reporter, self._bar = reporter, ExitStack()
+        self._show: NotedProgress = ignore_progress
         self._log = log
         self._started, self._first_step, self._first_tokens = math.nan, 0, 0
         self._elapsed_before = 0.0
@@ -130,12 +112,19 @@ class MetricsWriter(Callback):
         self._elapsed_before = elapsed_until(self._run, state.step)
         for tracker in self._trackers:
             tracker.start(state.step + 1)
+        self._show = self._bar.enter_context(self._reporter.progress("training", "steps"))
         self._log.info("training from step %d to step %d", state.step, trainer.max_steps)
 
     def on_step_end(self, trainer: "Trainer") -> None:
-        """Report progress."""
-        if self._on_progress is not None:
-            self._on_progress(self._progress(trainer))
+        """Show the progress."""
+        values, result = self._values, self._validation
+        facts = [
+            None if (loss := values.get("loss")) is None else f"loss {loss:.3f}",
+            None if (rate := values.get("learning_rate")) is None else f"lr {rate:.1e}",
+            None if result is None else result.score,
+            format_rate(self._samples_per_second(trainer), "samples"),
+        ]
+        self._show(trainer.state.step, trainer.max_steps, "  ".join(fact for fact in facts if fact))
 
     def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
         """Write one row."""
@@ -143,7 +132,7 @@ class MetricsWriter(Callback):
         tokens = trainer.state.tokens - self._first_tokens
         row = {
             **values,
-            "samples_per_second": self._progress(trainer).samples_per_second,
+            "samples_per_second": self._samples_per_second(trainer),
             "tokens_per_second": tokens / max(time.monotonic() - self._started, 1e-9) if tokens else None,
             "memory_bytes": _memory_in_use(trainer.device.type),
         }
@@ -158,6 +147,7 @@ class MetricsWriter(Callback):
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """Close the trackers."""
+        self._bar.close()
         self._log.info("training ended at step %d", trainer.state.step)
         for tracker in self._trackers:
             tracker.finish()
@@ -172,23 +162,17 @@ class MetricsWriter(Callback):
             tracker.log_validation(result)
         best = ", the best so far" if result.is_best else ""
         self._log.info("step %d: %s%s", result.step, result.describe(), best)
+        failures = f", {result.failures}" if result.failures else ""
+        scores = f"validation {result.score}, loss {result.loss:.3f}"
+        self._reporter.message(f"step {result.step}: {scores}{failures}{best}")
 
     def _elapsed(self) -> float:
         """Seconds of training so far, including those before an interruption."""
         return self._elapsed_before + time.monotonic() - self._started
 
-    def _progress(self, trainer: "Trainer") -> TrainingProgress:
-        step, max_steps = trainer.state.step, trainer.max_steps
-        seconds_per_step = (time.monotonic() - self._started) / max(step - self._first_step, 1)
-        return TrainingProgress(
-            step,
-            max_steps,
-            self._values.get("loss"),
-            self._values.get("learning_rate"),
-            self._validation,
-            self._batch_size / max(seconds_per_step, 1e-9),
-            seconds_per_step * (max_steps - step),
-        )
+    def _samples_per_second(self, trainer: "Trainer") -> float:
+        seconds_per_step = (time.monotonic() - self._started) / max(trainer.state.step - self._first_step, 1)
+        return self._batch_size / max(seconds_per_step, 1e-9)
 
 
 class Tracker:
@@ -254,22 +238,10 @@ class Tracker:
             self._tracker.finish()
 
 
-def require_trackers(names: Sequence[str]) -> None:
-    """Raise ConfigError if the package of a tracker is not installed."""
-    for name in names:
-        package = _TRACKER_PACKAGES.get(name)
-        if package is not None and importlib.util.find_spec(package) is None:
-            hint = f"pip install {package}, or leave it out of training.report_to"
-            raise ConfigError(f"training.report_to: {name} is not installed", code="package-missing", hint=hint)
-
-
-def make_writer(
-    run: RunFolder, log: logging.Logger, config: RunConfig, on_progress: Callable[[TrainingProgress], None] | None
-) -> MetricsWriter:
-    """Make the callback that writes metrics, to the configured trackers too, and reports progress."""
-    require_trackers(config.training.report_to)
+def make_writer(run: RunFolder, log: logging.Logger, config: RunConfig, reporter: Reporter) -> MetricsWriter:
+    """Make the callback that writes metrics, to the configured trackers too, and shows the progress."""
     trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, on_progress=on_progress)
+    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, reporter=reporter)
 
 
 class SignalHandler(Callback):

@@ -8,7 +8,7 @@ complete. Knows nothing about the Trainer: a state is nested dicts and lists wit
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from dsocr.console import current_reporter
 from dsocr.errors import RunError, option
 from dsocr.io.files import rename
 from dsocr.io.work import find_damage, remove_folder, write_folder
@@ -92,7 +93,7 @@ def verify_checkpoint(path: Path) -> None:
         raise RunError(fault, code="checkpoint-damaged", where=path)
 
 
-def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path | None:
+def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest intact checkpoint whose best adapter is intact too; None if there are no checkpoints.
 
     Damaged ones that are newer are reported and renamed to `damaged-*`. If no best adapter is intact, it is the newest
@@ -108,12 +109,12 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path |
             continue
         best = _best_of(path)
         if best is None or not (fault := find_damage(best)):
-            return _put_aside(faults, path, on_message)
+            return _put_aside(faults, path)
         without_best = without_best or path
         faults[path] = f"its best adapter, {best.name}: {fault}"
     if without_best:
         newer = {path: fault for path, fault in faults.items() if step_of(path) > step_of(without_best)}
-        return _put_aside(newer, without_best, on_message)
+        return _put_aside(newer, without_best)
     if faults:
         shown = "".join(f"\n  {path.name}: {fault}" for path, fault in faults.items())
         hint = f"restore the files from a backup, or start again with {option('overwrite')}"
@@ -121,13 +122,13 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path |
     return None
 
 
-def _put_aside(faults: Mapping[Path, str], chosen: Path, on_message: Callable[[str], None]) -> Path:
+def _put_aside(faults: Mapping[Path, str], chosen: Path) -> Path:
     """Rename the damaged checkpoints that are newer than the chosen one, say so, and return that one."""
     for damaged, fault in faults.items():
         aside = damaged.with_name(f"damaged-{damaged.name}")
         shutil.rmtree(aside, ignore_errors=True)
         rename(damaged, aside)
-        on_message(
+        current_reporter().complain(
             f"checkpoint {damaged.name} is damaged ({fault}); it was renamed to {aside.name}, and training"
             f" resumes from {chosen.name}"
         )

@@ -18,26 +18,23 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line, typed
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
+from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
 from dsocr.models.adapters import layers_left_out
 from dsocr.models.family import Check, Processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.distributed import decide_threads, limit_threads
 from dsocr.training.feature_cache import cache_features_in_memory
-from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory, pin_base
+from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.preflight import check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
+from dsocr.training.readers import make_optimizer, set_up
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
     TIMES_LONGER,
     Setup,
     measure_lengths,
-    micro_batches_per_epoch,
-    micro_batches_per_step,
-    steps_per_epoch,
-    total_steps,
 )
-from dsocr.training.train import make_optimizer, set_up
 
 _MIN_SECONDS, _MAX_STEPS = 1.0, 5
 """Steps of a typical batch are timed until they took so long, or are so many."""
@@ -130,7 +127,7 @@ class DryRun:
         }
 
 
-def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
+def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
     """Check a training and plan it, without starting it; `progress` counts the steps of overfitting.
 
     Loads the base and makes a few steps to measure time and memory; with `preflight` also overfits a few samples.
@@ -138,8 +135,9 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
     """
     checks: list[Check] = []
     plan: Plan | None = None
+    config, base = job.config, job.base
+    assert base is not None, "a detector makes no dry run"
     try:
-        config, base = pin_base(config, None)
         processor = base.processor(config.input.resolution, config.input.prompt)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         if processor.asked:
@@ -148,7 +146,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         if config.learns_alone:
             message = "they are read first, which takes a time unknown yet; the most confident readings are learnt"
             return DryRun([*checks, Check("unlabelled scans", "ok", message)])
-        dataset = Dataset.open(config.dataset, fold=config.fold)
+        dataset = job.samples_from
         checks.append(_check_dataset(dataset, processor, config))
         if errors(checks):
             return DryRun(checks)
@@ -161,7 +159,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         with explain_out_of_memory(config):
             if busy := limit_threads(config, decide_threads(config, None)):
                 checks.append(Check("machine", "warning", busy))
-            setup = set_up(config, samples, base)
+            setup = set_up(config, samples, base, start=job.start)
             checks.append(_describe_layers(setup, config))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):

@@ -8,6 +8,7 @@ prepares pixels, and the libraries it calls. Shapes: `n` image slots, `D` width 
 import functools
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
@@ -27,15 +28,17 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from dsocr.config import RunConfig
+from dsocr.console import Reporter
 from dsocr.data.augment import changes
 from dsocr.errors import ConfigError, DataError
 from dsocr.io.files import cache_path
 from dsocr.io.work import write_file
+from dsocr.job import steps_per_epoch, total_steps
 from dsocr.models.adapters import vision_parameters
 from dsocr.models.family import Encoded
 from dsocr.models.token_inputs import Features, TokenProcessor
 from dsocr.training.distributed import Distributed
-from dsocr.training.samples import EncodedSamples, Setup, measure_lengths, steps_per_epoch, total_steps
+from dsocr.training.samples import EncodedSamples, Setup, measure_lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -52,8 +55,7 @@ _PREPARING_CODE = ("images.py", "data/augment.py")
 _WORTH_CACHING = 256
 """Training samples below which `feature_cache: auto` does not cache."""
 
-StageProgress = Callable[[str, str, int, int], None]
-"""Called during long work before the first step with what is done, the unit, and how many are done of how many."""
+_LOG, _SILENT = logging.getLogger(__name__), Reporter()
 
 
 class MemoryStore(dict[str, Features]):
@@ -284,8 +286,8 @@ def cache_features(
     setup: Setup,
     validation: EncodedSamples | None,
     *,
-    on_message: Callable[[str], None],
-    on_stage: StageProgress | None = None,
+    log: logging.Logger = _LOG,
+    reporter: Reporter = _SILENT,
     dist: Distributed | None = None,
 ) -> bool:
     """Compute the image features of frozen vision towers once and keep them on disk; False if that is not to be.
@@ -307,7 +309,7 @@ def cache_features(
     # Decided once, before anything is written: the free space changes.
     problem = dist.broadcast(partial(_why_too_large, size, limit))
     if problem and config.training.feature_cache == "auto":
-        on_message(f"no feature cache: {problem}")
+        log.info("no feature cache: %s", problem)
         return False
     if problem:
         hint = "raise training.feature_cache_gb, lower training.feature_cache_views, or set DSOCR_CACHE"
@@ -315,7 +317,7 @@ def cache_features(
     for samples, cache, views in parts:
         samples.use_features(cache.load, views)
     images_per_batch = max(8, config.training.micro_batch_size)
-    _fill_cache(parts, size, images_per_batch, on_message, on_stage or (lambda *progress: None), dist)
+    _fill_cache(parts, size, images_per_batch, log, reporter, dist)
     return True
 
 
@@ -397,32 +399,35 @@ def _fill_cache(
     parts: Sequence[Part],
     size: int,
     images_per_batch: int,
-    on_message: Callable[[str], None],
-    on_stage: StageProgress,
+    log: logging.Logger,
+    reporter: Reporter,
     dist: Distributed,
 ) -> None:
     """Compute the features that are not in the cache, each rank its share."""
     places: list[dict[str, tuple[int, int]]] = []  # index and view by key
-    for samples, cache, _ in parts:
-        places.append({})
-        for index in range(len(samples)):
-            on_stage("looking up cached features", "images", index + 1, len(samples))
-            places[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
+    with reporter.progress("looking up cached features", "images") as show:
+        for samples, cache, _ in parts:
+            places.append({})
+            for index in range(len(samples)):
+                show(index + 1, len(samples))
+                places[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
     keys = [key for entries in places for key in entries]
     cache = parts[0][1]
     cached = cache.claim(keys)
     dist.barrier()  # no rank writes before all have looked, or two would compute the same features
     if dist.is_main:
         cache.make_room(round(size * (1 - len(cached) / len(keys))), keys)
-    on_message(f"feature cache: {len(cached)} of {len(keys)} views are in {cache_folder()}, {size / 1e6:.0f} MB in all")
+    counts = len(cached), len(keys)
+    log.info("feature cache: %d of %d views are in %s, %.0f MB in all", *counts, cache_folder(), size / 1e6)
     missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in places]
     done, total = 0, sum(map(len, missing))
-    for (samples, cache, _), entries in zip(parts, missing, strict=True):
-        ours = dist.shard(entries)
-        for start in range(0, len(ours), images_per_batch):
-            batch = ours[start : start + images_per_batch]
-            cache.fill({key: samples.encode_view(*place) for key, place in batch})
-            done += len(batch) * dist.world_size
-            on_stage("computing image features", "images", min(done, total), total)
-        samples.forget()
+    with reporter.progress("computing image features", "images") as show:
+        for (samples, cache, _), entries in zip(parts, missing, strict=True):
+            ours = dist.shard(entries)
+            for start in range(0, len(ours), images_per_batch):
+                batch = ours[start : start + images_per_batch]
+                cache.fill({key: samples.encode_view(*place) for key, place in batch})
+                done += len(batch) * dist.world_size
+                show(min(done, total), total)
+            samples.forget()
     dist.barrier()

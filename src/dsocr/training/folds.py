@@ -29,8 +29,9 @@ from dsocr.images import open_image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import remove_drafts, write_file
+from dsocr.job import Job, resolve
 from dsocr.models.generation import batches
-from dsocr.runs import ReadingSettings, RunFolder, to_json
+from dsocr.runs import ReadingSettings, RunFolder, TrainResult, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
     PlannedRun,
@@ -40,7 +41,7 @@ from dsocr.training.many_runs import (
     require_one_process,
     train_runs,
 )
-from dsocr.training.train import TrainResult, train
+from dsocr.training.recipe import run_job
 
 FOLDS = 5
 """Folds that are drawn for a dataset without any."""
@@ -93,8 +94,7 @@ def read_folds(
     readings: int = 1,
     overwrite: bool = False,
     progress: ManyProgress | None = None,
-    on_message: Callable[[str], None] | None = None,
-    train_function: Callable[..., TrainResult] = train,
+    train_function: Callable[[Job], TrainResult] = run_job,
 ) -> list[FoldReading]:
     """Train each fold in `config.output` and read its lines; `name` is that of the files with what was read.
 
@@ -109,15 +109,16 @@ def read_folds(
     dataset = _with_folds(config, folds, overwrite=overwrite)
     numbers = range(1, (dataset.card.folds or 0) + 1)
     opened = [Dataset.open(dataset.folder, fold=number) for number in numbers]
-    runs = [_plan(config, fold, overwrite) for fold in opened]
+    every_steps = min(config.checkpoints.every_steps, _CHECKPOINT_STEPS)
+    checkpoints = config.checkpoints.model_copy(update={"every_steps": every_steps})
+    job = resolve(config.model_copy(update={"checkpoints": checkpoints}), overwrite=True, dataset=dataset)
+    runs = [_plan(job, fold, overwrite) for fold in opened]
     samples = [fold.samples(Split.TEST) for fold in opened]
     step_work = config.training.batch_size * _STEP_COST
     total = sum(run.steps * step_work for run in runs if not run.finished)
     done = WorkDone(total + readings * sum(map(len, samples)), progress)
     notes = [f"fold {number} of {len(runs)}" for number in numbers]
-    trained = train_runs(
-        runs, notes, done=done, step_work=step_work, on_message=on_message, train_function=train_function
-    )
+    trained = train_runs(runs, notes, done=done, step_work=step_work, train_function=train_function)
     results = []
     for number, run, fold, lines, note in zip(numbers, trained, opened, samples, notes, strict=True):
 
@@ -138,7 +139,6 @@ def cross_validate(
     with_base: bool = True,
     overwrite: bool = False,
     progress: ManyProgress | None = None,
-    on_message: Callable[[str], None] | None = None,
 ) -> Scorecard:
     """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
 
@@ -158,7 +158,6 @@ def cross_validate(
         readings=len(models),
         overwrite=overwrite,
         progress=progress,
-        on_message=on_message,
     )
     lines: dict[str, list[LineScore]] = {model: [] for model in models}
     for fold in folds:
@@ -248,12 +247,9 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
 
 
-def _plan(config: RunConfig, fold: Dataset, overwrite: bool) -> PlannedRun:
-    every_steps = min(config.checkpoints.every_steps, _CHECKPOINT_STEPS)
-    checkpoints = config.checkpoints.model_copy(update={"every_steps": every_steps})
-    changes = {"dataset": fold.folder, "fold": fold.fold, "output": config.output / f"fold-{fold.fold}"}
-    planned = config.model_copy(update={**changes, "checkpoints": checkpoints})
-    return plan_run(planned, len(training_samples(fold, planned)), overwrite=overwrite, hint=_HINT)
+def _plan(job: Job, fold: Dataset, overwrite: bool) -> PlannedRun:
+    output, samples = job.run.path / f"fold-{fold.fold}", len(training_samples(fold, job.given))
+    return plan_run(job, output, samples, dataset=fold, overwrite=overwrite, hint=_HINT)
 
 
 # Audit: rank lines by how surely their text is wrong
@@ -276,7 +272,6 @@ def audit(
     changes: Mapping[str, object] | None = None,
     overwrite: bool = False,
     progress: ManyProgress | None = None,
-    on_message: Callable[[str], None] | None = None,
 ) -> Audit:
     """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
 
@@ -299,7 +294,6 @@ def audit(
         folds=folds,
         overwrite=overwrite,
         progress=progress,
-        on_message=on_message,
     )
     read = []
     for fold in folds_read:

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset, training_samples
+from dsocr.console import current_reporter
+from dsocr.data.dataset import training_samples
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, command, option, setting
@@ -24,7 +24,8 @@ from dsocr.evaluation.report.result_pages import write_forecast
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import remove_drafts, write_file
-from dsocr.runs import RunFolder, to_json
+from dsocr.job import Job
+from dsocr.runs import RunFolder, TrainResult, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
     PlannedRun,
@@ -34,7 +35,7 @@ from dsocr.training.many_runs import (
     require_one_process,
     train_runs,
 )
-from dsocr.training.train import TrainResult, train
+from dsocr.training.recipe import run_job
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _MIN_SAMPLES = 4
@@ -53,7 +54,7 @@ def predict_texts(run: RunFolder, samples: Sequence[Sample], of_base: bool) -> d
 
 
 def forecast(
-    config: RunConfig,
+    job: Job,
     *,
     sizes: Sequence[float] = SIZES,
     split: Split = Split.VALIDATION,
@@ -61,27 +62,23 @@ def forecast(
     targets: Sequence[float] = (),
     overwrite: bool = False,
     progress: ManyProgress | None = None,
-    on_point: Callable[[CurvePoint], None] | None = None,
-    on_message: Callable[[str], None] | None = None,
-    train_function: Callable[..., TrainResult] = train,
+    train_function: Callable[[Job], TrainResult] = run_job,
     predict: Callable[[RunFolder, Sequence[Sample], bool], dict[str, str]] = predict_texts,
 ) -> Forecast:
     """Train on shares of the training split, score each on `split`, and extrapolate to more samples.
 
     Each share is trained for as many epochs (or steps) as configured, as the same recipe would be on more samples.
-    `sizes` are shares up to 1. `on_point` is called for each training that is scored, at last for the base (with no
-    samples). `overwrite` trains smaller shares again that were trained with other settings; the run itself is never
-    overwritten. Writes `forecast.json`, `forecast.html` and `forecast.png` into `forecast/` of the run folder.
+    `sizes` are shares up to 1. `overwrite` trains smaller shares again that were trained with other settings; the run
+    itself is never overwritten. Writes `forecast.json`, `forecast.html` and `forecast.png` into `forecast/` of the run.
 
     Raises ConfigError for invalid sizes and if several processes were launched, DataError if there is nothing to score,
     RunError if a folder holds another training.
     """
     require_one_process(f"start {command('forecast')} itself, without torchrun")
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    samples = require_samples(dataset, split)
-    counts = _sample_counts(len(training_samples(dataset, config)), sizes)
-    runs = [_plan(config, count, len(training_samples(dataset, config)), overwrite=overwrite) for count in counts]
-    folder = RunFolder(config.output).forecast
+    dataset, reporter = job.samples_from, current_reporter()
+    samples, most = require_samples(dataset, split), len(training_samples(dataset, job.config))
+    counts, folder = _sample_counts(most, sizes), job.run.forecast
+    runs = [_plan(job, count, most, overwrite=overwrite) for count in counts]
     data = {"dataset": dataset.card.hashes, "fold": dataset.fold}
     points = []
 
@@ -90,19 +87,19 @@ def forecast(
         make = partial(_score, samples, partial(predict, run, samples, not count))
         lines = keep_reading(path, run, data, make, hint=_HINT_OVERWRITE)
         points.append(CurvePoint(count, steps, [ScoredLine(**line) for line in lines]))
-        if on_point is not None:
-            on_point(points[-1])
+        trained = f"{count} lines, {steps} steps" if count else "the base, untrained"
+        reporter.message(f"{trained}: CER {100 * points[-1].cer:.2f} %")
 
     done = WorkDone(sum(run.steps for run in runs if not run.finished), progress)
     notes = [f"{number} of {len(runs)}: {count} samples" for number, count in enumerate(counts, 1)]
-    trained = train_runs(runs, notes, done=done, on_message=on_message, train_function=train_function)
+    trained = train_runs(runs, notes, done=done, train_function=train_function)
     for run, planned, count in zip(trained, runs, counts, strict=True):
         score(run, count, planned.steps)
     score(run, 0, 0)  # the base of any run: it is the same
     result = Forecast.compute(split, points, more=more, targets=targets)
     remove_drafts(folder, is_locked=False)
     write_file(folder / "forecast.json", to_json(result.to_dict()))
-    write_forecast(result, config.output.name, folder)
+    write_forecast(result, job.run.path.name, folder)
     return result
 
 
@@ -121,17 +118,12 @@ def _sample_counts(count: int, sizes: Sequence[float]) -> list[int]:
     return counts
 
 
-def _plan(config: RunConfig, count: int, of: int, *, overwrite: bool) -> PlannedRun:
-    """Plan the run on `count` samples; that on all of them is the run itself, which is never overwritten."""
-    if count == of:
-        return plan_run(config, count, overwrite=False, hint=_HINT_OTHER)
-    return plan_run(_with_samples(config, count), count, overwrite=overwrite, hint=_HINT_OVERWRITE)
-
-
-def _with_samples(config: RunConfig, samples: int) -> RunConfig:
-    training = config.training.model_copy(update={"max_samples": samples})
-    output = RunFolder(config.output).forecast / _name(samples)
-    return config.model_copy(update={"output": output, "training": training})
+def _plan(job: Job, count: int, most: int, *, overwrite: bool) -> PlannedRun:
+    """Plan the run on `count` samples; with all of them it is the run itself, which is never overwritten."""
+    if count == most:
+        return plan_run(job, job.run.path, count, overwrite=False, hint=_HINT_OTHER)
+    output = job.run.forecast / _name(count)
+    return plan_run(job, output, count, max_samples=count, overwrite=overwrite, hint=_HINT_OVERWRITE)
 
 
 def _name(samples: int) -> str:

@@ -7,20 +7,19 @@ with a run is kept as long as the run and its dataset stay the same.
 import gc
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsocr.config import RunConfig
+from dsocr.console import NotedProgress, Reporter, current_reporter, ignore_progress, reporting_to
 from dsocr.errors import ConfigError, RunError
 from dsocr.io.processes import rank_and_count
 from dsocr.io.work import keep_result
-from dsocr.runs import RunFolder
-from dsocr.text import percentage
-from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.lifecycle import begun_at, is_trained, pin_base
-from dsocr.training.samples import total_steps
-from dsocr.training.train import TrainResult, train
+from dsocr.job import Job, total_steps
+from dsocr.runs import RunFolder, TrainResult
+from dsocr.training.lifecycle import begun_at
+from dsocr.training.recipe import run_job
 
 ManyProgress = Callable[[int, int, str], None]
 """Called with the work done, the whole work, and a note on what is done now."""
@@ -28,12 +27,11 @@ ManyProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run to train; `replaces` if its folder has another one that may be overwritten."""
+    """A run to train, unless it is finished."""
 
-    config: RunConfig
+    job: Job
     steps: int
     finished: bool
-    replaces: bool
 
 
 def require_one_process(hint: str) -> None:
@@ -42,17 +40,28 @@ def require_one_process(hint: str) -> None:
         raise ConfigError("many runs are trained in one process", code="launch-unsupported", hint=hint)
 
 
-def plan_run(config: RunConfig, samples: int, *, overwrite: bool, hint: str) -> PlannedRun:
-    """Plan a run on so many samples. Raises RunError with the hint if its folder holds another, unless `overwrite`."""
-    finished = replaces = False
+def plan_run(
+    job: Job,
+    output: Path,
+    samples: int,
+    *,
+    overwrite: bool,
+    hint: str,
+    **changes: Any,
+) -> PlannedRun:
+    """Plan a job's training in another folder, on so many samples; see `Job.with_run`.
+
+    Raises RunError with the hint if the folder holds another run, unless `overwrite`.
+    """
+    finished = False
     try:
-        finished = is_trained(config)
+        planned = job.with_run(output, **changes)
+        finished = planned.is_finished()
     except RunError as error:
         if not overwrite:
             raise RunError(error.message, code=error.code, where=error.where, hint=hint) from error
-        replaces = True
-    # With the defaults of the base's family, such as the batch size of line recognisers.
-    return PlannedRun(config, total_steps(pin_base(config, None)[0], samples), finished, replaces)
+        planned = job.with_run(output, overwrite=True, **changes)
+    return PlannedRun(planned, total_steps(planned.config, samples), finished)
 
 
 class WorkDone:
@@ -71,27 +80,42 @@ class WorkDone:
         self._done += work
 
 
+class _PartOfWork(Reporter):
+    """Reports the steps of one training as a part of the whole work."""
+
+    def __init__(self, show: Callable[[int, str], None]) -> None:
+        self._show, self._outer = show, current_reporter()
+
+    def complain(self, text: str) -> None:
+        """Pass it on."""
+        self._outer.complain(text)
+
+    @contextmanager
+    def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
+        """Show steps; preparations are short."""
+        yield (lambda done, total, note="": self._show(done, note)) if label == "training" else ignore_progress
+
+
 def train_runs(
     runs: Sequence[PlannedRun],
     notes: Sequence[str],
     *,
     done: WorkDone,
     step_work: float = 1,
-    on_message: Callable[[str], None] | None = None,
-    train_function: Callable[..., TrainResult] = train,
+    train_function: Callable[[Job], TrainResult] = run_job,
 ) -> Iterator[RunFolder]:
-    """Yield each run when it is finished; a step is `step_work` of the whole work, and `notes` say what is trained."""
-    for planned, note in zip(runs, notes, strict=True):
+    """Yield each run when it is finished; a step is `step_work` of the whole work, and `notes` name the trainings."""
+    for planned, name in zip(runs, notes, strict=True):
         if not planned.finished:
 
-            def on_progress(current: TrainingProgress, note: str = note) -> None:
-                cer = "" if current.cer is None else f", validation CER {percentage(current.cer, 1)}"
-                done.show(current.step * step_work, f"{note}, step {current.step}{cer}")
+            def show(step: int, note: str, name: str = name) -> None:
+                done.show(step * step_work, f"{name}, step {step}  {note}")
 
-            train_function(planned.config, overwrite=planned.replaces, on_progress=on_progress, on_message=on_message)
+            with reporting_to(_PartOfWork(show)):
+                train_function(planned.job)
             gc.collect()  # there may be no memory for this network and the next
             done.add(planned.steps * step_work)
-        yield RunFolder.open(planned.config.output)
+        yield RunFolder.open(planned.job.run.path)
 
 
 def keep_reading(path: Path, run: RunFolder, data: Mapping[str, Any], make: Callable[[], Any], *, hint: str) -> Any:

@@ -9,10 +9,10 @@ from PIL import Image
 from dsocr.config import RunConfig
 from dsocr.data.augment import augment, changes, generator
 from dsocr.data.contact_sheet import SheetRow
-from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image
+from dsocr.job import Job
 
 if TYPE_CHECKING:
     from dsocr.models.family import Processor
@@ -36,15 +36,13 @@ def within_budget(
     return fitting, len(samples) - len(fitting)
 
 
-def preview(
-    config: RunConfig, processor: "Processor", *, samples: int, epochs: int, as_model: bool
-) -> Iterator[SheetRow]:
+def preview(job: Job, processor: "Processor", *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
     """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
 
     The samples are spread evenly over the split. With `as_model` the images are what the processor makes of them, the
     tiles of a view below the whole.
     """
-    dataset = Dataset.open(config.dataset)
+    config, dataset = job.config, job.samples_from
     split = dataset.samples(Split.TRAIN)
     if not split:
         raise DataError("dataset has no train split to preview", where=dataset.folder, code="train-missing")

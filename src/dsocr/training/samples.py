@@ -4,7 +4,6 @@ Dataloader workers import this module, so it imports no networks.
 """
 
 import hashlib
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Sampler
 
-from dsocr.config import RunConfig
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
-from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes, upright_size
 from dsocr.models.family import IGNORED, Encoded, InputLength, Processor
 from dsocr.models.token_inputs import Features
@@ -267,45 +264,3 @@ class LengthGroupedSampler(Sampler[list[int]]):
         micro_batches = [full[start : start + size] for start in range(0, len(full), size)]
         rng.shuffle(micro_batches)
         return [index for batch in [*micro_batches, rest] for index in batch]
-
-
-def fit_to_world_size(config: RunConfig, world_size: int) -> RunConfig:
-    """Lower `micro_batch_size`, if need be, so that every rank has equally many micro-batches a step.
-
-    Raises ConfigError if the samples of a step cannot be shared evenly.
-    """
-    training = config.training
-    if training.batch_size % world_size:
-        message = f"training.batch_size: {training.batch_size} samples cannot be shared by {world_size} processes"
-        raise ConfigError(message, code="batch-size-indivisible", hint=f"set it to a multiple of {world_size}")
-    share = training.batch_size // world_size
-    micro_batch_size = max(n for n in range(1, training.micro_batch_size + 1) if share % n == 0)
-    return config.model_copy(update={"training": training.model_copy(update={"micro_batch_size": micro_batch_size})})
-
-
-def total_steps(config: RunConfig, samples: int, world_size: int = 1) -> int:
-    """Return the optimizer steps of the training; the last, smaller step of an epoch counts."""
-    if config.training.max_steps is not None:
-        return config.training.max_steps
-    assert config.training.epochs is not None
-    return max(1, math.ceil(config.training.epochs * steps_per_epoch(config, samples, world_size)))
-
-
-def steps_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
-    """Return the optimizer steps in which every sample is seen once."""
-    return math.ceil(micro_batches_per_epoch(config, samples, world_size) / micro_batches_per_step(config, world_size))
-
-
-def micro_batches_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
-    """Return the micro-batches of each rank in which every sample is seen once."""
-    return math.ceil(samples / (config.training.micro_batch_size * world_size))
-
-
-def micro_batches_per_step(config: RunConfig, world_size: int = 1) -> int:
-    """Return the micro-batches of each rank that make an optimizer step."""
-    return max(1, config.training.batch_size // (config.training.micro_batch_size * world_size))
-
-
-def log_interval(max_steps: int) -> int:
-    """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
-    return max(1, min(10, max_steps // 50))

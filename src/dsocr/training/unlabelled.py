@@ -14,7 +14,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,8 +24,8 @@ from typing import Any, Literal
 from PIL import Image
 
 from dsocr import __version__
-from dsocr.config import OWN_DATASET, RunConfig, load_run_config
-from dsocr.data.check import Finding
+from dsocr.config import OWN_DATASET, RunConfig
+from dsocr.console import NotedProgress, current_reporter
 from dsocr.data.crops import hash_picture, source_pictures
 from dsocr.data.dataset import Dataset, image_hash, training_samples
 from dsocr.data.prepare import prepare
@@ -35,18 +35,19 @@ from dsocr.evaluation.decide import count_errors, is_better
 from dsocr.evaluation.metrics import pool
 from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.inputs import Crop, InputPage, PagePreparer, find_pages
+from dsocr.inference.inputs import DETECTOR, Crop, InputPage, PagePreparer, choose_segmenter, find_pages
 from dsocr.inference.pages import Rows, journal_job, page_key, read_into
 from dsocr.inference.reader import LocalReader
 from dsocr.inference.transcribe import open_lines
 from dsocr.io.files import is_dataset
 from dsocr.io.work import MANIFEST, Journal, explain_disk_errors, keep_result, remove_path, write_file, write_folder
-from dsocr.layout import DETECTOR, choose_segmenter
+from dsocr.job import Job, first_reader, require_trainable
 from dsocr.models.generation import spread
 from dsocr.models.scripts import SAMPLE_LINES
 from dsocr.runs import (
     ReadingSettings,
     RunFolder,
+    TrainResult,
     UnlabelledReport,
     adapter_digest,
     read_history,
@@ -54,11 +55,11 @@ from dsocr.runs import (
     to_json,
 )
 from dsocr.text import is_blank, percentage
-from dsocr.training.feature_cache import StageProgress
-from dsocr.training.lifecycle import RunLock, clear_run, first_reader, is_trained, pin_base, require_same_settings
+from dsocr.training.callbacks import Callback
+from dsocr.training.lifecycle import RunLock, clear_run
 from dsocr.training.many_runs import drop_weights, require_one_process
+from dsocr.training.recipe import run_job
 from dsocr.training.samples import TIMES_LONGER, OwnReadings
-from dsocr.training.train import TrainResult, find_checkpoint, train
 from dsocr.training.validation import draw_samples
 
 FIRST, SECOND = "first", "second"
@@ -77,64 +78,54 @@ _MOST_ALONE = 1000
 # With transcribed lines
 
 
-def train_with_unlabelled(
-    config: RunConfig,
-    *,
-    overwrite: bool,
-    preflight: bool,
-    on_warning: Callable[[Finding], None] | None,
-    on_message: Callable[[str], None] | None,
-    on_stage: StageProgress | None,
-    **hooks: Any,
-) -> TrainResult:
-    """Train on the dataset and on readings of the unlabelled scans, or resume; see `train`.
+def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Callback]) -> TrainResult:
+    """Train on the dataset, if there is one, and on readings of the unlabelled scans, or resume; see `run_job`.
 
-    Raises DataError if the dataset has no validation split or the scans have no image.
+    Raises DataError if the scans have no image, or if nothing is transcribed and the base reads too few lines with
+    confidence.
     """
+    if job.given.learns_alone:
+        require_one_process("start it without torchrun")
+        report = _read_alone(job)
+        dataset = Dataset.open(job.config.dataset, fold=job.config.fold)
+        job = replace(job, dataset=dataset, overwrite=False)
+        return run_job(job, preflight=preflight, callbacks=callbacks, unlabelled=report)
     require_one_process("start it without torchrun, or leave the unlabelled scans out")
-    started, run = time.monotonic(), RunFolder(config.output)
+    started, run, reporter = time.monotonic(), job.run, current_reporter()
     first, second = (RunFolder(run.unlabelled / name) for name in (FIRST, SECOND))
-    say = on_message or (lambda message: None)
-    hooks |= {"on_message": on_message, "on_stage": on_stage}
-    with explain_disk_errors(run.path), ExitStack() as stack:
-        lock = RunLock(run)
-        has_begun = find_checkpoint(run, lock, stack, say, overwrite=overwrite) is not None
-        has_begun |= first.adapter.is_dir() or any(first.checkpoints.glob("step-*"))
-        recorded = load_run_config(run.config) if has_begun and not overwrite else None
-        config, _ = pin_base(config, recorded)
-        if recorded is not None:
-            require_same_settings(run, config, recorded)
-        elif first.path.is_dir():
+    with explain_disk_errors(run.path), RunLock(run) as lock:
+        require_trainable(run, overwrite=job.overwrite)
+        if job.recorded is None and first.path.is_dir():
             remove_path(first.path)  # has no checkpoint, so its settings may still change
-        say(f"{_count_images(config)}: learning from their readings takes up to {TIMES_LONGER} times as long")
+        images = _count_images(job.config)
+        reporter.complain(f"{images}: learning from their readings takes up to {TIMES_LONGER} times as long")
         lock.acquire()
-        if overwrite:
+        if job.overwrite:
             clear_run(run)
-        write_file(run.config, config.to_yaml())
-        section = config.training.model_copy(update={"unlabelled": ()})
-        settings = config.model_copy(update={"output": first.path, "training": section})
+        write_file(run.config, job.config.to_yaml())
         try:
-            if not is_trained(settings):
-                train(settings, preflight=preflight, on_warning=on_warning, **hooks)
-            dataset = Dataset.open(config.dataset, fold=config.fold)
-            samples, transcribed = training_samples(dataset, config), read_provenance(first)["training_samples"]
+            training = job.with_run(first.path, unlabelled=())
+            if not training.is_finished():
+                run_job(training, preflight=preflight, callbacks=callbacks)
+            dataset = job.samples_from
+            samples, transcribed = training_samples(dataset, job.config), read_provenance(first)["training_samples"]
             steps = int(read_history(first.path).training[-1]["step"])
             known = Known.of(dataset, samples)
-            report = Scans(config, first, steps * config.training.batch_size, transcribed, known).read(on_stage)
+            report = Scans(job.config, first, steps * job.config.training.batch_size, transcribed, known).read()
             if not report.refused:
-                section = section.model_copy(update={"epochs": None, "max_steps": steps})
-                settings = config.model_copy(update={"output": second.path, "training": section})
-                if not is_trained(settings):
+                training = job.with_run(second.path, unlabelled=(), epochs=None, max_steps=steps)
+                if not training.is_finished():
                     readings = Dataset.open(run.path / OWN_DATASET).samples(Split.TRAIN)
                     times = max(1, math.ceil(len(readings) / (_MOST_READINGS * transcribed)))
-                    train(settings, own_readings=OwnReadings(first.adapter, readings, times), **hooks)
-                report = judge(report, config, dataset, first, second)
+                    own_readings = OwnReadings(first.adapter, readings, times)
+                    run_job(training, callbacks=callbacks, own_readings=own_readings)
+                report = judge(report, job.config, dataset, first, second)
         except Interrupted as signal:
             raise Interrupted(signal.exit_code - 128, signal.step, run.resume_command) from signal
         _adopt(run, second if report.learnt else first, {**read_provenance(first), "unlabelled": asdict(report)})
         for folder in (first, second):
             drop_weights(folder)
-        say(report.describe())
+        reporter.complain(report.describe())
         history = read_history(run.path)
         best = max((row for row in history.validation if row["best"]), key=lambda row: row["step"], default=None)
         return TrainResult(
@@ -144,7 +135,6 @@ def train_with_unlabelled(
             best_cer=None if best is None else best["cer"],
             seconds=time.monotonic() - started,
             excluded=len(samples) - transcribed,
-            resumed_from=0,
             calibrated_on=Calibration.load(run.adapter).lines,
             unlabelled=report,
         )
@@ -174,32 +164,23 @@ def _adopt(run: RunFolder, chosen: RunFolder, provenance: Mapping[str, Any]) -> 
 # Without transcribed lines
 
 
-def read_alone(
-    config: RunConfig,
-    *,
-    overwrite: bool,
-    on_message: Callable[[str], None] | None,
-    on_stage: StageProgress | None,
-) -> UnlabelledReport:
-    """Make the dataset of a run without transcribed lines, unless it exists; see `RunConfig.learns_alone`.
-
-    Raises DataError if the scans have no image, or if the base reads too few lines with confidence.
-    """
-    require_one_process("start it without torchrun")
-    run, say = RunFolder(config.output), on_message or (lambda message: None)
-    with explain_disk_errors(run.path), ExitStack() as stack:
-        lock = RunLock(run)
-        if find_checkpoint(run, lock, stack, say, overwrite=overwrite):
+def _read_alone(job: Job) -> UnlabelledReport:
+    """Make the dataset of a run without transcribed lines, unless it exists; see `RunConfig.learns_alone`."""
+    run, config = job.run, job.config
+    with explain_disk_errors(run.path), RunLock(run) as lock:
+        require_trainable(run, overwrite=job.overwrite)
+        if job.recorded is not None:
             report = UnlabelledReport.of(read_provenance(run))
             assert report is not None, "a run starts with one"
             return report
         reader = first_reader(config)
-        say(f"{_count_images(config)}: the most confident readings of {reader.name} are learnt, unmeasured")
+        images = _count_images(config)
+        current_reporter().complain(f"{images}: the most confident readings of {reader.name} are learnt, unmeasured")
         lock.acquire()
         replaces = run.adapter.is_dir()
         if not replaces:
-            write_file(run.config, config.to_yaml(complete=False))  # the base is not pinned yet
-        report = Scans(config, reader, _MOST_ALONE).read(on_stage)
+            write_file(run.config, config.to_yaml())
+        report = Scans(config, reader, _MOST_ALONE).read()
         if report.refused:
             if not replaces:
                 clear_run(run)
@@ -209,7 +190,7 @@ def read_alone(
             raise DataError(message, code="unlabelled-unread", where=Path(scans), hint=f"{hint}, and train on them")
         if replaces:
             clear_run(run, but=run.unlabelled)
-            write_file(run.config, config.to_yaml(complete=False))
+            write_file(run.config, config.to_yaml())
         return replace(report, learnt=report.shown)
 
 
@@ -272,7 +253,7 @@ class Scans:
         unit, most_lines = self._settings.unit, self._settings.lines_per_region
         self._preparer = PagePreparer(unit, choose_segmenter(DETECTOR), True, most_lines)
 
-    def read(self, on_stage: StageProgress | None) -> UnlabelledReport:
+    def read(self) -> UnlabelledReport:
         """Read lines and make a dataset of the most confident readings, unless that was done.
 
         The report refuses too few readings, and hands that the reader does not know.
@@ -284,11 +265,11 @@ class Scans:
             "script": self._config.generation.script,
             "most": self._most,
         }
-        result = keep_result(self._folder / READINGS, identity, partial(self._read, identity, on_stage))
+        result = keep_result(self._folder / READINGS, identity, partial(self._read, identity))
         self._journal.unlink(missing_ok=True)
         return UnlabelledReport(**result["report"])
 
-    def _read(self, identity: Mapping[str, Any], on_stage: StageProgress | None) -> dict[str, Any]:
+    def _read(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         self._folder.mkdir(parents=True, exist_ok=True)
         with closing(Journal(self._journal, commit_seconds=1.0)) as journal, _find_images(self._config) as pages:
             journal.begin(journal_job(identity), "")
@@ -299,7 +280,8 @@ class Scans:
             done = sum(len(row["lines"]) for row in rows().values())
             lines = open_lines(self._preparer, spread([page for page in pages if page.shows == "line"], SAMPLE_LINES))
             opened = cache(lambda: open_reader(self._reader, self._config.generation.script, lines))
-            read_into(journal, pages, partial(self._read_groups, done, opened, on_stage), progress=None)
+            with current_reporter().progress("reading unlabelled lines", "lines") as show:
+                read_into(journal, pages, partial(self._read_groups, done, opened, show), progress=None)
             report, chosen = self._choose(rows())
             if chosen:
                 self._write_dataset(pages, {(key, name): text for key, name, text, _ in chosen})
@@ -310,7 +292,7 @@ class Scans:
         self,
         done: int,
         reader: Callable[[], LocalReader],
-        on_stage: StageProgress | None,
+        show: NotedProgress,
         groups: Sequence[Sequence[InputPage]],
     ) -> Generator[Rows]:
         """Yield what the journal keeps of each group of pages, until enough lines are read."""
@@ -327,8 +309,7 @@ class Scans:
                 lines = [[name, "" if answer.flags else answer.text, answer.confidence] for name, answer in read]
                 rows.append((key, {**counts, "lines": lines}))
                 done += len(lines)
-            if on_stage is not None:
-                on_stage("reading unlabelled lines", "lines", min(done, self._most), self._most)
+            show(min(done, self._most), self._most)
             yield rows
 
     def _cut(self, page: InputPage) -> tuple[dict[str, int], list[Crop]]:

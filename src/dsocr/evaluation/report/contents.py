@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
@@ -16,7 +17,7 @@ from dsocr.evaluation.metrics import align, of_hundred
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
-from dsocr.html import counted, percent
+from dsocr.html import Thumbnails, counted, percent
 from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
 from dsocr.text import percentage
 
@@ -30,11 +31,14 @@ _UNBROKEN = re.compile(
     rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
 )
 
+MOST_PICTURES = 12 * 2**20
+"""Bytes of all images together."""
 MOST_TEXT = 5 * 2**20
 """Characters of HTML, roughly, that lines without images may take."""
 LONGEST = 1500
 """Characters of a line that are shown; a loop may write many more."""
 
+_THUMBNAIL = (960, 320)
 _MARKUP = 450
 """Characters of HTML around the texts of a line."""
 _SEED = 17
@@ -142,13 +146,7 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     if run.confidence.is_file():
         try:
             values = json.loads(run.confidence.read_text(encoding="utf-8"))
-            count = f"count, {values['split']} split" + (f" of {values['dataset']}" if "dataset" in values else "")
-            head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-            table: list[Sequence[str]] = [head]
-            for kind, measured in values["kinds"].items():
-                errors = [format_error(measured[name]) for name in ("before", "after", "by_chance")]
-                table.append((f"{kind}s", f"{measured['count']:,}", *errors))
-            confidence, reliability = values, table
+            confidence, reliability = values, _confidence_table(values)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
@@ -175,6 +173,17 @@ def _find_images(
     if missing := len(references) - len(images):
         warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
     return images, warnings
+
+
+def _confidence_table(report: Mapping[str, Any]) -> list[Sequence[str]]:
+    count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
+    rows: list[Sequence[str]] = [
+        ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
+    ]
+    for kind, values in report["kinds"].items():
+        errors = [format_error(values[name]) for name in ("before", "after", "by_chance")]
+        rows.append((f"{kind}s", f"{values['count']:,}", *errors))
+    return rows
 
 
 def format_error(error: float | None) -> str:
@@ -372,6 +381,25 @@ def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter
     failed = lambda line: bool(line.failures) * (line.last.cer.errors + 1)  # noqa: E731
     rank("failures", "Loops and other failures", unread, _MOST, failed)
     return [chapter for chapter in chapters if chapter.lines]
+
+
+def illustrate(
+    chapters: Sequence[Chapter], images: Images, progress: Callable[[int, int], None] | None = None
+) -> dict[int, Markup]:
+    """Return the image of each line of the chapters as HTML, by the line's number, as far as there is room.
+
+    `progress` gets the number of lines done and of all.
+    """
+    thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
+    shown = {line.number: line for chapter in chapters for line in chapter.lines}
+    missing = Markup('<p class="quiet">its image cannot be opened</p>')
+    pictures = {}
+    for number, line in shown.items():
+        path = images.get(line.last.id)
+        pictures[number] = Markup() if path is None else thumbnails.of(path, alt=f"Line {number}", missing=missing)
+        if progress is not None:
+            progress(len(pictures), len(shown))
+    return pictures
 
 
 def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple[list[ReadLine], int]:

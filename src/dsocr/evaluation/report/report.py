@@ -22,6 +22,7 @@ from dsocr.evaluation.report.contents import (
     differences,
     facts,
     gather_contents,
+    illustrate,
     other_lines,
     settings,
     unbroken,
@@ -29,7 +30,7 @@ from dsocr.evaluation.report.contents import (
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.scorecard import PROFILE_LABELS, TEXT_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
-from dsocr.html import Thumbnails, counted, percent, printable, render
+from dsocr.html import counted, percent, printable, render
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 from dsocr.runs import RunFolder
 
@@ -41,9 +42,6 @@ _KINDS = {
     "source": ("Sources", 0),
 }
 """The kinds of groups, each with how many of its groups are not folded away."""
-MOST_PICTURES = 12 * 2**20
-"""Bytes of all images together."""
-_THUMBNAIL = (960, 320)
 _ROWS = 12
 """Rows of a table of characters."""
 _TICKS = 4
@@ -87,14 +85,6 @@ class Axis:
 def render_report(contents: ReportContents, progress: Callable[[int, int], None] | None = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
     names, card = list(contents.readings), contents.card
-    known = [
-        _group_row(name_writers(status, scores.writers), scores, names)
-        for status, scores in card.by_writer_status.items()
-    ]
-    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
-    groups = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
-    for kind, (title, most) in _KINDS.items():
-        groups.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
     return render(
         __package__,
         "report.html.jinja",
@@ -104,7 +94,7 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         scores=contents.scores,
         changes=score_changes(contents.scores),
         other_counts=_other_counts(card, names),
-        groups=[group for group in groups if len(group[2]) > 1],
+        groups=_group_tables(card, names),
         characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
         curves=curve_plots(contents.history) if contents.history else [],
         facts=list(facts(contents)),
@@ -124,19 +114,9 @@ def line_context(
     """Collect the context of templates that show the lines and rates of these readings."""
     rest, left = other_lines(lines, chapters)
     kinds: dict[int, list[str]] = {}
-    shown: dict[int, ReadLine] = {}
     for chapter in chapters:
         for line in chapter.lines:
             kinds.setdefault(line.number, []).append(chapter.key)
-            shown[line.number] = line
-    thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
-    missing = Markup('<p class="quiet">its image cannot be opened</p>')
-    pictures = {}
-    for number, line in shown.items():
-        path = images.get(line.last.id)
-        pictures[number] = Markup() if path is None else thumbnails.of(path, alt=f"Line {number}", missing=missing)
-        if progress is not None:
-            progress(len(pictures), len(shown))
     head = Markup('<span class="reading{}"><span class="key{}"></span>{}</span>')
     return {
         "names": names,
@@ -146,7 +126,7 @@ def line_context(
         "finite": math.isfinite,
         "chapters": chapters,
         "kinds": kinds,
-        "pictures": pictures,
+        "pictures": illustrate(chapters, images, progress),
         "writers": sorted({line.last.writer for line in lines if line.last.writer}),
         "rest": rest,
         "left": left,
@@ -217,6 +197,19 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
 
 GroupRow = tuple[str, int, list[Score | None], int | None]
 """Name and number of lines of a group, its score in each reading (None without any line), and its known writers."""
+
+
+def _group_tables(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[GroupRow], int]]:
+    """List the kinds of groups that have several: their title, kind, groups, and how many are not folded away."""
+    known = [
+        _group_row(name_writers(status, scores.writers), scores, names)
+        for status, scores in card.by_writer_status.items()
+    ]
+    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
+    tables = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
+    for kind, (title, most) in _KINDS.items():
+        tables.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
+    return [table for table in tables if len(table[2]) > 1]
 
 
 def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[GroupRow]:

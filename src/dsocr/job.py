@@ -1,0 +1,544 @@
+"""A training that can begin: all that its configuration names is opened, found and checked here, once, without torch.
+
+Whatever trains takes a `Job`. Wrong paths and settings are reported before anything slow is loaded.
+"""
+
+import importlib.util
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from dsocr.config import RunConfig, expand_keys, load_config, load_run_config
+from dsocr.data.dataset import Dataset, image_hash, training_images, training_samples
+from dsocr.data.layouts import require_layouts
+from dsocr.data.sources import require_source
+from dsocr.document import Split
+from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
+from dsocr.io.work import hash_file, require_free_output
+from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
+from dsocr.models.families import Base
+from dsocr.models.family import Family, default_learning_rate, require_script, trains_all_weights
+from dsocr.models.language_model import read_other_texts
+from dsocr.models.loading import require_quantization
+from dsocr.options import Changes, Paths, StrPath
+from dsocr.runs import DETECTOR, READING, ReadingSettings, RunFolder, is_detector_base, read_provenance
+
+Config = StrPath | RunConfig | Mapping[str, Any] | None
+
+TEMPORARY = re.compile(
+    r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8}\.tmp"
+)
+"""Files and folders of a training that was killed while it wrote or removed them."""
+_RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")
+"""Settings of the training section that do not change the result, so that a run may resume with others."""
+_TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
+_COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora": "variant"}
+"""Keys of a saved adapter's config that must be as configured, and the settings of the adapter section for them."""
+
+DETECTOR_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "batch_size": 1, "micro_batch_size": 1}
+"""A detector's settings of the training section where the configuration has none: pages differ in size."""
+_DETECTOR_VALIDATIONS = 10
+"""Validations of a detector whose configuration does not set their interval."""
+_DETECTOR_SETTINGS = {
+    "epochs",
+    "max_steps",
+    "max_samples",
+    "batch_size",
+    "micro_batch_size",
+    "learning_rate",
+    "warmup_ratio",
+    "lr_scheduler",
+    "optimizer",
+    "weight_decay",
+    "max_grad_norm",
+    "threads",
+    "report_to",
+}
+"""Settings of the training section that a detector has a use for."""
+_READER_SECTIONS = ("input", "adapter", "generation")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training that can begin or resume; see `resolve`.
+
+    `config` has the base's commit and the defaults of its kind, `given` only the caller's settings. `recorded` is the
+    configuration of the run to resume, None for a new one. `base` is None for a detector, whose folder is `detector`.
+    `start` is the adapter to start from, and `texts` are those that a language model learns besides the dataset's.
+    `dataset` is None until a run that learns alone has read its scans.
+    """
+
+    given: RunConfig
+    config: RunConfig
+    run: RunFolder
+    overwrite: bool
+    recorded: RunConfig | None = None
+    dataset: Dataset | None = None
+    base: Base | None = None
+    detector: Path | None = None
+    start: Path | None = None
+    texts: Sequence[str] = ()
+
+    @property
+    def samples_from(self) -> Dataset:
+        """The dataset, which must be there."""
+        assert self.dataset is not None, "a run that learns alone reads its scans first"
+        return self.dataset
+
+    def with_run(
+        self, output: Path, *, dataset: Dataset | None = None, overwrite: bool = False, **training: Any
+    ) -> "Job":
+        """Return the job in another run folder, on another dataset or fold, with other settings of the training."""
+        dataset = dataset or self.samples_from
+        changes: dict[str, Any] = {"output": output, "dataset": dataset.folder, "fold": dataset.fold}
+        changes["training"] = self.given.training.model_copy(update=training)
+        return resolve(self.given.model_copy(update=changes), overwrite=overwrite, known=self, dataset=dataset)
+
+    def is_finished(self) -> bool:
+        """Whether the run folder holds this training, finished.
+
+        Raises RunError if it holds a run with other settings, or on a dataset that has changed since.
+        """
+        if not self.run.config.is_file():
+            return False
+        recorded = load_run_config(self.run.config)
+        require_same_settings(self.run, self.config, recorded, self.samples_from)
+        if not self.run.provenance.is_file():  # killed before it began
+            return False
+        if read_provenance(self.run).get("dataset") != self.samples_from.card.hashes:
+            message = f"was trained on an earlier state of {self.config.dataset}"
+            raise RunError(message, code="other-dataset", where=self.run.path, hint=f"give {option('overwrite')}")
+        return self.run.adapter.is_dir()
+
+
+def complete_config(
+    config: Config,
+    dataset: StrPath | Dataset | None,
+    changes: Changes | None,
+    keys: Mapping[str, object],
+    unlabelled: Paths | None = None,
+    *,
+    may_learn_alone: bool = False,
+) -> RunConfig:
+    """Return the configuration of a run from what its caller gave; changes and keys win over `config`.
+
+    Raises ConfigError if it has no dataset; with `may_learn_alone`, if it has no unlabelled scans either.
+    """
+    settings, overrides = expand_changes(changes, keys)
+    if isinstance(dataset, Dataset):
+        settings |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
+    elif dataset is not None:
+        settings["dataset"] = Path(dataset)
+    if unlabelled:
+        settings["training.unlabelled"] = unlabelled
+    if isinstance(config, RunConfig):
+        config = config.given()
+    if config is None:
+        scans = [unlabelled] if isinstance(unlabelled, str | PathLike) else unlabelled or ()
+        sources = [Path(str(source)).resolve() for source in (settings.get("dataset"), *scans) if source is not None]
+        if not sources:
+            raise _no_dataset()
+        config = {"output": f"runs/{sources[0].stem if sources[0].is_file() else sources[0].name}"}
+    completed = load_config(config, overrides, changes=settings)
+    if completed.learns_alone and not may_learn_alone:
+        raise _no_dataset()
+    return completed
+
+
+def _no_dataset() -> ConfigError:
+    hint = "give a dataset folder, or a configuration that names it"
+    return ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
+
+
+def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
+    """Return the keys with a file of texts. Raises ConfigError for a second one."""
+    if texts is None:
+        return keys
+    if "language_model" in keys:
+        message = f"{option('texts', texts)} and language_model both name texts"
+        raise ConfigError(message, code="option-invalid", hint="give one of them")
+    return {**keys, "language_model": Path(texts).as_posix()}
+
+
+def with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
+    """Return the keys with a file of texts. Raises ConfigError for a second one."""
+    if texts is None:
+        return keys
+    if "language_model" in keys:
+        message = f"{option('texts', texts)} and language_model both name texts"
+        raise ConfigError(message, code="option-invalid", hint="give one of them")
+    return {**keys, "language_model": Path(texts).as_posix()}
+
+
+def expand_changes(changes: Changes | None, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
+    """Return changes by their dotted keys, and those that are texts."""
+    if isinstance(changes, Mapping) or changes is None:
+        return expand_keys({**(changes or {}), **keys}), ()
+    return expand_keys(keys), changes
+
+
+def resolve(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    finds_lines: bool = False,
+    known: Job | None = None,
+    dataset: Dataset | None = None,
+) -> Job:
+    """Open and check all that a training works with; the answer comes before torch is imported.
+
+    Only with `finds_lines` may the base be a detector. `known` is another job of the same training, whose base is used
+    again, and `dataset` replaces the configured one. With `overwrite` it does not matter what the run folder holds.
+
+    Raises ConfigError for settings that do not fit, DataError if the dataset or the scans cannot be used, ModelError if
+    there is no such base, and RunError if the run to resume has other settings.
+    """
+    run = RunFolder(config.output)
+    recorded = load_run_config(run.config) if run.config.is_file() and not overwrite else None
+    resumes = recorded is not None and run.has_begun
+    for source in config.training.unlabelled:
+        require_source(Path(source))
+    job = Job(config, config, run, overwrite, recorded if resumes else None, dataset)
+    if is_detector_base(config.base):
+        job = _with_detector(job, finds_lines=finds_lines)
+    else:
+        job = _with_reader(job, recorded, known)
+    if job.recorded is not None and job.dataset is not None:
+        require_same_settings(run, job.config, job.recorded, job.dataset)
+    return job
+
+
+def _with_detector(job: Job, *, finds_lines: bool) -> Job:
+    config = job.given
+    if not finds_lines or config.training.unlabelled:
+        message = f"base: {config.base} finds lines and reads none"
+        hint = f"train it with {command('train', 'CONFIG')}"
+        if finds_lines:
+            message += ", so unlabelled scans teach it nothing"
+            hint = f"leave {option('unlabelled', ...)} out"
+        raise ConfigError(message, code="base-is-detector", hint=hint)
+    dataset = job.dataset or Dataset.open(config.dataset, fold=config.fold)
+    require_layouts(dataset)
+    require_trackers(config.training.report_to)
+    detector = RunFolder.to_find_lines_with(Path(config.base))
+    _require_detector_settings(config)
+    training = config.training
+    missing = {
+        name: value
+        for name, value in DETECTOR_DEFAULTS.items()
+        if name not in training.model_fields_set or getattr(training, name) is None
+    }
+    completed = config.model_copy(update={"training": training.model_copy(update=missing)})
+    if "every_steps" not in config.validation.model_fields_set:
+        steps = total_steps(completed, len(training_samples(dataset, completed)))
+        every = {"every_steps": max(1, steps // _DETECTOR_VALIDATIONS)}
+        completed = completed.model_copy(update={"validation": config.validation.model_copy(update=every)})
+    return replace(job, config=completed, dataset=dataset, detector=detector)
+
+
+def _require_detector_settings(config: RunConfig) -> None:
+    """Raise ConfigError for settings that differ from the default and that only readers have a use for."""
+    fields = RunConfig.model_fields
+    problems = [
+        f"{section}.{name}: is for readers"
+        for section in ("training", *_READER_SECTIONS)
+        for name in type(fields[section].default).model_fields
+        if (section != "training" or name not in _DETECTOR_SETTINGS)
+        and getattr(getattr(config, section), name) != getattr(fields[section].default, name)
+    ]
+    if "micro_batch_size" in config.training.model_fields_set and config.training.micro_batch_size != 1:
+        problems.append("training.micro_batch_size: must be 1, since pages differ in size")
+    if problems:
+        raise ConfigError.listing(problems, where="the configuration", code="detector-setting")
+
+
+def _with_reader(job: Job, recorded: RunConfig | None, known: Job | None) -> Job:
+    config = job.given
+    if not config.learns_alone:  # else the run makes its dataset
+        job = replace(job, dataset=_open_lines(config, job.dataset))
+    require_trackers(config.training.report_to)
+    texts = read_other_texts(config.generation.language_model)
+    start = (
+        None if job.recorded or config.adapter.init_from is None else RunFolder.to_read_with(config.adapter.init_from)
+    )
+    revision = config.base_revision
+    if revision is None and recorded is not None and recorded.base == config.base:
+        revision = recorded.base_revision
+    if revision is None and start is not None:
+        settings = ReadingSettings.load(start.adapter)
+        revision = settings.base_revision if settings.base == config.base else None
+    base = None if known is None else known.base
+    if base is None or revision not in (None, base.revision):
+        base = Base.find(config.base, revision)
+    family = base.family
+    family.validate_input(config.input.resolution, config.input.prompt)
+    require_quantization(family, config.adapter.quantization)
+    require_script(family, config.generation.script)
+    if texts and not family.reads_by_character:
+        message = f"generation.language_model: {config.base} has no language model of its own to learn texts"
+        raise ConfigError(message, code="language-model-unused", hint="leave the texts out, or train `small`")
+    completed = with_defaults(config, base)
+    adapter = None if start is None else _require_continuable(start, completed, family)
+    return replace(job, config=completed, base=base, start=adapter, texts=texts)
+
+
+def with_defaults(config: RunConfig, base: Base) -> RunConfig:
+    """Return the configuration with the base's commit and the defaults of its family."""
+    training, family = config.training, base.family
+    learning_rate = training.learning_rate or default_learning_rate(family, config.adapter.target)
+    defaults = {"learning_rate": learning_rate, **family.training_defaults(learning_rate)}
+    if "micro_batch_size" in training.model_fields_set:  # which may not divide another batch size
+        defaults.pop("batch_size", None)
+    missing = {name: value for name, value in defaults.items() if name not in training.model_fields_set}
+    training = training.model_copy(update=missing | {"learning_rate": learning_rate})
+    return config.model_copy(update={"base_revision": base.revision, "training": training})
+
+
+def _open_lines(config: RunConfig, dataset: Dataset | None) -> Dataset:
+    """Open the dataset of a reader.
+
+    Raises DataError if it shows no lines, or if it cannot tell whether own readings help.
+    """
+    dataset = dataset or Dataset.open(config.dataset, fold=config.fold)
+    if dataset.card.unit == "layout":
+        detect = f"give {setting('base', DETECTOR)} to learn to find their lines"
+        hint = f"{detect}, or prepare it with {option('unit', 'line')}, region or page"
+        message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
+        raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
+    if config.training.unlabelled and not dataset.samples(Split.VALIDATION):
+        hint = f"prepare it with {option('split', '0.8/0.2/0')}, or leave the unlabelled scans out"
+        message = "the dataset has no validation split, so nothing tells whether own readings help"
+        raise DataError(message, code="unlabelled-unjudged", where=dataset.folder, hint=hint)
+    return dataset
+
+
+def require_trainable(run: RunFolder, *, overwrite: bool) -> None:
+    """Raise DataError if the folder holds anything but a run, or a finished run that is not to be overwritten."""
+    names = [path.name for path in run.path.iterdir()] if run.path.is_dir() else []
+    if all(TEMPORARY.fullmatch(name) or name in kept_names(run) for name in names) and not run.path.is_file():
+        return
+    overwrite = overwrite or not run.adapter.is_dir()
+    require_free_output(run.path, "finished run", _run_files, overwrite=overwrite)
+
+
+def _run_files(folder: Path) -> list[str] | None:
+    """Return all that is in the folder of a run, since whatever is done with a run adds to it."""
+    names = [path.name for path in folder.iterdir()]
+    return [*names, *(f"{name}/" for name in names)] if RunFolder(folder).config.is_file() else None
+
+
+def kept_names(run: RunFolder) -> set[str]:
+    """Return the names in a run folder that overwriting keeps: the lock, and other trainings."""
+    return {run.lock.name, f"{run.lock.name}.json", run.forecast.name, run.folds.name}
+
+
+def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig, dataset: Dataset) -> None:
+    """Raise RunError if the run was begun with settings that change what is trained; places of folders do not."""
+    ours, theirs = config.model_dump(), recorded.model_dump()
+    for values in (ours, theirs):
+        del values["output"]
+        for name in _RESUMABLE_CHANGES:
+            del values["training"][name]
+    different = [key for key in ours if ours[key] != theirs[key]]
+    if different == ["dataset"] and _was_begun_with(run, dataset):
+        return
+    if different:
+        raise RunError(
+            f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
+            code="other-settings",
+            where=run.path,
+            hint=f"resume it with {command('train', run.config.as_posix())}, or give {option('overwrite')}",
+        )
+
+
+def _was_begun_with(run: RunFolder, dataset: Dataset) -> bool:
+    """Whether a run was begun with this dataset, wherever that lies now."""
+    return bool(read_provenance(run).get("dataset") == dataset.card.hashes)
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise ConfigError if the package of a tracker is not installed."""
+    for name in names:
+        package = _TRACKER_PACKAGES.get(name)
+        if package is not None and importlib.util.find_spec(package) is None:
+            hint = f"pip install {package}, or leave it out of training.report_to"
+            raise ConfigError(f"training.report_to: {name} is not installed", code="package-missing", hint=hint)
+
+
+def _require_continuable(run: RunFolder, config: RunConfig, family: Family) -> Path:
+    """Return the adapter folder of the run to start from.
+
+    Raises ConfigError if it was trained on another base, has other layers, another rank or scaling, or is a whole
+    network; RunError or ModelError if it is unfinished, damaged or not an adapter.
+    """
+    start = config.adapter.init_from
+    assert start is not None
+    if trains_all_weights(family, config.adapter.target) or (run.adapter / SINGLE).is_file():
+        raise ConfigError(
+            "adapter.init_from: all weights are trained or were trained, so there is no adapter to continue",
+            code="init-from-network",
+            where=start,
+            hint=f"leave it out, and set `base: {start.as_posix()}` to continue from that run's network",
+        )
+    settings = ReadingSettings.load(run.adapter)
+    merged = command("export", start.as_posix(), output="FOLDER", form="merged")
+    merge = f"merge it with {merged}, and set `base: FOLDER`"
+    if not _is_same_base(settings, config):
+        revision = f" at {settings.base_revision}" if settings.base_revision else ""
+        raise ConfigError(
+            f"adapter.init_from: the adapter belongs to the base {settings.base}{revision}, not to {config.base}",
+            code="init-from-base",
+            where=start,
+            hint=f"set `base: {settings.base}`, or leave init_from out, {merge}",
+        )
+    _require_same_shape(config, run.adapter, dict(family.target_modules), list(family.expert_parameters), merge)
+    return run.adapter
+
+
+def first_reader(config: RunConfig) -> RunFolder:
+    """Return what reads unlabelled scans where nothing is transcribed: the adapter to start from, or the base."""
+    return RunFolder.to_read_with(config.adapter.init_from or Path(config.base), config.base_revision)
+
+
+def _require_same_shape(
+    config: RunConfig, adapter: Path, named: dict[str, str], experts: list[str], merge: str
+) -> None:
+    from dsocr.models.adapters import WITH_EXPERTS, read_adapter_config, target_modules_of, variant_of
+
+    adapter_settings, saved = config.adapter, read_adapter_config(adapter)
+    expected: dict[str, object] = {
+        "r": adapter_settings.r,
+        "lora_alpha": adapter_settings.alpha,
+        "use_dora": adapter_settings.variant == "dora",
+        "use_rslora": adapter_settings.variant == "rslora",
+    }
+    remedies = {}
+    for key, value in expected.items():
+        if (saved.get(key) or False) != value:
+            remedies[_COMPARED[key]] = variant_of(saved) if key.startswith("use_") else f"{saved[key]:g}"
+    targets = (
+        named.get(adapter_settings.target, adapter_settings.target),
+        experts if adapter_settings.target == WITH_EXPERTS else None,
+    )
+    if (saved["target_modules"], saved.get("target_parameters") or None) != targets:
+        remedies["target_modules"] = target_modules_of(saved)
+    if remedies:
+        differences = ", ".join(
+            f"{name} {value}, not {getattr(adapter_settings, name)}" for name, value in remedies.items()
+        )
+        settings = " ".join(setting(f"adapter.{name}", value) for name, value in remedies.items())
+        raise ConfigError(
+            f"adapter.init_from: the adapter has {differences}",
+            code="init-from-shape",
+            where=config.adapter.init_from,
+            hint=f"set {settings}; or, for an adapter of another shape, leave init_from out, {merge}",
+        )
+
+
+def _is_same_base(settings: ReadingSettings, config: RunConfig) -> bool:
+    """Whether an adapter belongs to the configured base: of the same name and commit, or with the same weights."""
+    if settings.base == config.base:
+        return config.base_revision in (None, settings.base_revision)
+    if not (_is_local(settings.base) and _is_local(config.base)):
+        return False
+    theirs, ours = find_base_metadata(settings.base), find_base_metadata(config.base)
+    return theirs.resolve() == ours.resolve() or _hashes(theirs) == _hashes(ours)
+
+
+def _is_local(base: str) -> bool:
+    return base in embedded_bases() or Path(base).is_dir()
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of each file of weights in the folder of a network or an adapter."""
+    whole = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+    files = weight_files(folder) if whole else sorted(folder.glob("*.safetensors"))
+    return {file.name: hash_file(file) for file in files}
+
+
+def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
+    """Return what a training starts from besides a published base: the run, what it started from, and so on.
+
+    An export counts as the run that it was made from. `known_lines` has the number of lines of the validation and the
+    test split that the run was trained on, if the dataset of that run is still there: images are compared by bytes.
+    """
+    start = config.adapter.init_from
+    if start is None:
+        start = None if config.base in embedded_bases() or not Path(config.base).is_dir() else Path(config.base)
+    if start is None:
+        return []
+    run = RunFolder(start)
+    if start.name in {"adapter", "model"} and RunFolder(start.parent).config.is_file():
+        run = RunFolder(start.parent)
+    if not (run.adapter / READING).is_file():  # a base that no run made
+        return []
+    settings = ReadingSettings.load(run.adapter)
+    made = read_provenance(run)
+    parent = {
+        "run": run.path.as_posix(),
+        "sha256": _hashes(run.adapter),
+        "base": settings.base,
+        "base_revision": settings.base_revision,
+        **{name: made.get(name) for name in ("dataset", "dataset_source", "begun_at", "dsocr_version")},
+    }
+    ancestors = [parent, *made.get("started_from", [])]
+    ours = {split: list(map(image_hash, dataset.samples(split))) for split in (Split.VALIDATION, Split.TEST)}
+    return [{**ancestor, "known_lines": _count_known(ancestor["run"], ours)} for ancestor in ancestors]
+
+
+def _count_known(run: str, ours: Mapping[Split, Sequence[str]]) -> dict[str, int] | None:
+    """Count the images of each split on which a run was trained; None if its dataset is not found."""
+    try:
+        known = training_images(load_run_config(RunFolder(Path(run)).config))
+    except DsocrError:
+        return None
+    return {split.value: sum(digest in known for digest in digests) for split, digests in ours.items()}
+
+
+# The number of steps
+
+
+def fit_to_world_size(config: RunConfig, world_size: int) -> RunConfig:
+    """Lower `micro_batch_size`, if need be, so that every rank has equally many micro-batches a step.
+
+    Raises ConfigError if the samples of a step cannot be shared evenly.
+    """
+    training = config.training
+    if training.batch_size % world_size:
+        message = f"training.batch_size: {training.batch_size} samples cannot be shared by {world_size} processes"
+        raise ConfigError(message, code="batch-size-indivisible", hint=f"set it to a multiple of {world_size}")
+    share = training.batch_size // world_size
+    micro_batch_size = max(n for n in range(1, training.micro_batch_size + 1) if share % n == 0)
+    return config.model_copy(update={"training": training.model_copy(update={"micro_batch_size": micro_batch_size})})
+
+
+def total_steps(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the optimizer steps of the training; the last, smaller step of an epoch counts."""
+    if config.training.max_steps is not None:
+        return config.training.max_steps
+    assert config.training.epochs is not None
+    return max(1, math.ceil(config.training.epochs * steps_per_epoch(config, samples, world_size)))
+
+
+def steps_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the optimizer steps in which every sample is seen once."""
+    return math.ceil(micro_batches_per_epoch(config, samples, world_size) / micro_batches_per_step(config, world_size))
+
+
+def micro_batches_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the micro-batches of each rank in which every sample is seen once."""
+    return math.ceil(samples / (config.training.micro_batch_size * world_size))
+
+
+def micro_batches_per_step(config: RunConfig, world_size: int = 1) -> int:
+    """Return the micro-batches of each rank that make an optimizer step."""
+    return max(1, config.training.batch_size // (config.training.micro_batch_size * world_size))
+
+
+def log_interval(max_steps: int) -> int:
+    """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
+    return max(1, min(10, max_steps // 50))

@@ -1,0 +1,327 @@
+"""How the detector of lines is trained, on pages whose lines are drawn.
+
+The network says of each pixel whether it is in the middle of a line (differentiable binarization, Liao et al. 2020).
+Published detectors lack the branch for the threshold, which only training uses: the threshold is here the constant at
+which `find_lines` cuts, so there is nothing to learn for it.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import BatchNorm2d
+from torch.nn.functional import binary_cross_entropy
+from torch.utils.data import DataLoader
+from transformers import set_seed
+
+from dsocr.config import RunConfig
+from dsocr.console import Reporter
+from dsocr.data.dataset import training_samples
+from dsocr.data.layouts import read_layout
+from dsocr.document import Outline, Sample, Split
+from dsocr.errors import ConfigError, DataError
+from dsocr.evaluation.layout_scores import LineCounts, count_lines
+from dsocr.images import MAX_PAGE_PIXELS, open_image
+from dsocr.job import Job, log_interval, total_steps
+from dsocr.layout.lines import TEXT, draw_lines, find_outlines
+from dsocr.layout.text_detector import load_detector, normalize_pixels, shrink_page
+from dsocr.models.adapters import trained_files
+from dsocr.models.loading import choose_device
+from dsocr.text import percentage
+from dsocr.training.checkpoint import save_best
+from dsocr.training.distributed import Distributed
+from dsocr.training.samples import REMEMBERED_BYTES, LengthGroupedSampler
+from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
+from dsocr.training.validation import PeriodicValidation, ValidationLine, draw_samples
+
+_TRIED = 100
+"""Training pages whose lines are looked at before the first step, at most."""
+_MANY = 0.1
+"""Share of training lines that cannot be found from which a message says so."""
+_HARD = 3
+"""Pixels beside lines that count in the loss, those taken most for text, by the number of pixels in lines."""
+_STEEP = 50.0
+"""The steepness of binarization."""
+
+
+# Pages as samples
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPage:
+    """A page as the detector sees it, bytes `(3, H, W)`, what it shall say of it, `(H, W)`, and its drawn lines."""
+
+    id: str
+    size: tuple[int, int]
+    pixels: Tensor
+    lines: Tensor
+    outlines: tuple[Outline, ...]
+
+    def find(self, probabilities: Tensor) -> LineCounts:
+        """Count the lines that are found by probabilities `(H, W)`."""
+        return count_lines(self.outlines, find_outlines(probabilities.cpu().numpy(), self.size))
+
+
+def encode_page(sample: Sample) -> EncodedPage:
+    """Open a page and draw the middle of its lines. Raises DataError if it cannot be opened or has no layout."""
+    layout = read_layout(sample)
+    image = open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
+    outlines = tuple(line.outline for line in layout.lines if line.outline)
+    pixels = shrink_page(image)
+    lines = draw_lines(outlines, image.size, (pixels.shape[1], pixels.shape[2]))
+    return EncodedPage(sample.id, image.size, pixels, torch.from_numpy(lines.copy()), outlines)
+
+
+class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Pages as batches of one, opened when they are needed and remembered up to `REMEMBERED_BYTES`."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+        self._pages: dict[int, EncodedPage] = {}
+        self._room = REMEMBERED_BYTES
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        page = self.page(index)
+        return {"pixels": page.pixels[None], "lines": page.lines[None, None]}
+
+    def page(self, index: int) -> EncodedPage:
+        """Return the page of a sample."""
+        if index in self._pages:
+            return self._pages[index]
+        page = encode_page(self._samples[index])
+        size = page.pixels.numel() + page.lines.numel()
+        if size <= self._room:
+            self._room -= size
+            self._pages[index] = page
+        return page
+
+
+# Loss
+
+
+def page_loss(network: Any, batch: Mapping[str, Tensor], num_items: Tensor) -> Tensor:
+    """Return the loss of the pages of a batch over `num_items`, the pages of the whole step."""
+    probabilities = network(normalize_pixels(batch["pixels"])).last_hidden_state
+    loss: Tensor = detection_loss(probabilities, batch["lines"].float()) * len(probabilities) / num_items
+    return loss
+
+
+def detection_loss(probabilities: Tensor, lines: Tensor) -> Tensor:
+    """Return the loss of probabilities `(B, 1, H, W)` where `lines` is 1 in the middle of lines and 0 elsewhere.
+
+    The cross-entropy of the pixels in lines and of the hardest others, and the dice loss of the binarized map.
+    """
+    entropy = binary_cross_entropy(probabilities, lines, reduction="none")
+    positive = lines.sum()
+    count = min(_HARD * int(positive), int(lines.numel() - positive)) or min(1000, lines.numel())
+    hardest = (entropy * (1 - lines)).flatten().topk(count).values
+    balanced = ((entropy * lines).sum() + hardest.sum()) / (positive + count)
+    binary = torch.sigmoid(_STEEP * (probabilities - TEXT))
+    common = (binary * lines).sum()
+    dice = 1 - (2 * common + 1) / (binary.sum() + positive + 1)
+    return balanced + dice
+
+
+# Validation
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutResult:
+    """One validation of a detector."""
+
+    step: int
+    loss: float
+    counts: LineCounts
+    pages: int
+    seconds: float
+    is_best: bool
+    lines: tuple[ValidationLine, ...] = ()
+    cer: ClassVar[None] = None
+    failures: ClassVar[str] = ""
+
+    @property
+    def score(self) -> str:
+        """What is validated, and its value."""
+        return f"line F1 {percentage(self.counts.f1)}"
+
+    @property
+    def curves(self) -> Mapping[str, float]:
+        """The values that trackers draw."""
+        counts = self.counts
+        return {"loss": self.loss, "f1": counts.f1, "precision": counts.precision, "recall": counts.recall}
+
+    def describe(self) -> str:
+        """Return the line of the log."""
+        counts = self.counts
+        lines = f"{counts.matched} of {counts.drawn} lines found, {counts.detected} in all, on {self.pages} pages"
+        return f"validation loss {self.loss:.4f}, {self.score}, {lines}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row of metrics.jsonl."""
+        row = {"step": self.step, "loss": self.loss, **self.counts.to_dict(), "pages": self.pages}
+        return row | {"seconds": self.seconds, "best": self.is_best}
+
+
+@dataclass(slots=True)
+class LayoutState:
+    """What a checkpoint keeps of a LayoutValidator."""
+
+    best_f1: float = 0.0
+    best_loss: float = math.inf
+    best_step: int | None = None
+    without_improvement: int = 0
+
+
+class LayoutValidator(PeriodicValidation):
+    """Finds the lines of the validation pages. The best has the highest F1; of equal ones, the lowest loss."""
+
+    state: LayoutState
+
+    def __init__(
+        self,
+        pages: PageSamples,
+        config: RunConfig,
+        folder: Path,
+        on_result: Callable[[LayoutResult], None] = lambda result: None,
+    ) -> None:
+        super().__init__(config.validation.every_steps, config.validation.patience)
+        self.state = LayoutState()
+        self.on_result = on_result
+        self._pages = pages
+        self._folder = folder
+
+    @torch.no_grad()
+    def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
+        """Validate once: report the result, and keep the weights if they are the best and 1 - F1 is below `limit`."""
+        started, state = time.monotonic(), self.state
+        model.eval()
+        device = next(model.parameters()).device
+        counts, loss = LineCounts(), 0.0
+        for page in map(self._pages.page, range(len(self._pages))):
+            probabilities = model(normalize_pixels(page.pixels[None].to(device))).last_hidden_state
+            loss += float(detection_loss(probabilities, page.lines[None, None].to(device).float())) / len(self._pages)
+            counts += page.find(probabilities[0, 0])
+        competes = math.isfinite(loss) and 1 - counts.f1 < limit
+        is_best = competes and (state.best_step is None or (-counts.f1, loss) < (-state.best_f1, state.best_loss))
+        if is_best:
+            state.best_f1, state.best_loss = counts.f1, loss
+            state.best_step, state.without_improvement = step, 0
+            save_best(self._folder, step, model, {})
+        elif step:
+            state.without_improvement += 1
+        seconds = time.monotonic() - started
+        self.on_result(LayoutResult(step, loss, counts, len(self._pages), seconds, is_best))
+
+
+# Train
+
+
+class DetectorLearner:
+    """The training of a detector: its pages, and its network. Raises ConfigError in one of several processes."""
+
+    folder: Literal["model"] = "model"
+    excluded = 0
+    verdicts: Sequence[str] = ()
+
+    def __init__(self, job: Job, dist: Distributed) -> None:
+        if dist.world_size > 1:
+            message = "a detector is trained in one process"
+            raise ConfigError(message, code="detector-one-process", hint="leave torchrun out")
+        assert job.detector is not None
+        config, dataset = job.config, job.samples_from
+        chosen = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+        self._pages, self._validation = PageSamples(training_samples(dataset, config)), PageSamples(chosen)
+        self.config, self.count = config, len(self._pages)
+        set_seed(config.seed)
+        self.device = choose_device()
+        self._network = load_detector(job.detector).to(self.device)
+        self.warnings: list[str] = []
+        self.validator = LayoutValidator(self._validation, config, job.run.checkpoints) if chosen else None
+
+    def check(self, preflight: bool, reporter: Reporter) -> list[str]:
+        """Check that lines can be told apart at the size of the network. Raises DataError if none can."""
+        learnable, count = LineCounts(), min(self.count, _TRIED)
+        with reporter.progress("opening", "pages") as done:
+            for number in range(count):
+                done(number, count)
+                page = self._pages.page(number)
+                learnable += page.find(page.lines.float())
+        if not learnable.matched:
+            message = f"none of {learnable.drawn} lines could be found, however well the detector learnt"
+            hint = "see on a contact sheet whether the outlines are around the lines"
+            raise DataError(message, code="layout-unlearnable", where=self.config.dataset, hint=hint)
+        lost = learnable.drawn - learnable.matched
+        if lost > _MANY * learnable.drawn:
+            lines = f"{lost} of {learnable.drawn} training lines"
+            self.warnings.append(f"{lines} are too small or too close to others to be told apart")
+        return [f"of {learnable.drawn} lines on {count} training pages {learnable.matched} can be found"]
+
+    def describe(self, log: logging.Logger) -> None:
+        """Log the number of validation pages."""
+        if len(self._validation):
+            log.info("%d validation pages", len(self._validation))
+        else:
+            log.warning("there is no validation split: the last weights are kept, not the best")
+
+    def start_limit(self, *, resumed: bool, has_ancestors: bool) -> float:
+        """Return no limit: the base may find the lines better."""
+        return math.inf
+
+    def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
+        """Make the trainer."""
+        config, training, network = self.config, self.config.training, self._network
+        max_steps = total_steps(config, self.count)
+        assert training.learning_rate is not None, "`resolve` sets it"
+        optimizer = build_optimizer(
+            training.optimizer.name,
+            list(network.parameters()),
+            learning_rate=training.learning_rate,
+            weight_decay=training.weight_decay,
+            arguments=training.optimizer.arguments,
+        )
+        scheduler = build_scheduler(
+            training.lr_scheduler.name,
+            optimizer,
+            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
+            max_steps=max_steps,
+            arguments=training.lr_scheduler.arguments,
+        )
+        sampler = LengthGroupedSampler([1] * self.count, 1, training.batch_size, seed=config.seed)
+        return Trainer(
+            network,
+            optimizer,
+            scheduler,
+            DataLoader(self._pages, batch_sampler=sampler, collate_fn=_only),
+            max_steps=max_steps,
+            gradient_accumulation_steps=training.batch_size,
+            max_grad_norm=training.max_grad_norm,
+            log_every=log_interval(max_steps),
+            loss_function=page_loss,
+            # Statistics of a few pages would be worse than those of the base.
+            frozen=[module for module in network.modules() if isinstance(module, BatchNorm2d)],
+            seed=config.seed,
+            **options,
+        )
+
+    def finish(self, model: Any, best: Path | None) -> list[tuple[str, bytes]]:
+        """Return the files of the best weights, or of the last."""
+        files = trained_files(model)
+        return files if best is None else [(name, (best / name).read_bytes()) for name, _ in files]
+
+    def scores(self) -> dict[str, Any]:
+        """Return the field of `TrainResult` for the best weights."""
+        return {} if self.validator is None else {"best_f1": self.validator.state.best_f1}
+
+
+def _only(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    (batch,) = batches
+    return batch

@@ -1,0 +1,358 @@
+"""How readers are trained: an adapter on frozen weights, or all weights of a network, by the loss of its family."""
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from peft import PeftModel
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, set_seed
+
+from dsocr.config import RunConfig, TrainingSection
+from dsocr.console import Reporter
+from dsocr.data.check import check_dataset
+from dsocr.data.dataset import training_samples
+from dsocr.document import Sample, Split, Unit
+from dsocr.errors import ConfigError, DataError, typed
+from dsocr.inference.confidence import Calibration
+from dsocr.job import (
+    Job,
+    first_reader,
+    fit_to_world_size,
+    log_interval,
+    micro_batches_per_step,
+    total_steps,
+)
+from dsocr.models.adapters import (
+    attach_adapter,
+    frozen_towers,
+    layers_without_gradient,
+    restore_trained,
+    start_adapter,
+    trained_files,
+    vision_parameters,
+)
+from dsocr.models.families import Base, family_of
+from dsocr.models.family import Encoded, Processor, trains_all_weights
+from dsocr.models.generation import Generation
+from dsocr.models.language_model import FILE as LANGUAGE_MODEL
+from dsocr.models.language_model import describe_other_texts
+from dsocr.models.loading import choose_device, choose_dtype, load_base
+from dsocr.runs import CALIBRATION, READING, ReadingSettings
+from dsocr.training.callbacks import ignore_signals_in_worker
+from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
+from dsocr.training.feature_cache import cache_features
+from dsocr.training.preflight import check_setup, forward_backward, require_learning
+from dsocr.training.preview import text_limit, within_budget
+from dsocr.training.samples import (
+    Collator,
+    EncodedSamples,
+    LengthGroupedSampler,
+    OwnReadings,
+    SamplesWithFillers,
+    Setup,
+    measure_lengths,
+)
+from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
+from dsocr.training.validation import Validator, decided_generation, draw_samples
+
+_READS = 0.5
+"""CER below which a base is worth keeping untrained: of networks that read nothing, the trained one is kept."""
+
+PRECISIONS: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+class ReaderLearner:
+    """The training of a reader: its samples, and its network set up; opening it checks the dataset on rank 0.
+
+    Raises DataError if the dataset has errors, ModelError if the base cannot be loaded, and ConfigError if the adapter
+    does not fit it or would not train.
+    """
+
+    warnings: Sequence[str] = ()
+
+    def __init__(self, job: Job, dist: Distributed, own_readings: OwnReadings | None, reporter: Reporter) -> None:
+        assert job.base is not None
+        self.job, self.config, self._dist, self._own_readings = job, job.config, dist, own_readings
+        self._reporter = reporter
+        config, dataset = job.config, job.samples_from
+        fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
+        processor = job.base.processor(config.input.resolution, config.input.prompt)
+        if dist.is_main:
+            self._check_dataset(processor)
+        self.drawn = training_samples(dataset, config)
+        samples, self.excluded = within_budget(self.drawn, processor, config)
+        self.count = len(samples)
+        self.validation = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+        self._without_loss = 0
+        if self.validation:
+            _, self._without_loss = within_budget(self.validation, processor, config, Split.VALIDATION)
+        self.setup = set_up(config, samples, job.base, start=job.start, own_readings=own_readings)
+        self.device, self.processor = self.setup.device, self.setup.processor
+        self.verdicts: list[str] = []
+        self.validator = self._make_validator() if self.validation else None
+
+    def _check_dataset(self, processor: Processor) -> None:
+        config, dataset = self.config, self.job.samples_from
+        limit = text_limit(processor, config) if config.training.long_text == "error" else None
+        findings = check_dataset(dataset, processor, max_text_tokens=limit)
+        if errors := findings.of("error"):
+            shown = "".join(f"\n  {finding.place}: {finding.message} ({finding.count})" for finding in errors)
+            hint = f"see `dsocr check {typed(dataset.folder)}`"
+            raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
+        for finding in findings:
+            self._reporter.complain("\n    ".join([str(finding), *finding.details()]))
+
+    def _make_validator(self) -> Validator:
+        return Validator(
+            self.validation,
+            self.processor,
+            Generation(**decided_generation(self.config, self.processor, self.drawn)),
+            max_text_tokens=text_limit(self.processor, self.config),
+            every_steps=self.config.validation.every_steps,
+            patience=self.config.validation.patience,
+            folder=self.job.run.checkpoints,
+            dist=self._dist,
+            text_policy=self.job.samples_from.card.policy(),
+        )
+
+    @property
+    def folder(self) -> Literal["adapter", "model"]:
+        """The folder of the trained weights in the run."""
+        return "adapter" if isinstance(self.setup.model, PeftModel) else "model"
+
+    def check(self, preflight: bool, reporter: Reporter) -> list[str]:
+        """Check on a few samples that the setup learns, and return the results. Raises RunError if it does not."""
+        with reporter.progress("overfitting", "steps") as done:
+            checks = check_setup(self.setup, self.config, thorough=preflight, progress=done)
+        require_learning(checks, self.config.output)
+        return [f"preflight: {passed.verdict}, {passed.name}: {passed.message}" for passed in checks]
+
+    def describe(self, log: logging.Logger) -> None:
+        """Log the numbers of samples."""
+        log.info("%d training samples, %d excluded as too long", self.count, self.excluded)
+        if self.validation:
+            log.info("%d validation samples, %d without a loss as too long", len(self.validation), self._without_loss)
+        else:
+            log.warning("there is no validation split: the last weights are kept, not the best")
+
+    def start_limit(self, *, resumed: bool, has_ancestors: bool) -> float | None:
+        """Return the CER below which the weights before the first step compete; None if they are not validated."""
+        if has_ancestors or self._own_readings is not None:
+            return math.inf
+        # A line recogniser that reads already can lose more by a few lines than it learns from them.
+        return _READS if not resumed and self.folder == "model" else None
+
+    def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
+        """Make the trainer; the features of frozen towers are cached before."""
+        encoded = None if self.validator is None else self.validator.encoded
+        cached = cache_features(self.config, self.setup, encoded, log=log, reporter=self._reporter, dist=self._dist)
+        # Reading cached features is faster than passing them between processes.
+        workers = 0 if cached else self.config.training.num_workers
+        return make_trainer(self.setup, self.config, self._dist, num_workers=workers, **options)
+
+    def finish(self, model: Any, best: Path | None) -> list[tuple[str, bytes]]:
+        """Return the files of the best weights, or of the last, with the settings to read with."""
+        config, processor, card = self.config, self.processor, self.job.samples_from.card
+        files, helped = trained_files(model), 0
+        if self.validator is not None and best is not None:
+            files = [(name, (best / name).read_bytes()) for name in (*dict(files), CALIBRATION)]
+            if processor.family.trains == "all":
+                restore_trained(model, best)
+                texts = [sample.text for sample in self.drawn]
+                fitted, helped = self.validator.fit_language_model(model, texts, self.job.texts)
+                files = list((dict(files) | dict(fitted)).items())
+        elif processor.language_model:  # nothing tells if another helps
+            files.append((LANGUAGE_MODEL, processor.language_model.to_json().encode()))
+        if config.learns_alone:  # nothing was measured, and the reader's confidences are nearer than none
+            files.append((CALIBRATION, (first_reader(config).adapter / CALIBRATION).read_bytes()))
+        if others := len(self.job.texts):
+            setting = config.generation.language_model
+            self.verdicts.append(describe_other_texts(others, setting, helped=bool(helped)))
+        reading = ReadingSettings(
+            base=config.base,
+            base_revision=config.base_revision,
+            prompt=processor.prompt,
+            resolution=processor.resolution_name,
+            text_policy=card.policy(),
+            generation=decided_generation(config, processor, self.drawn),
+            unit=cast("Unit", card.unit),  # a reader learns from no layouts
+            lines_per_region=card.lines_per_region,
+        )
+        return [*files, (READING, reading.to_json().encode())]
+
+    def scores(self) -> dict[str, Any]:
+        """Return the fields of `TrainResult` for the best weights."""
+        if self.validator is None:
+            return {}
+        calibrated = Calibration.load(self.job.run.adapter).lines if self._dist.is_main else 0
+        return {"best_cer": self.validator.state.best_cer, "calibrated_on": calibrated}
+
+
+def set_up(
+    config: RunConfig,
+    samples: Sequence[Sample],
+    base: Base,
+    *,
+    start: Path | None = None,
+    own_readings: OwnReadings | None = None,
+) -> Setup:
+    """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
+
+    The adapter starts as saved in `start`, or with the weights of the run that read `own_readings`. Raises ModelError
+    if the base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
+    """
+    device = choose_device()
+    set_seed(config.seed)
+    has_adapter = not trains_all_weights(base.family, config.adapter.target)
+    dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
+    loaded = load_base(
+        base,
+        dtype=dtype if has_adapter else torch.float32,
+        device=device,
+        attention=config.training.attention,
+        quantization=config.adapter.quantization,
+    )
+    processor = base.processor(config.input.resolution, config.input.prompt)
+    network, processor = base.family.adapt_to(loaded.network, processor, (sample.text for sample in samples))
+    if has_adapter:
+        model: Any = fresh_adapter(network, config, revision=base.revision, start=None if own_readings else start)
+    else:
+        model = network.requires_grad_(True)
+        prepare_training(network, network, config)
+    if own_readings is not None:
+        restore_trained(model, own_readings.start)
+        samples = own_readings.mix(samples)
+    encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
+    require_gradients(model, processor, [encoded[0]], dtype)
+    make_optimizer(model, config.training)  # refuses unknown settings before anything is written
+    return Setup(model, processor, encoded, device, dtype)
+
+
+def fresh_adapter(
+    network: PreTrainedModel, config: RunConfig, *, revision: str | None, start: Path | None = None
+) -> PeftModel:
+    """Attach an adapter to the network, untrained or as saved in `start`; `revision` is the commit of the base."""
+    adapter = config.adapter
+    model = attach_adapter(
+        network,
+        base=config.base,
+        revision=revision,
+        target_modules=adapter.target,
+        r=adapter.r,
+        alpha=adapter.alpha,
+        dropout=adapter.dropout,
+        variant=adapter.variant,
+    )
+    if start is not None:
+        start_adapter(model, start)
+    prepare_training(model, network, config)
+    return model
+
+
+def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) -> None:
+    """Have the network's family prepare a model that trains it."""
+    family_of(network).prepare_training(
+        model,
+        network,
+        compile_layers=config.training.compile,
+        checkpoint_activations=config.training.gradient_checkpointing,
+    )
+
+
+def require_gradients(model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype) -> None:
+    """Raise ConfigError if a backward pass does not reach a layer of the adapter."""
+    with torch.random.fork_rng():
+        forward_backward(model, processor, samples, dtype)
+    unreached = layers_without_gradient(model)
+    model.zero_grad(set_to_none=True)
+    if unreached:
+        shown = "".join(f"\n  {name}" for name in unreached[:20])
+        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{shown}"
+        raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
+
+
+def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimizer:
+    """Make the configured optimizer, with a second parameter group where the vision towers have their own rate.
+
+    Raises ConfigError for unknown optimizers and arguments, and if the adapter has no part in the vision towers.
+    """
+    assert training.learning_rate is not None, "`resolve` sets it"
+    vision, others = vision_parameters(model)
+    parameters: list[dict[str, Any]] = [{"params": [*others, *vision]}]
+    if training.vision_learning_rate is not None:
+        if not vision:
+            message = "training.vision_learning_rate: the adapter has no layer in the vision towers"
+            hint = "set adapter.target_modules to decoder+vision, or leave this out"
+            raise ConfigError(message, code="no-vision-adapter", hint=hint)
+        parameters = [{"params": others}, {"params": vision, "lr": training.vision_learning_rate}]
+    return build_optimizer(
+        training.optimizer.name,
+        [group for group in parameters if group["params"]],
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        arguments=training.optimizer.arguments,
+    )
+
+
+def make_trainer(
+    setup: Setup, config: RunConfig, dist: Distributed | None = None, *, num_workers: int = 0, **options: Any
+) -> Trainer:
+    """Make a Trainer for the setup as configured; `options` go to it unchanged."""
+    dist = dist or Distributed()
+    config = fit_to_world_size(config, dist.world_size)
+    training, samples = config.training, setup.samples
+    max_steps = total_steps(config, len(samples), dist.world_size)
+    optimizer = make_optimizer(setup.model, training)
+    if dist.world_size > 1:
+        exclude_frozen_from_ddp(setup.model)
+    dataloader: DataLoader[Any] = DataLoader(
+        samples if dist.world_size == 1 else SamplesWithFillers(samples),
+        batch_sampler=make_sampler(config, samples, dist),
+        collate_fn=Collator(setup.processor),
+        num_workers=num_workers,
+        # Each worker keeps the images that it has opened, for all epochs.
+        persistent_workers=num_workers > 0,
+        multiprocessing_context="spawn" if num_workers else None,
+        worker_init_fn=ignore_signals_in_worker if num_workers else None,
+        pin_memory=setup.device.type == "cuda",
+    )
+    return Trainer(
+        setup.model,
+        optimizer,
+        build_scheduler(
+            training.lr_scheduler.name,
+            optimizer,
+            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
+            max_steps=max_steps,
+            arguments=training.lr_scheduler.arguments,
+        ),
+        dataloader,
+        max_steps=max_steps,
+        gradient_accumulation_steps=micro_batches_per_step(config, dist.world_size),
+        max_grad_norm=training.max_grad_norm,
+        precision=PRECISIONS[setup.dtype],
+        log_every=log_interval(max_steps),
+        loss_function=setup.processor.family.loss,
+        prepare_batch=setup.processor.family.prepare_batch,
+        frozen=frozen_towers(setup.model),
+        seed=config.seed,
+        **options,
+    )
+
+
+def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed | None = None) -> LengthGroupedSampler:
+    """Make the batch sampler of the training samples for this rank."""
+    dist = dist or Distributed()
+    return LengthGroupedSampler(
+        [length.sequence for length in measure_lengths(samples.samples, samples.processor)],
+        config.training.micro_batch_size,
+        config.training.batch_size,
+        seed=config.seed,
+        group=config.training.group_by_length,
+        rank=dist.rank,
+        world_size=dist.world_size,
+    )

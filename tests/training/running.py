@@ -1,0 +1,70 @@
+"""Trainings as tests run them: of a configuration, with what they report and the steps they make."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dsocr.config import RunConfig
+from dsocr.console import NotedProgress, Reporter, reporting_to
+from dsocr.document import Sample
+from dsocr.job import resolve, with_defaults
+from dsocr.models.families import Base
+from dsocr.runs import TrainResult
+from dsocr.training import readers
+from dsocr.training.samples import Setup
+from dsocr.training.train import train as train_config
+
+
+class Heard(Reporter):
+    """Passes on what is said, and progress as its label, unit, and numbers."""
+
+    def __init__(
+        self,
+        on_message: Callable[[str], None] | None = None,
+        on_stage: Callable[[str, str, int, int], None] | None = None,
+    ) -> None:
+        self._say, self._stage = on_message, on_stage
+
+    def complain(self, text: str) -> None:
+        if self._say is not None:
+            self._say(text)
+
+    @contextmanager
+    def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
+        def show(done: int, total: int, note: str = "") -> None:
+            if self._stage is not None:
+                self._stage(label, unit, done, total)
+
+        yield show
+
+
+def train(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    on_message: Callable[[str], None] | None = None,
+    on_stage: Callable[[str, str, int, int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
+    **options: Any,
+) -> TrainResult:
+    """Train or resume a run; `on_step` is called after each step, as often as a bar moves."""
+
+    def show(label: str, unit: str, done: int, total: int) -> None:
+        if on_step is not None and label == "training":
+            on_step(done)
+        if on_stage is not None:
+            on_stage(label, unit, done, total)
+
+    with reporting_to(Heard(on_message, show)):
+        return train_config(config, overwrite=overwrite, **options)
+
+
+def pinned(config: RunConfig) -> RunConfig:
+    """Return the configuration with the defaults of its base."""
+    return with_defaults(config, Base.find(config.base, config.base_revision))
+
+
+def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
+    """Set up the network and the samples of a configuration."""
+    start = resolve(config, overwrite=True).start if config.adapter.init_from else None
+    return readers.set_up(config, samples, Base.find(config.base, config.base_revision), start=start)
