@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.data.making import pair, write
 from tests.integration.calling import Call, Fail
@@ -118,28 +117,25 @@ def test_nothing_learns_or_scores_on_a_dataset_that_lost_samples(
     assert (call("check", data)[0], call("check", data, "--fix", "-o", new)[0], call("check", new)[0]) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["sheet.html", "sheet.png"])
-def test_a_dataset_and_a_configuration_show_the_same(
-    name: str, call: Call, small_dataset: Path, tmp_path: Path
-) -> None:
+def test_a_dataset_and_a_configuration_show_the_same(call: Call, small_dataset: Path, tmp_path: Path) -> None:
     text = f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\ntraining: {{augmentation: light}}\n"
-    written = []
+    written, sheet = [], tmp_path / "sheet.html"
     for source in (small_dataset, write(tmp_path / "c.yaml", text)):
-        code, out, err = call("preview", source, "-o", tmp_path / name, "--samples", 2, "--epochs", 2)
+        code, out, err = call("preview", source, "-o", sheet, "--samples", 2, "--epochs", 2)
         assert code == 0, err
         assert {"2", "light", "17"} <= set(re.findall(r"\w+", out))
-        assert f"page: {tmp_path / name}" in out
-        written.append((tmp_path / name).read_bytes())
+        assert f"page: {sheet}" in out
+        written.append(sheet.read_bytes())
     assert written[0] == written[1]
 
 
 def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_path: Path) -> None:
-    sheet = tmp_path / "s.png"
+    sheet = tmp_path / "s.html"
     code, out, _ = call("preview", small_dataset, "-o", sheet, "--samples", 1, "--epochs", 1, "--as-model")
     assert code == 0
     assert "x1.4" in out
-    with Image.open(sheet) as image:
-        assert image.height < 2 * 48, "a row of lines at the height that the base sees"
+    heights = re.findall(r'<img [^>]*height="(\d+)"', sheet.read_text(encoding="utf-8"))
+    assert [0 < int(height) < 2 * 48 for height in heights] == [True, True], "lines at the height that the base sees"
 
 
 def test_a_conversion_counts_what_it_wrote_and_is_not_replaced_unasked(
