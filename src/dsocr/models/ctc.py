@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,7 +74,7 @@ _OTHER_RECOGNISER = re.compile(r"pp_ocrv\d+_\w+_rec")
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for `cached_property`
 class LineProcessor(Processor):
     """Turn lines and texts into inputs; class `i + 1` is `characters[i]`, class 0 the blank."""
 
@@ -83,19 +83,17 @@ class LineProcessor(Processor):
     grey: bool
     language_model_source: LanguageModel | Path | None = field(default=None, repr=False, compare=False)
     """The language model, or the folder that may hold one: the small base's takes half a second to load."""
-    classes: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", {character: place for place, character in enumerate(self.characters, 1)})
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """The class of each character."""
+        return {character: place for place, character in enumerate(self.characters, 1)}
 
-    @property
+    @cached_property
     def language_model(self) -> LanguageModel | None:
         """The language model it reads with, if any. Raises ModelError if its file is damaged."""
-        model = self.language_model_source
-        if isinstance(model, Path):
-            model = LanguageModel.load(model)
-            object.__setattr__(self, "language_model_source", model)
-        return model
+        source = self.language_model_source
+        return LanguageModel.load(source) if isinstance(source, Path) else source
 
     @property
     def resolution_name(self) -> str:
