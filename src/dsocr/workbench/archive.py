@@ -24,7 +24,6 @@ from dsocr.formats.xml import read_xml
 from dsocr.images import (
     IMAGE_SUFFIXES,
     CropFailure,
-    LineFile,
     crop_box,
     crop_lines,
     decode_image,
@@ -121,7 +120,10 @@ class Archive:
         crops = crop_lines(self.source_image(page, lines), self.image_bytes(page))
         if isinstance(crops, CropFailure):
             raise DataError(crops.message, code="page-not-cut", where=page.name)
-        return [_decode_line(file, page) for file in crops[1]]
+        return [
+            file if isinstance(file, CropFailure) else decode_image(file.content, name=page.name).image
+            for file in crops[1]
+        ]
 
 
 @contextmanager
@@ -145,14 +147,12 @@ def open_archive(
     store.set_setting(_SOURCE, source.resolve().name)
     with open_source(source, folder, fetch, progress) as held:
         skipped = tuple(item for item in held.items if isinstance(item, Skipped))
-        if held.path.is_dir():
-            yield Archive(held.path, held.path, skipped, detect or detect_lines)
-        elif held.path.suffix.lower() in PDF_SUFFIXES:
-            yield Archive(held.path.parent, held.path, skipped, detect or detect_lines)
-        else:
+        if not held.path.is_dir() and held.path.suffix.lower() not in PDF_SUFFIXES:
             hint = f"open its folder: dsocr workbench {typed(source.parent.as_posix())}"
             message = "a single file must be a PDF or an archive"
             raise DataError(message, code="source-not-supported", where=source, hint=hint)
+        root = held.path if held.path.is_dir() else held.path.parent
+        yield Archive(root, held.path, skipped, detect or detect_lines)
 
 
 def _split_name(name: str) -> tuple[str, int]:
@@ -161,14 +161,8 @@ def _split_name(name: str) -> tuple[str, int]:
     return (page[1], int(page[2])) if page else (name, 0)
 
 
-@lru_cache(maxsize=2)
-def _render_pdf_page(path: Path, number: int) -> bytes:
-    """A page as an image file; cached because its lines are requested one after another."""
-    return page_image(path, number)
-
-
-def _decode_line(file: LineFile | CropFailure, page: StoredPage) -> Image.Image | CropFailure:
-    return file if isinstance(file, CropFailure) else decode_image(file.content, name=page.name).image
+_render_pdf_page = lru_cache(maxsize=2)(page_image)
+"""A page as an image file; cached because its lines are requested one after another."""
 
 
 def import_pages(
@@ -234,22 +228,18 @@ def read_sources(path: Path) -> list[ListedText]:
         places.append(ListedText(source, text, int(rank) if rank.isdecimal() else 0))
     places = [place for place in places if place.source]
     if not places:
-        message, hint = (
-            "names no places in a source",
-            "give a table with the columns source and text, as dsocr audit writes it",
-        )
-        raise DataError(message, code="column-missing", where=path, hint=hint)
+        hint = "give a table with the columns source and text, as dsocr audit writes it"
+        raise DataError("names no places in a source", code="column-missing", where=path, hint=hint)
     return places
 
 
 def find_lines(
     store: CorrectionStore, archive: Archive, places: Sequence[ListedText], *, format: str | None = None
 ) -> dict[int, ListedText]:
-    """Return the numbers of the stored lines at places of the source, such as `alto/page.xml:37`, and what is there.
+    """Return the stored lines at places of the source, such as `alto/page.xml:37`, by number, with their places.
 
     Without a text, the first line at the place is found: a place alone does not tell the lines of a file without line
-    breaks apart. What the store has of a line is found by where the source has it on the page. Raises DataError if none
-    is found.
+    breaks apart. A stored line is found by its position on the page. Raises DataError if none is found.
     """
     pages = {page.image.as_posix(): page for page in store.pages()}
     keys = {(place.source, comparable(place.text)): place for place in places}
@@ -262,20 +252,19 @@ def find_lines(
         stored = store.lines(page.number)
         for line in listed:
             outline = scale_outline(line.outline, image, (page.width, page.height))
-            x, y = center(outline) if outline else (page.width / 2, page.height / 2)
-            nearest = min(stored, key=lambda candidate: _distance(candidate.outline, x, y), default=None)
-            if nearest is not None:
+            middle = center(outline) if outline else (page.width / 2, page.height / 2)
+
+            def distance(candidate: StoredLine, x: float = middle[0], y: float = middle[1]) -> float:
+                across, down = center(candidate.outline)
+                return abs(across - x) + abs(down - y)
+
+            if (nearest := min(stored, key=distance, default=None)) is not None:
                 numbers[line.where, comparable(line.text)] = nearest.number
                 numbers.setdefault((line.where, ""), nearest.number)
     if not numbers:
         message = f"none of the {len(places)} listed lines is in {archive.source.name}"
         raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")
     return {numbers[key]: place for key, place in keys.items() if key in numbers}
-
-
-def _distance(outline: Outline, x: float, y: float) -> float:
-    across, down = center(outline)
-    return abs(across - x) + abs(down - y)
 
 
 def _described_images(
@@ -285,7 +274,10 @@ def _described_images(
     source = archive.source
     images = [source] if source.is_file() else list_files(source, _SUFFIXES)
     held = [name for name, source_format in SOURCE_FORMATS.items() if source_format.find(source, {})]
-    if format is None and images and (not held or (source.is_file() and not _has_text_beside(source))):
+    is_bare = source.is_file() and not any(
+        path.suffix.lower() == ".txt" and path.stem.startswith(source.stem) for path in source.parent.iterdir()
+    )
+    if format is None and images and (is_bare or not held):
         return
     chosen = detect_format(source, format, {})
     for image in notes.filter_pages(chosen.read(source, {})):
@@ -295,10 +287,6 @@ def _described_images(
         if image.lines:
             name = relative(image.image, archive.root) + (f"#{image.number}" if image.content else "")
             yield image, name, image.where if chosen.name in {"alto", "page"} else None
-
-
-def _has_text_beside(pdf: Path) -> bool:
-    return any(path.suffix.lower() == ".txt" and path.stem.startswith(pdf.stem) for path in pdf.parent.iterdir())
 
 
 def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[int, int], notes: SourceReport) -> Page:
@@ -360,7 +348,11 @@ def _add_page(
     *,
     tables: bool,
 ) -> bool:
-    regions = _read_regions(archive, image, markup, size) if markup else []
+    regions = [
+        (replace(region, outline=outline), elements)
+        for region, elements in (read_regions(read_xml(inside(archive.root, markup))) if markup else ())
+        if (outline := scale_outline(region.outline, image, size))
+    ]
     imported = tuple(region.element or 0 for region, _ in regions)
     region_of = {element: place for place, (_, elements) in enumerate(regions) for element in elements}
     page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup, regions=imported)
@@ -378,17 +370,6 @@ def _add_page(
         # A file to fill in keeps its lines.
         lines, shapes = with_tables(archive.page_image(page), lines, shapes, split=markup is None)
     return store.add_page(page, lines, shapes)
-
-
-def _read_regions(
-    archive: Archive, image: Page, markup: str, size: tuple[int, int]
-) -> list[tuple[StoredRegion, tuple[int, ...]]]:
-    """The regions of a page's file in pixels of the image, each with its lines."""
-    regions = []
-    for region, lines in read_regions(read_xml(inside(archive.root, markup))):
-        if outline := scale_outline(region.outline, image, size):
-            regions.append((replace(region, outline=outline), lines))
-    return regions
 
 
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:

@@ -1,4 +1,4 @@
-"""What a workbench does meanwhile: a model reads unread lines in a thread, runs train in another process."""
+"""Background work of a workbench: a model reads unread lines in a thread, runs train in another process."""
 
 import logging
 import os
@@ -63,7 +63,7 @@ class BackgroundReader:
         self._archive = archive
         self._load_reader = load_reader
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
+        self._thread: threading.Thread | None = None
         self.done = 0
         self.total = sum(map(self._is_wanted, store.lines()))
         self.skipped: list[str] = []
@@ -72,12 +72,7 @@ class BackgroundReader:
         self._loading = threading.Lock()
 
     def start(self) -> None:
-        """Start reading, if there is anything to read."""
-        if self.total:
-            self._thread.start()
-
-    def resume(self) -> None:
-        """Read lines that have become unread meanwhile, if nothing is being read; otherwise that goes on with them."""
+        """Read what is unread now, if nothing is being read; a running thread finds it by itself."""
         self.total = self.done + sum(map(self._is_wanted, self._store.lines()))
         if self.total > self.done and not self.is_running:
             self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
@@ -86,16 +81,16 @@ class BackgroundReader:
     def stop(self) -> None:
         """Stop after the current page."""
         self._stopping.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(60)
 
     @property
     def is_running(self) -> bool:
         """True while lines are being read."""
-        return self._thread.is_alive()
+        return self._thread is not None and self._thread.is_alive()
 
     def reader(self) -> ImageReader:
-        """What reads, loaded when it is first needed."""
+        """The reader, loaded when it is first needed."""
         with self._loading:
             if self._reader is None:
                 self._reader = self._load_reader()
@@ -108,20 +103,17 @@ class BackgroundReader:
         try:
             reader = self.reader()
             pages = {page.number: page for page in self._store.pages()}
-            tried: set[tuple[int, int]] = set()
-            while unread := [line for line in self._store.lines() if self._is_wanted(line) and _key(line) not in tried]:
-                tried.update(map(_key, unread))
+            tried: set[StoredLine] = set()
+            while unread := [line for line in self._store.lines() if self._is_wanted(line) and line not in tried]:
+                tried.update(unread)
                 for number, lines in groupby(unread, key=lambda line: line.page):
                     if self._stopping.is_set():
                         return
                     self._read_page(reader, pages[number], list(lines))
                 if self._again:  # lines that were read are still wanted
                     return
-        except DsocrError as error:
-            self.error = str(error)
-        except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
-            self.error = f"{type(error).__name__}: {error}"
-            _LOG.exception("the reading thread ended with an error")
+        except Exception as error:  # noqa: BLE001 - such as out of memory
+            self.error = _described(error)
 
     def _read_page(self, reader: ImageReader, page: StoredPage, lines: list[StoredLine]) -> None:
         cut: Sequence[Image.Image | CropFailure]
@@ -169,8 +161,12 @@ def _sample_lines(store: CorrectionStore, archive: Archive) -> Iterator[Image.Im
         yield from (image for image in cut if isinstance(image, Image.Image))
 
 
-def _key(line: StoredLine) -> tuple[int, int]:
-    return line.number, line.version
+def _described(error: Exception) -> str:
+    """An error that ends a thread as the window shows it, or people would wait; a bug is logged too."""
+    if isinstance(error, DsocrError):
+        return str(error)
+    _LOG.error("a thread ended with an error", exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,11 +360,8 @@ class Learner:
         while not self._stopping.wait(_POLL_SECONDS):
             try:
                 self.step()
-            except DsocrError as error:
-                self.error, self._pending = str(error), None
-            except Exception as error:  # noqa: BLE001 - such as out of memory; shown in the window, or people would wait
-                self.error, self._pending = f"{type(error).__name__}: {error}", None
-                _LOG.exception("learning ended with an error")
+            except Exception as error:  # noqa: BLE001 - such as out of memory
+                self.error, self._pending = _described(error), None
 
     def step(self) -> None:
         """Start a run if there is enough to learn from, or judge one that has finished."""

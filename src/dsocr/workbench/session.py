@@ -1,4 +1,4 @@
-"""What a workbench works with and shows; knows nothing of windows."""
+"""The state of a workbench, without its windows: reader, training, statistics, advice, who is at which line."""
 
 import secrets
 import threading
@@ -82,7 +82,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How this hand is read and what to do next: a text of the interface by name, and what it is filled with.
+    """How this hand is read and what to do next: a text of the interface by name, with its values.
 
     `can_learn` if learning from the accepted lines can begin now.
     """
@@ -106,15 +106,8 @@ class Presence:
         """Forget a window that was closed."""
         self._held.pop(window, None)
 
-    def held_by_others(self, visitor: str) -> set[int]:
-        """The lines that other visitors are at."""
-        return {line for line, _ in self._others(visitor)}
-
-    def who_is_at(self, line: int, visitor: str) -> list[str]:
-        """The names of the other visitors who are at a line."""
-        return [name for held, name in self._others(visitor) if held == line]
-
-    def _others(self, visitor: str) -> list[tuple[int, str]]:
+    def others(self, visitor: str) -> list[tuple[int, str]]:
+        """The lines that other visitors are at, each with the name of one."""
         since = time.monotonic() - _HELD_SECONDS
         held = list(self._held.values())
         return [(line, name) for holder, line, name, at in held if holder != visitor and at > since]
@@ -320,7 +313,7 @@ class Session:
         return self._first(self.store.to_check(name), except_for, visitor)
 
     def _first(self, waiting: Sequence[int], except_for: StoredLine | None, visitor: str) -> StoredLine | None:
-        taken = self.presence.held_by_others(visitor) | ({except_for.number} if except_for else set())
+        taken = {line for line, _ in self.presence.others(visitor)} | ({except_for.number} if except_for else set())
         number = next((number for number in waiting if number not in taken), None)
         return None if number is None else self.store.line(number)
 

@@ -1,9 +1,9 @@
 """Changes of the shapes of a page: lines, regions and their order, each kept in the history and undone as a whole.
 
-`carry_out` does what somebody did in the browser, `page_view.js`; the functions below it are the changes themselves.
+`carry_out` repeats an edit made in the browser, `page_view.js`; the functions below it are the changes themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -57,13 +57,15 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
             }
             reshape(store, [(line, outlines[line.number]) for line in lines], who=who)
         case "addLine":
-            return _add_line(store, page, edit["baseline"], who)
+            baseline = within(edit["baseline"], page.width, page.height)
+            drawn = outline_of_baseline(baseline, [line.outline for line in store.lines(page.number)])
+            return add_line(store, page.number, _outline(page, drawn.polygon, baseline), who=who).number
         case "addBox":
             return add_line(store, page.number, _outline(page, edit["polygon"]), who=who).number
         case "lineBelow":
             return _add_below(store, page, lines[0], who)
         case "remove":
-            return _remove(store, lines, who)
+            return remove_lines(store, lines, who=who)
         case "merge":
             return merge_lines(store, lines, who=who).number
         case "cut":
@@ -78,9 +80,9 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
         case "addRegion":
             add_region(store, page.number, _outline(page, edit["polygon"]), edit["kind"], who=who)
         case "reshapeRegion":
-            reshape_region(store, _given(region), _outline(page, edit["polygon"]), who=who)
+            _change_region(store, _given(region), who, outline=_outline(page, edit["polygon"]))
         case "retype":
-            retype_region(store, _given(region), edit["kind"], who=who)
+            _change_region(store, _given(region), who, kind=edit["kind"])
         case "removeRegion":
             remove_region(store, _given(region), who=who)
         case unknown:
@@ -95,7 +97,10 @@ def move_beside(store: CorrectionStore, number: int, target: int, *, after: bool
         raise StaleError(None)
     if line.page != other.page or line.number == other.number:
         return None
-    before = _next(store, other, line) if after else other
+    before: StoredLine | None = other
+    if after:
+        lines = [each for each in store.lines(line.page) if each.number != line.number]
+        before = next((each for each in lines[lines.index(other) + 1 :]), None)
     return move_line(store, line, before, who=who)
 
 
@@ -116,12 +121,6 @@ def _outline(page: StoredPage, polygon: Sequence[Point], baseline: Sequence[Poin
     return checked_outline(polygon, baseline, page.width, page.height)
 
 
-def _add_line(store: CorrectionStore, page: StoredPage, points: Sequence[Point], who: str) -> int:
-    baseline = within(points, page.width, page.height)
-    drawn = outline_of_baseline(baseline, [line.outline for line in store.lines(page.number)])
-    return add_line(store, page.number, _outline(page, drawn.polygon, baseline), who=who).number
-
-
 def _add_below(store: CorrectionStore, page: StoredPage, line: StoredLine, who: str) -> int:
     """A line of the same shape below another one, as far below as that is high."""
     _, top, _, bottom = line.outline.box
@@ -129,14 +128,6 @@ def _add_below(store: CorrectionStore, page: StoredPage, line: StoredLine, who: 
     polygon = [(x, y + down) for x, y in line.outline.border]
     outline = _outline(page, polygon, [(x, y + down) for x, y in line.outline.baseline])
     return add_line(store, page.number, outline, who=who).number
-
-
-def _remove(store: CorrectionStore, lines: Sequence[StoredLine], who: str) -> int | None:
-    removed = {line.number for line in lines}
-    rest = [line for line in store.lines(lines[0].page) if line.number not in removed]
-    remove_lines(store, lines, who=who)
-    following = (line for line in rest if line.place > lines[0].place)
-    return next(following, rest[-1]).number
 
 
 def _cut(store: CorrectionStore, page: StoredPage, start: Point, end: Point, who: str) -> int:
@@ -157,18 +148,17 @@ def _move(store: CorrectionStore, line: StoredLine, step: int, who: str) -> int:
     return line.number if at < 0 else move_line(store, line, before, who=who).number
 
 
-def _next(store: CorrectionStore, line: StoredLine, except_for: StoredLine) -> StoredLine | None:
-    lines = [other for other in store.lines(line.page) if other.number != except_for.number]
-    at = next(place for place, other in enumerate(lines) if other.number == line.number)
-    return lines[at + 1] if at + 1 < len(lines) else None
-
-
 def reshape(store: CorrectionStore, outlines: Sequence[tuple[StoredLine, Outline]], *, who: str) -> list[StoredLine]:
     """Give lines other outlines; texts stay, and what is reviewed stays so. Raises StaleError."""
 
     def moved(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-        new = [outline for _, outline in outlines]
-        return [_with_outline(line, outline) for line, outline in zip(old, new, strict=True)]
+        lines = []
+        for line, (_, outline) in zip(old, outlines, strict=True):
+            new = replace(line, outline=outline)
+            if not line.is_reviewed:
+                new = _unread_if_empty(replace(redrawn(new, line.text, outline), note=line.note))
+            lines.append(new)
+        return lines
 
     return store.change("reshaped", who, [line for line, _ in outlines], moved)[0]
 
@@ -192,13 +182,17 @@ def add_line(store: CorrectionStore, page: int, outline: Outline, *, who: str) -
     return store.change("drawn", who, [], lambda *_: [new])[0][0]
 
 
-def remove_lines(store: CorrectionStore, lines: Sequence[StoredLine], *, who: str) -> None:
-    """Remove lines with their texts. Raises StaleError, or DataError if no line would be left on the page."""
-    if {line.number for page in {line.page for line in lines} for line in store.lines(page)} <= {
-        line.number for line in lines
-    }:
+def remove_lines(store: CorrectionStore, lines: Sequence[StoredLine], *, who: str) -> int:
+    """Remove lines of a page with their texts; returns the line after the first.
+
+    Raises StaleError, or DataError if no line would be left on the page.
+    """
+    removed = {line.number for line in lines}
+    rest = [line for line in store.lines(lines[0].page) if line.number not in removed]
+    if not rest:
         raise _no_line_left()
     store.change("removed", who, lines, lambda *_: [])
+    return next((line for line in rest if line.place > lines[0].place), rest[-1]).number
 
 
 def merge_lines(store: CorrectionStore, lines: Sequence[StoredLine], *, who: str) -> StoredLine:
@@ -280,7 +274,11 @@ def move_region(store: CorrectionStore, region: StoredRegion, step: int, *, who:
 
 def assign(store: CorrectionStore, lines: Sequence[StoredLine], region: int | None, *, who: str) -> list[StoredLine]:
     """Put lines into a region, or into none. Raises StaleError."""
-    return store.change("assigned", who, lines, lambda old, _: [replace(line, region=region) for line in old])[0]
+    return store.change("assigned", who, lines, _put_into(region))[0]
+
+
+def _put_into(region: int | None) -> Callable[[Sequence[StoredLine], object], list[StoredLine]]:
+    return lambda old, _: [replace(line, region=region) for line in old]
 
 
 def add_region(store: CorrectionStore, page: int, outline: Outline, kind: str, *, who: str) -> StoredRegion:
@@ -293,38 +291,17 @@ def add_region(store: CorrectionStore, page: int, outline: Outline, kind: str, *
         and (line.region not in regions or area(regions[line.region].outline) > area(outline))
     ]
     new = StoredRegion(0, page, outline, kind)
-    _, (added,) = store.change(
-        "region",
-        who,
-        lines,
-        lambda old, new: [replace(line, region=new[0].number) for line in old],
-        (),
-        lambda _: [new],
-    )
-    return added
 
+    def moved(old: Sequence[StoredLine], added: Sequence[StoredRegion]) -> list[StoredLine]:
+        return [replace(line, region=added[0].number) for line in old]
 
-def reshape_region(store: CorrectionStore, region: StoredRegion, outline: Outline, *, who: str) -> StoredRegion:
-    """Give a region another outline; its lines stay in it. Raises StaleError."""
-    return _change_region(store, region, replace(region, outline=outline), who)
-
-
-def retype_region(store: CorrectionStore, region: StoredRegion, kind: str, *, who: str) -> StoredRegion:
-    """Give a region another type. Raises StaleError."""
-    return _change_region(store, region, replace(region, kind=kind), who)
+    return store.change("region", who, lines, moved, (), lambda _: [new])[1][0]
 
 
 def remove_region(store: CorrectionStore, region: StoredRegion, *, who: str) -> None:
     """Remove a region; its lines are in none then. Raises StaleError."""
     lines = [line for line in store.lines(region.page) if line.region == region.number]
-    store.change(
-        "region",
-        who,
-        lines,
-        lambda old, _: [replace(line, region=None) for line in old],
-        [region],
-        lambda _: [],
-    )
+    store.change("region", who, lines, _put_into(None), [region], lambda _: [])
 
 
 def replace_unreviewed(store: CorrectionStore, page: int, outlines: Sequence[Outline], *, who: str) -> tuple[int, int]:
@@ -379,13 +356,8 @@ def _no_line_left() -> DataError:
     return DataError("no line would be left on the page", code="last-line", hint="draw another line first")
 
 
-def _change_region(store: CorrectionStore, region: StoredRegion, new: StoredRegion, who: str) -> StoredRegion:
-    return store.change("region", who, [], lambda *_: [], [region], lambda _: [new])[1][0]
-
-
-def _with_outline(line: StoredLine, outline: Outline) -> StoredLine:
-    new = replace(line, outline=outline)
-    return new if line.is_reviewed else _unread_if_empty(replace(redrawn(new, line.text, outline), note=line.note))
+def _change_region(store: CorrectionStore, region: StoredRegion, who: str, **changes: Any) -> None:
+    store.change("region", who, [], lambda *_: [], [region], lambda _: [replace(region, **changes)])
 
 
 def _unread_if_empty(line: StoredLine) -> StoredLine:

@@ -162,11 +162,21 @@ class CorrectionStore:
                 self._write(run, replace(line, number=0, page=number, region=region))
         return True
 
-    def copy_to(self, path: Path) -> None:
-        """Write a copy of the whole store, which only the user can read, to a new file."""
-        path.touch(_PRIVATE)
-        with self._lock, closing(sqlite3.connect(path)) as copy:
-            self._connection.backup(copy)
+    def keep_copy(self) -> None:
+        """Copy the whole store into the folder of its latest copies, each named by a number that sorts them."""
+        path, folder = self._path, self._path.parent / _COPIES
+        with explain_disk_errors(folder):
+            folder.mkdir(exist_ok=True)
+            copies = _copies(path)
+            number = 1 + int(copies[-1].stem.rpartition("-")[2]) if copies else 1
+            draft = folder / f"{path.stem}.tmp"
+            draft.unlink(missing_ok=True)
+            draft.touch(_PRIVATE)
+            with self._lock, closing(sqlite3.connect(draft)) as copy:
+                self._connection.backup(copy)
+            rename(draft, folder / f"{path.stem}-{number:06d}{path.suffix}")
+            for old in copies[: max(0, len(copies) + 1 - _KEPT_COPIES)]:
+                old.unlink(missing_ok=True)
 
     def pages(self) -> list[StoredPage]:
         """All pages in the order they were added."""
@@ -207,7 +217,7 @@ class CorrectionStore:
     def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
         after = self.neighbour(line)
-        return after if after is not None and after.page == line.page else None
+        return after if after and after.page == line.page else None
 
     def place_after(self, line: StoredLine) -> float:
         """A place between a line and the next one of its page."""
@@ -501,7 +511,7 @@ def open_store(path: Path) -> Iterator[CorrectionStore]:
     store = CorrectionStore.open(path)
     try:
         if store.pages():
-            _keep_copy(store, path)
+            store.keep_copy()
         yield store
     finally:
         is_empty = not store.pages()
@@ -512,31 +522,16 @@ def open_store(path: Path) -> Iterator[CorrectionStore]:
                 path.parent.rmdir()
 
 
-def _keep_copy(store: CorrectionStore, path: Path) -> None:
-    """Keep the latest copies, each named by a number that sorts them."""
-    folder = path.parent / _COPIES
-    with explain_disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-        copies = _copies(path)
-        number = 1 + int(copies[-1].stem.rpartition("-")[2]) if copies else 1
-        draft = folder / f"{path.stem}.tmp"
-        draft.unlink(missing_ok=True)
-        store.copy_to(draft)
-        rename(draft, folder / f"{path.stem}-{number:06d}{path.suffix}")
-        for old in copies[: max(0, len(copies) + 1 - _KEPT_COPIES)]:
-            old.unlink(missing_ok=True)
-
-
 def _copies(path: Path) -> list[Path]:
-    """The copies of a store, the latest last."""
     return sorted((path.parent / _COPIES).glob(f"{path.stem}-[0-9]*{path.suffix}"))
 
 
 def _copy_hint(path: Path) -> str | None:
-    """What to do about a file that cannot be used; None if there is no copy."""
-    copies = _copies(path)
-    move = f"move all files that begin with {path.name} elsewhere, then copy {copies[-1]} to {path}" if copies else None
-    return move and f"{move}; it is as it was when the workbench was last started"
+    """The remedy for a file that cannot be used; None if there is no copy."""
+    if not (copies := _copies(path)):
+        return None
+    move = f"move all files that begin with {path.name} elsewhere, then copy {copies[-1]} to {path}"
+    return f"{move}; it is as it was when the workbench was last started"
 
 
 def _damage_error(path: Path, problem: object) -> DataError:
@@ -558,7 +553,6 @@ def _write_error(path: Path, error: Exception) -> DataError:
 
 
 def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
-    """A version that was never used."""
     return int(run("INSERT INTO stamp DEFAULT VALUES").lastrowid or 0)
 
 

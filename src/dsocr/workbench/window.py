@@ -10,7 +10,6 @@ from nicegui import background_tasks, events, run, ui
 from dsocr.errors import DsocrError
 from dsocr.text import percentage
 from dsocr.workbench.archive import detect_outlines
-from dsocr.workbench.background import Learner
 from dsocr.workbench.dialogs import (
     disabled,
     notify_error,
@@ -55,7 +54,6 @@ class Window:
 
     @property
     def _user(self) -> str:
-        """Who a change is recorded for: the tab, which keeps its id when the page is reloaded."""
         return f"{self._visitor}/{self._field.client.tab_id}"
 
     @property
@@ -63,7 +61,6 @@ class Window:
         return self._store.names().get(self._visitor, "")
 
     def _t(self, name: str, /, **values: object) -> str:
-        """The text of that name in the window's language, with values filled in."""
         return interface_text(self._language, name, **values)
 
     # Layout
@@ -114,30 +111,27 @@ class Window:
                 train.on_click(lambda: self._train(train))
                 with train:
                     self._training_plan = ui.tooltip()
-            self._build_menu()
+            with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
+                actions = {
+                    "search": self._search,
+                    "your_name": self._ask_name,
+                    "keys": lambda: open_help_dialog(self._t),
+                }
+                for word, action in actions.items():
+                    ui.menu_item(self._t(word), action).props("role=menuitem")
             name, address = ("English", "/en") if self._language == "ru" else ("Русский", "/ru")
             ui.link(name, address)
         with ui.row().classes("not-reading w-full items-center gap-x-6 gap-y-1 text-sm"):
             self._counts = ui.label()
             self._cer = ui.label()
             self._outlook = ui.label()
-            self._build_learning_switch()
+            if (learner := self._session.learner) is not None:
+                self._learning_switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
+                self._learning_switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
             self._advice = ui.label().classes("font-semibold").props('role="status"')
             self._learn_now = ui.button(self._t("learn_now"), icon="school", on_click=self._start_learning)
             self._learn_now.props("outline dense no-caps").set_visibility(False)
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
-
-    def _build_menu(self) -> None:
-        with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
-            actions = {"search": self._search, "your_name": self._ask_name, "keys": lambda: open_help_dialog(self._t)}
-            for name, action in actions.items():
-                ui.menu_item(self._t(name), action).props("role=menuitem")
-
-    def _build_learning_switch(self) -> None:
-        learner = self._session.learner
-        if learner is not None:
-            self._learning_switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
-            self._learning_switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
 
     def _start_learning(self) -> None:
         self._learning_switch.set_value(True)
@@ -235,7 +229,7 @@ class Window:
         self._counts.set_text(self._t("counts", reviewed=reviewed, all=sum(counts.values())))
 
     async def _show_status(self) -> None:
-        """Show the model's errors, which take a moment to count in a large archive, and what goes on meanwhile."""
+        """Show the model's errors, which take a moment to count in a large archive, and the work in the background."""
         statistics = await run.io_bound(self._session.statistics)
         if statistics is None:  # the workbench is shutting down
             return
@@ -260,7 +254,7 @@ class Window:
             parts.append(f"{line.author}, {line.reviewed_at[:16].replace('T', ' ')}")
         if line.checked_by:
             parts.append(self._t("checked_by", name=line.checked_by))
-        if names := self._session.presence.who_is_at(line.number, self._visitor):
+        if names := [name for held, name in self._session.presence.others(self._visitor) if held == line.number]:
             parts.append(self._t("here_too", names=", ".join(names)))
         if line.note:
             parts.append(line.note)
@@ -293,7 +287,10 @@ class Window:
                 if reader.skipped:
                     yield self._t("skipped", lines=len(reader.skipped), first=reader.skipped[0])
         if (learner := self._session.learner) is not None:
-            yield from self._learning_status(learner)
+            if learner.error:
+                yield self._t("learning_failed", error=learner.error)
+            if learner.is_on:
+                yield self._t("learn_waits", wanted=learner.wanted())
         training = self._session.training
         if training is None or (status := training.status()) is None:
             return
@@ -303,16 +300,10 @@ class Window:
         share = f" ({percentage(status.share, 0)})" if status.share is not None else ""
         is_running = status.is_running
         yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
-        # Of the same lines the lesson has another CER, for they are read with the language model then.
-        is_told = learner is not None and learner.lesson is not None and not is_running
-        if status.cer is not None and not is_told:
+        # The lesson has another CER of the same lines, which are read with the language model then.
+        has_lesson = learner is not None and learner.lesson is not None and not is_running
+        if status.cer is not None and not has_lesson:
             yield self._t("validation_cer", cer=percentage(status.cer, 1))
-
-    def _learning_status(self, learner: Learner) -> Iterator[str]:
-        if learner.error:
-            yield self._t("learning_failed", error=learner.error)
-        if learner.is_on:
-            yield self._t("learn_waits", wanted=learner.wanted())
 
     def _plan(self) -> str:
         return self._t("plan", lines=self._store.counts()[State.ACCEPTED])
@@ -387,7 +378,7 @@ class Window:
             "next": lambda _: self._move(),
             "previous": lambda _: self._move(back=True),
             "go": lambda action: self._select(action.to or 0),
-            "leave": lambda _: self._leave(),
+            "leave": lambda _: self._leave_removed(),
             "accept": lambda action: self._review(action, State.ACCEPTED),
             "unreadable": lambda action: self._review(action, State.UNREADABLE),
             "split": self._split,
@@ -449,7 +440,7 @@ class Window:
         if change is None:
             ui.notify(self._t("nothing_to_undo"))
             return ()
-        self._read_on()
+        self._read_unread()
         ui.notify(self._t("undone"))
         self._line = next((now for line in change.before if (now := self._store.line(line.number))), self._line)
         if self._line is not None and self._store.line(self._line.number) is None:  # it was drawn
@@ -470,12 +461,12 @@ class Window:
                 await self._find_tables(page)
             elif edit["what"] in TABLE_EDITS:
                 carry_out_in_table(self._store, page, edit, who=self._user)
-                self._line = self._line and (self._store.line(self._line.number) or self._line)
+                self._line = self._refreshed()
             else:
                 select = carry_out(self._store, page, edit, who=self._user)
                 number = select or (self._line.number if self._line else 0)
                 self._line = self._store.line(number) or self._line
-            self._read_on()
+            self._read_unread()
         self._show(notified=True)
 
     async def _find_tables(self, page: StoredPage) -> None:
@@ -486,18 +477,19 @@ class Window:
             return
         tables = put_tables(self._store, page.number, search, who=self._user)
         ui.notify(self._t("found_tables", tables=tables), type="positive")
-        self._line = self._line and (self._store.line(self._line.number) or self._line)
+        self._line = self._refreshed()
 
-    def _read_on(self) -> None:
-        """Have lines read that are unread again."""
+    def _refreshed(self) -> StoredLine | None:
+        return self._line and (self._store.line(self._line.number) or self._line)
+
+    def _read_unread(self) -> None:
         if self._session.reader is not None:
-            self._session.reader.resume()
+            self._session.reader.start()
 
     def _reorder(self, number: int, target: int, after: bool) -> None:
         with self._showing_errors():
             move_beside(self._store, number, target, after=after, who=self._user)
-        if self._line is not None:
-            self._line = self._store.line(self._line.number) or self._line
+        self._line = self._refreshed()
         self._show(notified=True)
 
     @contextmanager
@@ -560,8 +552,7 @@ class Window:
     def _ask_name(self) -> None:
         open_name_dialog(self._name, self._t, lambda name: self._store.name_person(self._visitor, name))
 
-    def _leave(self) -> None:
-        """Go on from a line that was removed."""
+    def _leave_removed(self) -> None:
         neighbour = self._store.neighbour(self._line) if self._line else None
         self._line = neighbour or self._store.first()
         self._show()
