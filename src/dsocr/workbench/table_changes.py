@@ -42,7 +42,7 @@ _WHAT = "table"
 """What the history calls these changes."""
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """A part of a line of this number; `cell` is its rank among the cells of all tables, None outside."""
 
     line: int
@@ -54,7 +54,7 @@ class FoundTables(NamedTuple):
     """Tables of a page: its lines at that time, their parts in the order of the cells, and the cells."""
 
     lines: tuple[StoredLine, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[LinePart, ...]
     cells: tuple[StoredRegion, ...]
 
     def emptied(self, regions: Iterable[StoredRegion]) -> list[StoredRegion]:
@@ -212,7 +212,7 @@ def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: boo
     cells = [(cell, table.id) for table in tables for cell in table.cells]
     ranks = {cell.id: rank for rank, (cell, _) in enumerate(cells)}
     placed = (
-        Part(int(part.where.rstrip("+")), part.outline, ranks.get(part.region.id) if part.region else None)
+        LinePart(int(part.where.rstrip("+")), part.outline, ranks.get(part.region.id) if part.region else None)
         for part in parts
         if part.outline
     )
@@ -265,9 +265,9 @@ def with_tables(
     return placed, [*kept, *search.cells]
 
 
-def _laid_out(lines: Sequence[StoredLine], parts: Sequence[Part]) -> Iterator[tuple[int | None, StoredLine]]:
+def _laid_out(lines: Sequence[StoredLine], parts: Sequence[LinePart]) -> Iterator[tuple[int | None, StoredLine]]:
     """Yield the cells and lines of a page from now on, in the order of the cells."""
-    by_line: dict[int, list[tuple[int, Part]]] = {}
+    by_line: dict[int, list[tuple[int, LinePart]]] = {}
     for place, part in enumerate(parts):
         by_line.setdefault(part.line, []).append((place, part))
     cut: dict[int, tuple[int | None, StoredLine]] = {}
