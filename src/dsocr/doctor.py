@@ -4,25 +4,18 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
 
 from dsocr import __version__
 
-if TYPE_CHECKING:
-    from dsocr.models.family import PublishedBase
-
 DISTRIBUTION = "dsocr-hw"
-"""The name of the distribution."""
-MIN_FREE_DISK = 10e9
-"""Bytes: 6.7 GB for a large base, and room for datasets and runs."""
 GET_TORCH = "https://pytorch.org/get-started/locally/"
 
 State = Literal["ok", "warning", "missing"]
@@ -30,9 +23,9 @@ State = Literal["ok", "warning", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What was found about one component; `hint` says what to do if the state is not `ok`.
+    """The state of one component, and a `hint` on what to do unless it is `ok`.
 
-    Without a `required` component nothing can be trained or read. A version out of range counts as missing.
+    Nothing can be trained or read without a `required` component. A version out of range counts as missing.
     """
 
     name: str
@@ -49,25 +42,23 @@ class Fact:
 
 def examine() -> list[Fact]:
     """Show what this machine has and lacks, with the disk of the working folder; a broken library is a fact too."""
-    folder = Path.cwd()
-    return [
-        *_attempt("packages", packages),
-        *_attempt("CPU", processor),
-        *_attempt("GPU", accelerators),
-        *_attempt("precision", precision),
-        *_attempt("disk", lambda: disk(folder)),
-        *_attempt("nano", embedded_base),
-        *_attempt("bases", cached_bases, required=False),
-    ]
-
-
-def _attempt(name: str, check: Callable[[], Sequence[Fact]], *, required: bool = True) -> Sequence[Fact]:
-    try:
-        return check()
-    except Exception as error:  # noqa: BLE001 - a broken installation can raise anything, and reporting it is the task here
-        message = str(error).strip().partition("\n")[0]
-        hint = getattr(error, "hint", None) or "fix what is missing above, or install dsocr in a new environment"
-        return [Fact(name, "missing", f"{type(error).__name__}: {message}", hint, required)]
+    checks: dict[str, Callable[[], Sequence[Fact]]] = {
+        "packages": packages,
+        "CPU": processor,
+        "GPU": accelerators,
+        "disk": disk,
+        "nano": embedded_bases,
+        "bases": cached_bases,
+    }
+    facts: list[Fact] = []
+    for name, check in checks.items():
+        try:
+            facts += check()
+        except Exception as error:  # noqa: BLE001 - a broken installation can raise anything
+            message = f"{type(error).__name__}: {_first_line(error)}"
+            hint = getattr(error, "hint", None) or "fix what is missing above, or install dsocr in a new environment"
+            facts.append(Fact(name, "missing", message, hint, required=name != "bases"))
+    return facts
 
 
 def packages() -> list[Fact]:
@@ -77,52 +68,38 @@ def packages() -> list[Fact]:
         installed = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", again)]
-    package = Fact("dsocr", "ok", __version__, required=True)
+    facts = [Fact("dsocr", "ok", __version__, required=True)]
     if installed != __version__:
-        message = f"{__version__}, but installed as {installed}; the ranges below may be out of date"
-        package = Fact("dsocr", "warning", message, again, required=True)
-    return [package, _python(), *map(_package, _requirements())]
+        facts = [Fact("dsocr", "warning", f"{__version__}, but installed as {installed}", again, required=True)]
+    python = metadata.metadata(DISTRIBUTION)["Requires-Python"]
+    running, hint = ".".join(map(str, sys.version_info[:3])), f"create a new environment with Python {python}"
+    facts.append(_compare("Python", running, SpecifierSet(python), hint))
+    for requirement in map(Requirement, metadata.requires(DISTRIBUTION) or []):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        hint = f'python -m pip install "{requirement}"'
+        if requirement.name == "torch":
+            # From PyPI, pip replaces a build with CUDA by one without on Windows.
+            hint = f"choose the build for your graphics card at {GET_TORCH}"
+        try:
+            version = metadata.version(requirement.name)
+        except (metadata.PackageNotFoundError, KeyError):  # KeyError: a folder that pip left
+            version = ""
+        facts.append(_compare(requirement.name, version, requirement.specifier, hint))
+    return facts
 
 
-def _python() -> Fact:
-    required = metadata.metadata(DISTRIBUTION)["Requires-Python"]
-    running = Version(".".join(map(str, sys.version_info[:3])))
-    return _compare("Python", running, SpecifierSet(required), f"create a new environment with Python {required}")
-
-
-def _requirements() -> Iterator[Requirement]:
-    for line in metadata.requires(DISTRIBUTION) or []:
-        requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield requirement
-
-
-def _package(requirement: Requirement) -> Fact:
-    hint = f'python -m pip install "{requirement}"'
-    if requirement.name == "torch":
-        # From PyPI, pip replaces a build with CUDA by one without on Windows.
-        hint = f"choose the build for your graphics card at {GET_TORCH}"
-    try:
-        version = Version(metadata.version(requirement.name) or "")
-    except metadata.PackageNotFoundError:
-        return Fact(
-            requirement.name, "missing", f"not installed; needs {requirement.specifier or 'any'}", hint, required=True
-        )
-    except (InvalidVersion, KeyError):
-        return Fact(requirement.name, "missing", "incompletely removed: it has no version", hint, required=True)
-    return _compare(requirement.name, version, requirement.specifier, hint)
-
-
-def _compare(name: str, version: Version, admitted: SpecifierSet, hint: str) -> Fact:
-    if admitted.contains(version, prereleases=True):
-        return Fact(name, "ok", str(version), required=True)
+def _compare(name: str, version: str, admitted: SpecifierSet, hint: str) -> Fact:
+    if version and admitted.contains(version, prereleases=True):
+        return Fact(name, "ok", version, required=True)
     lower = [bound for bound in admitted if bound.operator.startswith(">")]
-    fault = "new" if all(bound.contains(version, prereleases=True) for bound in lower) else "old"
-    return Fact(name, "missing", f"{version} is too {fault}: needs {admitted}", hint, required=True)
+    fault = "new" if version and all(bound.contains(version, prereleases=True) for bound in lower) else "old"
+    message = f"{version} is too {fault}: needs {admitted}" if version else f"not installed; needs {admitted or 'any'}"
+    return Fact(name, "missing", message, hint, required=True)
 
 
 def processor() -> list[Fact]:
-    """Report cores and memory."""
+    """Report cores, memory, and the threads of training."""
     import psutil
 
     from dsocr.io.processes import free_threads
@@ -130,35 +107,37 @@ def processor() -> list[Fact]:
     memory = psutil.virtual_memory()
     message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
     threads, load = free_threads(), psutil.getloadavg()[0]
+    if threads is not None:
+        message += f"; load {load:.0f}, so training would compute in {threads} of them"
+        return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
     if chosen := os.environ.get("OMP_NUM_THREADS"):
-        return [Fact("CPU", "ok", f"{message}; OMP_NUM_THREADS is {chosen}, the threads that training computes in")]
-    if threads is None:
-        return [Fact("CPU", "ok", f"{message}; load {load:.1f}, so training computes in all cores (training.threads)")]
-    message += f"; load {load:.0f}, so training would compute in {threads} of them"
-    return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
+        return [Fact("CPU", "ok", f"{message}; training computes in {chosen} threads (OMP_NUM_THREADS)")]
+    return [Fact("CPU", "ok", f"{message}; load {load:.1f}, so training computes in all cores (training.threads)")]
 
 
 def accelerators() -> list[Fact]:
-    """Report each accelerator that torch can use, or why there is none."""
+    """Report each accelerator that torch can use, or why there is none, and the format of `precision: auto`."""
     import torch
+
+    from dsocr.models.loading import choose_device, choose_dtype
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    facts = [_cuda(device) for device in devices]
+        facts = [_cuda(device) for device in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+        device = choose_device()
     if torch.backends.mps.is_available():
         facts.append(Fact("MPS", "ok", "Apple GPU, which shares the machine's memory"))
-    if facts:
-        return facts
-    message, hint = "none that torch can use", "check with nvidia-smi whether the driver works"
-    if caught:
-        message += f": {str(caught[0].message).partition(' (Triggered')[0]}"
-    elif not (torch.version.cuda or torch.version.hip):
-        message, hint = (
-            f"{message}: torch is built without CUDA",
-            f"if there is a graphics card, get torch at {GET_TORCH}",
-        )
-    return [Fact("GPU", "warning", message, f"{hint}; small and nano need none, large bases do")]
+    if not facts:
+        message, hint = "none that torch can use", "check with nvidia-smi whether the driver works"
+        if caught:
+            message += f": {str(caught[0].message).partition(' (Triggered')[0]}"
+        elif not (torch.version.cuda or torch.version.hip):
+            message += ": torch is built without CUDA"
+            hint = f"if there is a graphics card, get torch at {GET_TORCH}"
+        facts.append(Fact("GPU", "warning", message, f"{hint}; small and nano need none, large bases do"))
+    usual, whole = (str(choose_dtype("auto", device, whole=whole)) for whole in (False, True))
+    message = f"auto is {usual} on {device.type}" + (f", {whole} for line recognisers" if whole != usual else "")
+    return [*facts, Fact("precision", "ok", message.replace("torch.", ""))]
 
 
 def _cuda(device: int) -> Fact:
@@ -171,8 +150,7 @@ def _cuda(device: int) -> Fact:
             # By default torch also counts emulated bf16, as on a T4, where it is slower than fp32.
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
-        message = str(error).strip().partition("\n")[0]
-        return Fact(name, "warning", f"does not respond: {message}", "check it with nvidia-smi")
+        return Fact(name, "warning", f"does not respond: {_first_line(error)}", "check it with nvidia-smi")
     capability = "compute capability {}.{}".format(*torch.cuda.get_device_capability(device))
     summary = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, {capability}"
     if bf16:
@@ -180,36 +158,23 @@ def _cuda(device: int) -> Fact:
     return Fact(name, "warning", f"{summary}, no native bf16", "set training.precision to fp16 or fp32")
 
 
-def precision() -> list[Fact]:
-    """Report what `training.precision: auto` means here."""
-    import torch
-
-    from dsocr.models.loading import choose_device, choose_dtype
-
-    names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
-    device = choose_device()
-    usual, whole = (names[choose_dtype("auto", device, whole=whole)] for whole in (False, True))
-    more = "" if whole == usual else f", {whole} for line recognisers"
-    return [Fact("precision", "ok", f"auto is {usual} on {device.type}{more}")]
-
-
-def disk(folder: Path) -> list[Fact]:
-    """Report the free disk space of a folder."""
-    free = shutil.disk_usage(folder).free
+def disk() -> list[Fact]:
+    """Report the free disk space of the working folder."""
+    free = shutil.disk_usage(folder := Path.cwd()).free
     message = f"{free / 1e9:.1f} GB free in {folder}"
-    if free >= MIN_FREE_DISK:
+    if free >= 10e9:
         return [Fact("disk", "ok", message)]
     hint = "free some space: large bases take 6.7 GB, and datasets and runs need more"
     return [Fact("disk", "warning", message, hint)]
 
 
-def embedded_base() -> list[Fact]:
+def embedded_bases() -> list[Fact]:
     """Load the bases that ship with the package, which checks their files, torch and transformers together."""
-    from dsocr.models.base_folder import embedded_bases
+    from dsocr.models import base_folder
     from dsocr.models.loading import load_base
 
     facts = []
-    for name in embedded_bases():
+    for name in base_folder.embedded_bases():
         base = load_base(name)
         millions = base.network.num_parameters() / 1e6
         message = f"the embedded base loads, {millions:.1f} million parameters, family {base.family.name}"
@@ -218,55 +183,32 @@ def embedded_base() -> list[Fact]:
 
 
 def cached_bases(cache: Path | None = None) -> list[Fact]:
-    """Report the published bases of all families, and which of them a Hub cache holds, the user's by default."""
+    """Report the published bases that a Hub cache holds, the user's by default, and those that it lacks."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     from dsocr.models.families import PUBLISHED_BASES
 
     try:
-        repositories = scan_cache_dir(cache).repos
+        cached = {
+            entry.repo_id for entry in scan_cache_dir(cache).repos if entry.repo_type == "model" and entry.nb_files
+        }
     except CacheNotFound:
-        repositories = frozenset()
-    snapshots = {
-        repository.repo_id: [revision.snapshot_path for revision in repository.revisions]
-        for repository in repositories
-        if repository.repo_type == "model"
-    }
+        cached = set()
     published = [base for base in PUBLISHED_BASES if "/" in base.name]
-    facts = [_cached(base, snapshots[base.name]) for base in published if base.name in snapshots]
-    absent = [base.name for base in published if base.name not in snapshots]
-    if absent:
-        message = (
-            f"{len(absent)} published bases are not in the Hugging Face cache, and need not be: {', '.join(absent)}"
-        )
+    facts = [
+        Fact(base.name, "ok", f"in the Hugging Face cache; {base.size}, licence {base.licence}, {base.tested}")
+        for base in published
+        if base.name in cached
+    ]
+    if absent := [base.name for base in published if base.name not in cached]:
+        message = f"not in the Hugging Face cache, and need not be: {', '.join(absent)}"
         facts.append(Fact("bases", "ok", message, "to have one before it is needed: hf download NAME"))
     return facts
 
 
-def _cached(base: "PublishedBase", snapshots: Sequence[Path]) -> Fact:
-    name, about = base.name, f"{base.size}, licence {base.licence}, {base.tested}"
-    faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
-    if complete := [revision for revision, fault in faults.items() if fault is None]:
-        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}; {about}")
-    for revision, fault in faults.items():
-        message = f"incomplete in the Hugging Face cache, {revision}: {fault}"
-        return Fact(name, "warning", message, f"resume the download: hf download {name}")
-    return Fact(name, "warning", f"empty in the Hugging Face cache; {about}", f"download it again: hf download {name}")
-
-
-def _fault(snapshot: Path) -> str | None:
-    """Return what is missing from an interrupted download, judged by names and headers of files."""
-    from dsocr.errors import ModelError
-    from dsocr.models.base_folder import tensor_shapes
-
-    try:
-        tensor_shapes(snapshot)
-    except ModelError as error:
-        return error.message
-    missing = [file for file in ("config.json", "tokenizer.json") if not (snapshot / file).is_file()]
-    return f"{' and '.join(missing)} missing" if missing else None
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _gib(size: int) -> str:
-    """Format memory in the units it is sold in."""
     return f"{size / 2**30:.1f} GiB"
