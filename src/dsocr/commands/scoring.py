@@ -31,6 +31,7 @@ from dsocr.text import percentage
 
 if TYPE_CHECKING:
     from dsocr.commands.reading import Reader
+    from dsocr.data.dataset import Dataset
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.scorecard import Scorecard
@@ -99,14 +100,17 @@ def evaluate(
     from dsocr.evaluation.evaluate import evaluate as score
     from dsocr.evaluation.evaluate import open_results
     from dsocr.evaluation.report.report import drop_reports
+    from dsocr.evaluation.scorecard import open_dataset
 
     data = None if dataset is None else Path(dataset)
+    opened = open_dataset(folder, data) if is_run or data else None
     results = folder if is_run else open_results(folder, data, None if output is None else Path(output))
     with progress_bar(progress, "reading", "lines") as done:
         card = score(
             folder,
             results=results,
             dataset=data,
+            opened=opened,
             split=Split(split),
             limit=limit,
             with_base=base,
@@ -116,7 +120,7 @@ def evaluate(
         )
     outdated = drop_reports(results, drawn=report)
     if report:
-        write_report(results.path, dataset=dataset)
+        _draw_report(results, opened)
     for sentence in outdated:
         printer.complain(f"note: {sentence}")
     return card
@@ -241,16 +245,22 @@ def report(
         RunError: The run is missing, or was not evaluated.
     """
     folder = RunFolder.begun(Path(run))
+    data, out = (None if path is None else Path(path) for path in (dataset, output))
+    return _draw_report(folder, data, out=out, markdown=markdown, progress=progress)
+
+
+def _draw_report(
+    run: RunFolder,
+    dataset: "Path | Dataset | None",
+    *,
+    out: Path | None = None,
+    markdown: bool = False,
+    progress: ProgressCallback | None = None,
+) -> WrittenReport:
     from dsocr.evaluation.report.report import write_report as draw_report
 
     with progress_bar(progress, "drawing", "lines") as done:
-        page, contents = draw_report(
-            folder,
-            dataset=None if dataset is None else Path(dataset),
-            out=None if output is None else Path(output),
-            markdown=markdown,
-            progress=done,
-        )
+        page, contents = draw_report(run, dataset=dataset, out=out, markdown=markdown, progress=done)
     for warning in contents.warnings:
         current_reporter().complain(f"warning: {warning}")
     return WrittenReport(page, list(contents.warnings))

@@ -21,7 +21,7 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
-from dsocr.models.base_folder import require_readable_adapter
+from dsocr.models.families import Base
 from dsocr.models.generation import ScoredText, spread
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
@@ -46,6 +46,7 @@ def evaluate(
     *,
     results: RunFolder | None = None,
     dataset: Path | None = None,
+    opened: Dataset | None = None,
     split: Split = Split.TEST,
     limit: int | None = None,
     with_base: bool = True,
@@ -57,18 +58,19 @@ def evaluate(
 
     Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are
     into `results`, the run folder if not given; a base or an export, which has none, needs both that and a dataset. Of
-    a base, only the base is scored.
+    a base, only the base is scored. `opened` is the dataset if the caller has opened it.
     `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
     validation split; training has fitted them once. `script` replaces the run's `generation.script`; where that is
     auto, lines from all over the split decide. `progress` gets the number of lines read and their total.
     """
-    opened = open_dataset(run, dataset)
+    opened = opened or open_dataset(run, dataset)
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
-    require_readable_adapter(run.adapter)
+    base = Base.find(str(run.adapter)) if run.is_base else Base.of_adapter(run.adapter)
     from dsocr.inference.reader import LocalReader
 
-    undecided, is_base, results = LocalReader.of_run(run, script=script), run.reads_as_base, results or run
+    undecided = LocalReader.of_run(run, script=script, base=base)
+    is_base, results = run.reads_as_base, results or run
     all_lines = require_samples(opened, split, None)  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
     models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)

@@ -57,28 +57,30 @@ class LocalReader:
         precision: str = "auto",
         merged: bool = False,
         script: str | None = None,
+        base: Base | None = None,
     ) -> "LocalReader":
-        """Load a finished run's adapter on its base; see `of_adapter` and `with_script`."""
-        return cls.of_adapter(run.adapter, precision=precision, merged=merged).with_script(script)
+        """Load a finished run's adapter on its base, which is found unless it is given; see `of_adapter`."""
+        return cls.of_adapter(run.adapter, precision=precision, merged=merged, base=base).with_script(script)
 
     @classmethod
-    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
+    def of_adapter(
+        cls, folder: Path, *, precision: str = "auto", merged: bool = False, base: Base | None = None
+    ) -> "LocalReader":
         """Load an adapter folder on the base that its `reading.json` names, with the settings of its training.
 
         `merged` adds the adapter to the base's weights in memory, which reads faster but cannot be switched off.
         """
         if RunFolder(folder).is_base:
-            return cls.of_base(str(folder))
+            return cls.of_base(base or Base.find(str(folder)))
         settings = ReadingSettings.load(folder)
         device = choose_device()
         whole = is_whole_network(folder)
         dtype = choose_dtype(precision, device, whole=whole)
-        name, revision = (str(folder), None) if whole else (settings.base, settings.base_revision)
-        base = load_base(name, revision, dtype=dtype, device=device)
-        network = base.network if whole else load_adapter(base.network, folder)
+        loaded = load_base(base or Base.of_adapter(folder), dtype=dtype, device=device)
+        network = loaded.network if whole else load_adapter(loaded.network, folder)
         if merged and not whole:
             network = network.merge_and_unload()
-        processor = base.processor(settings.resolution, settings.prompt)
+        processor = loaded.processor(settings.resolution, settings.prompt)
         return cls(
             network,
             processor,
@@ -89,10 +91,9 @@ class LocalReader:
         )
 
     @classmethod
-    def of_base(cls, name: str, revision: str | None = None) -> "LocalReader":
-        """Load a base that nothing was trained on, by name, folder or Hub id."""
+    def of_base(cls, base: Base) -> "LocalReader":
+        """Load a base that nothing was trained on."""
         device = choose_device()
-        base = Base.find(name, revision)
         dtype = choose_dtype("auto", device, whole=base.family.trains == "all")
         loaded = load_base(base, dtype=dtype, device=device)
         return cls(loaded.network, base.processor(None, "free_ocr"), Generation(), TextPolicy())

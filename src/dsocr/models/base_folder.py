@@ -195,12 +195,19 @@ def require_readable_adapter(adapter: Path) -> ReadingSettings:
     settings = ReadingSettings.load(adapter)
     if (adapter / SINGLE).is_file():  # all weights of a network, which needs no base
         return settings
-    try:
+    with explain_missing_base(adapter):
         find_base_metadata(settings.base, settings.base_revision)
+    return settings
+
+
+@contextmanager
+def explain_missing_base(adapter: Path) -> Iterator[None]:
+    """Say of a base that is not found where the adapter names it."""
+    try:
+        yield
     except ModelError as error:
         hint = f"{error.hint}; if the base is in another folder, set `base` in {adapter / READING}"
         raise ModelError(error.message, code=error.code, where=error.where, hint=hint) from error
-    return settings
 
 
 def require_free_export(out: Path, *sources: Path, overwrite: bool) -> None:

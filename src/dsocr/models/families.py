@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.models import ctc, deepseek_ocr, encoder_decoder, image_text_to_text
-from dsocr.models.base_folder import explain_damage, find_base, read_config_json
+from dsocr.models.base_folder import SINGLE, explain_damage, explain_missing_base, find_base, read_config_json
 from dsocr.models.family import Family, Processor, Serving
+from dsocr.runs import ReadingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -90,6 +91,18 @@ class Base:
         folder, commit = find_base(name, revision)
         with explain_damage(folder):
             return Base(name, commit, folder, recognize(folder))
+
+    @classmethod
+    def of_adapter(cls, adapter: Path) -> "Base":
+        """Find the network to read with: the base of an adapter, or the folder if it holds all weights.
+
+        Raises RunError if the settings to read with are damaged, ModelError if the base is not found.
+        """
+        settings = ReadingSettings.load(adapter)
+        if (adapter / SINGLE).is_file():
+            return cls.find(str(adapter))
+        with explain_missing_base(adapter):
+            return cls.find(settings.base, settings.base_revision)
 
     def processor(self, resolution: str | None, prompt: str) -> Processor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text; needs no torch.

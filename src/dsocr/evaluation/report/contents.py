@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dsocr.data.dataset import Dataset
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
@@ -127,7 +128,7 @@ class ReportContents:
         return [unbroken(text) for text in (*self.card.uncertainty, *map(sentence, tests))]
 
 
-def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
+def gather_contents(run: RunFolder, dataset: Path | Dataset | None = None) -> ReportContents:
     """Read the contents of a report; images come from the scored dataset, or from the one that is given.
 
     Raises RunError for a run without an evaluation. A missing or changed dataset costs images only.
@@ -157,11 +158,11 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
 
 
 def _find_images(
-    run: RunFolder, folder: Path | None, card: Scorecard, references: Mapping[str, str]
+    run: RunFolder, folder: Path | Dataset | None, card: Scorecard, references: Mapping[str, str]
 ) -> tuple[Images, list[str]]:
     """Find the images of the lines with these references, by id, and return warnings too."""
     try:
-        dataset = open_scored_dataset(run, card, folder)
+        dataset = folder if isinstance(folder, Dataset) else open_scored_dataset(run, card, folder)
         # Of folds, the lines of all splits were scored.
         samples = [sample for split in Split for sample in dataset.samples(split, references.keys())]
     except (DsocrError, ValueError) as error:

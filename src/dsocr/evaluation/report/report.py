@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError, option, typed
 from dsocr.evaluation.breakdown import CharacterErrors, LineGroups
 from dsocr.evaluation.compare import ReadLine
@@ -294,14 +295,14 @@ def code_span(text: str) -> str:
 def write_report(
     run: RunFolder,
     *,
-    dataset: Path | None = None,
+    dataset: Path | Dataset | None = None,
     out: Path | None = None,
     markdown: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, ReportContents]:
     """Write the report of an evaluated run to `out`, else to report.html or report.md in its folder.
 
-    `dataset` is the folder that was scored, if it is not the run's own.
+    `dataset` is the scored one, or its folder, if it is not the run's own.
     """
     path = out or (run.report.with_suffix(".md") if markdown else run.report)
     suffixes = (".md", ".markdown") if markdown else (".html", ".htm")

@@ -1,0 +1,46 @@
+"""A training and an evaluation open their dataset, look up their base and ask the Hub once."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsocr
+from dsocr.data.dataset import Dataset
+from dsocr.models import base_folder, families
+from dsocr.models.base_folder import embedded_bases
+from dsocr.runs import RunFolder
+from tests.conftest import eight_steps
+from tests.training.test_train import changed
+
+COMMIT = "0" * 40
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments, **options)
+
+        return called
+
+    monkeypatch.setattr(Dataset, "open", counted("dataset", Dataset.open))
+    monkeypatch.setattr(families, "find_base", counted("base", base_folder.find_base))
+    fetch = counted("hub", lambda name, revision: (embedded_bases()["nano"], COMMIT))
+    monkeypatch.setattr(base_folder, "fetch_model", fetch)
+    return counts
+
+
+def test_a_training_and_an_evaluation_ask_once(small_dataset: Path, tmp_path: Path, asked: Counter[str]) -> None:
+    config = changed(eight_steps(small_dataset, tmp_path / "run", "someone/nano"), training={"max_steps": 1})
+    run = dsocr.train(config, preflight=False)
+    assert asked == {"dataset": 1, "base": 1, "hub": 1}
+    asked.clear()
+    run.evaluate()
+    assert RunFolder(run.path).report.is_file()
+    assert asked == {"dataset": 1, "base": 1, "hub": 1}
