@@ -23,7 +23,7 @@ from dsocr.errors import DataError
 from dsocr.evaluation.layout_scores import ENOUGH, match_lines
 from dsocr.formats import detect_format
 from dsocr.images import MAX_PAGE_PIXELS, LineFile, crop_lines, decode_image, open_image, read_bytes
-from dsocr.inference.inputs import choose_segmenter
+from dsocr.layout import choose_segmenter
 from dsocr.layout.lines import reading_outlines
 from runner import Table, make_parser, parse, peak_resident, record
 

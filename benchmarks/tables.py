@@ -33,7 +33,8 @@ from dsocr.formats import parse_xml_page
 from dsocr.formats.registers import mark_headings
 from dsocr.formats.xml import XmlPage
 from dsocr.images import IMAGE_SUFFIXES
-from dsocr.layout.lines import arrange_lines, find_outlines
+from dsocr.layout import detect_outlines
+from dsocr.layout.lines import find_lines
 from dsocr.outlines import contains
 from dsocr.registers import find_tables
 from dsocr.registers.edits import nodes_of
@@ -105,12 +106,10 @@ def cell_of(line: Line, cells: Sequence[TableCell]) -> str:
 
 
 def detect(image: Image.Image) -> list[Line]:
-    """The lines that the detector finds, as `dsocr transcribe --tables` does."""
+    """The lines that the detector finds."""
     from dsocr.layout.text_detector import detect_text
-    from dsocr.registers.narrow_columns import complete_columns
 
-    outlines = find_outlines(detect_text(image), image.size)
-    found = arrange_lines(complete_columns(image, outlines, None))
+    found = find_lines(detect_text(image), image.size)
     return [Line("", f"#{n}", line.outline, line.region, n, id=f"d{n}") for n, line in enumerate(found)]
 
 
@@ -146,7 +145,7 @@ def measure_cells(pages: Pages, *, detected: bool, verbose: bool) -> None:
     for path, image, page in pages:
         lines = detect(image) if detected else page.lines
         start = time.process_time()
-        found, tables = find_tables(image, lines)
+        found, tables = find_tables(image, lines, detect=detect_outlines if detected else None)
         seconds += time.process_time() - start
         # Headings are recognised by their texts, so these are given.
         read = with_texts(found, page) if detected else found
@@ -162,7 +161,7 @@ def measure_cells(pages: Pages, *, detected: bool, verbose: bool) -> None:
 def cells_of_lines(image: Image.Image, page: XmlPage, *, detected: bool) -> tuple[dict[int | None, str], list[Table]]:
     """The found cell of each true line by its index, that which its middle is in if lines are detected; the tables."""
     if detected:
-        _, tables = find_tables(image, detect(image))
+        _, tables = find_tables(image, detect(image), detect=detect_outlines)
         cells = [cell for table in tables for cell in table.cells]
         return {line.index: cell_of(line, cells) for line in page.lines if line.outline}, tables
     found, tables = find_tables(image, page.lines, split=False)
@@ -284,7 +283,7 @@ def measure_edits(pages: Pages, *, detected: bool, verbose: bool) -> None:
     counted: list[Edits] = []
     for path, image, page in pages:
         lines = detect(image) if detected else page.lines
-        _, tables = find_tables(image, lines)
+        _, tables = find_tables(image, lines, detect=detect_outlines if detected else None)
         if len(tables) != len(page.tables):
             print(f"{path.name} is left out: it has {len(page.tables)} tables, and {len(tables)} are found")
             continue
@@ -306,7 +305,7 @@ def measure_prose(folders: Sequence[Path]) -> None:
         for path in images:
             with Image.open(path) as opened:
                 image = opened.convert("RGB")
-            if find_tables(image, detect(image))[1]:
+            if find_tables(image, detect(image), detect=detect_outlines)[1]:
                 alarms.append(path.name)
         print(f"{folder}: tables on {len(alarms)} of {len(images)} pages {' '.join(alarms)}")
 

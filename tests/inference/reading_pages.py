@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from dsocr import layout
 from dsocr.document import Line, Outline, Region
 from dsocr.errors import DataError
 from dsocr.images import decode_image
-from dsocr.inference import inputs
 from dsocr.inference.confidence import Prediction
 from dsocr.io import work
 from dsocr.io.work import write_manifest
@@ -57,7 +57,7 @@ def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFo
     """A run, and pages in `in/`, p05 broken; all readings are kept, and the date is fixed."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
-    monkeypatch.setattr(inputs, "detect_lines", find_bars)
+    monkeypatch.setattr(layout, "detect_lines", find_bars)
     for number in range(pages):
         draw_page(folder / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
     (folder / "in" / "p05.png").write_bytes(b"broken")

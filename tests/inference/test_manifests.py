@@ -31,7 +31,7 @@ LOCAL = FetchOptions(private=True, delay=0.0, timeout=5.0)
 @pytest.fixture(autouse=True)
 def ink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are found by their ink, which needs no network."""
-    for module in ("inference.inputs", "workbench.archive"):
+    for module in ("layout", "workbench.archive"):
         monkeypatch.setattr(f"dsocr.{module}.detect_lines", find_bars)
 
 

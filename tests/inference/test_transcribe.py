@@ -13,9 +13,9 @@ from PIL import Image
 
 from dsocr.document import parse_points
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
-from dsocr.inference.inputs import FindLines, choose_segmenter
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.io.work import write_manifest
+from dsocr.layout import DetectOutlines, choose_detector
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_inputs import DeepseekProcessor
@@ -183,12 +183,12 @@ def test_lines_that_can_teach_a_base(
 def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
     tables: bool | None, run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    asked: list[str] = []
 
-    def choose(name: str, *, tables: bool) -> FindLines:
-        asked.append(tables)
-        return choose_segmenter(name, tables=tables)
+    def choose(segmenter: str) -> DetectOutlines | None:
+        asked.append(segmenter)
+        return choose_detector(segmenter)
 
-    monkeypatch.setattr("dsocr.inference.transcribe.choose_segmenter", choose)
+    monkeypatch.setattr("dsocr.inference.transcribe.choose_detector", choose)
     transcribe(run, [scans], tmp_path / "texts.jsonl", tables=tables)
-    assert asked == [bool(tables)]
+    assert asked == (["ppocr"] if tables else [])

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.layouts import box_overlaps
 from dsocr.document import Outline
-from dsocr.inference.inputs import choose_segmenter
+from dsocr.layout import choose_segmenter
 from dsocr.layout.lines import find_lines, reading_outlines
 from tests.data.making import alto, alto_line
 from tests.raising import raises_code

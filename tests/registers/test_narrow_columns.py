@@ -8,10 +8,9 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy.ndimage import minimum_filter
 
-from dsocr.document import Box, Outline
-from dsocr.inference.inputs import choose_segmenter
-from dsocr.layout import text_detector
-from dsocr.registers.narrow_columns import complete_columns
+from dsocr.document import Box, Line, Outline
+from dsocr.layout import choose_detector, choose_segmenter, text_detector
+from dsocr.registers import find_lines_of_tables, find_tables
 
 COLUMNS = [50, 110, 170, 850, 950]
 """Of numbers, days, texts and sums."""
@@ -57,6 +56,12 @@ def sheets(monkeypatch: pytest.MonkeyPatch) -> Sheets:
     return seen
 
 
+def complete(page: Image.Image, outlines: list[Outline]) -> list[Outline]:
+    lines = [Line("", f"p#{number}", outline, index=number) for number, outline in enumerate(outlines)]
+    found, _ = find_tables(page, lines, detect=choose_detector("ppocr"))
+    return [line.outline for line in found if line.outline]
+
+
 def boxes(outlines: list[Outline]) -> list[Box]:
     return sorted(line.box for line in outlines)
 
@@ -87,7 +92,7 @@ def test_numbers_that_were_not_found_are_added_where_they_are(angle: int, sheets
 
     page = draw_page(lines).rotate(angle, Image.Resampling.BICUBIC, fillcolor=(225, 220, 200))
     known = [on_page(line) for line in lines if line not in lost]
-    completed = complete_columns(page, known, None)
+    completed = complete(page, known)
     assert len(completed) == len(lines)
     assert set(known) <= set(completed)
     assert all(any(is_near(on_page(line), other) for other in completed) for line in lost)
@@ -106,7 +111,7 @@ def test_a_line_over_two_columns_is_cut_and_one_over_two_rows_replaced(sheets: S
         ((65, TOPS[5] + 30), (95, TOPS[5] + 30)),
     )
     known = [line for line in lines if line not in (*entry(TOPS[2])[:2], entry(TOPS[5])[0])]
-    completed = complete_columns(draw_page([*lines, *close]), [*known, *joined, tall], None)
+    completed = complete(draw_page([*lines, *close]), [*known, *joined, tall])
     assert tall not in completed
     assert len(completed) == len(lines) + len(close)
     assert all(any(is_near(line, other) for other in completed) for line in (entry(TOPS[5])[0], *close))
@@ -117,27 +122,20 @@ def test_a_line_over_two_columns_is_cut_and_one_over_two_rows_replaced(sheets: S
 def test_a_page_without_a_table_is_not_looked_at_again(sheets: Sheets) -> None:
     prose = [outline(100, top, 900) for top in TOPS]
     page = Image.new("L", (1000, 1100), 220)
-    assert complete_columns(page, prose, None) == prose
+    assert complete(page, prose) == prose
     assert not sheets
 
 
-def test_only_who_asks_for_tables_has_their_columns_looked_at(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sheets: Sheets
-) -> None:
-    lines = [line for top in TOPS for line in entry(top)]
-    draw_page(lines).save(tmp_path / "page.png")
+def test_only_who_asks_for_tables_has_their_columns_looked_at(tmp_path: Path, sheets: Sheets) -> None:
+    draw_page([line for top in TOPS for line in entry(top)]).save(tmp_path / "page.png")
     content = (tmp_path / "page.png").read_bytes()
-    asked: list[int] = []
-
-    def complete(page: Image.Image, outlines: list[Outline], detector: object) -> list[Outline]:
-        asked.append(len(outlines))
-        return [*outlines, outline(400, 1060, 500)]
-
-    monkeypatch.setattr("dsocr.inference.detection.complete_columns", complete)
-    plain = choose_segmenter("ppocr")(content, "page")
-    assert not asked
-    more = choose_segmenter("ppocr", tables=True)(content, "page")
-    assert len(more) == len(plain) + 1
+    find_lines, detect = choose_segmenter("ppocr"), choose_detector("ppocr")
+    plain = find_lines(content, "page")
+    assert len(sheets) == 1
+    assert detect
+    more = find_lines_of_tables(find_lines, detect, content, "page")
+    assert len(sheets) == 3
+    assert len(more) == len(plain) == 4 * len(TOPS)
     assert [line.index for line in more] == list(range(len(more)))
 
 
@@ -149,7 +147,7 @@ def test_a_sheet_of_many_columns_is_not_seen_larger_than_four_pages(sheets: Shee
     for x in columns:
         pen.line((x, 20, x, 980), fill=60, width=2)
     lines = [outline(x + 4, top, x + 20) for top in tops for x in list(columns)[:-1]]
-    completed = complete_columns(page, lines, None)
+    completed = complete(page, lines)
     ((sheet, side),) = sheets
     assert sheet.width * sheet.height > 4 * 960**2
     assert (side / max(sheet.size)) ** 2 * sheet.width * sheet.height == pytest.approx(4 * 960**2, rel=0.01)

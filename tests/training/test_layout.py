@@ -14,7 +14,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
-from dsocr.inference.inputs import choose_segmenter, identify_segmenter
+from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.layout.lines import draw_lines, find_outlines
 from dsocr.layout.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history

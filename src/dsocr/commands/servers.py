@@ -160,8 +160,9 @@ def open_workbench(
     from dsocr.data.fetch import is_manifest, web_address
     from dsocr.evaluation.report.audit_page import ALL
     from dsocr.inference.confidence import Calibration
-    from dsocr.inference.inputs import choose_segmenter
+    from dsocr.layout import choose_detector, choose_segmenter
     from dsocr.models.base_folder import require_readable_adapter
+    from dsocr.registers import find_lines_of_tables
     from dsocr.workbench.background import (
         BackgroundReader,
         BackgroundTraining,
@@ -178,7 +179,9 @@ def open_workbench(
     reads = None if reads_with is None else RunFolder.to_read_with(reads_with)
     if reads is not None:
         require_readable_adapter(reads.adapter)
-    detect = choose_segmenter(segmenter, tables=tables)  # said at once if there is none
+    detect = choose_segmenter(segmenter)  # said at once if there is none
+    if tables and (detector := choose_detector(segmenter)):
+        detect = partial(find_lines_of_tables, detect, detector)
     training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401

@@ -1,13 +1,9 @@
 """The pages to transcribe: finding them, and cutting out the images that the model is shown."""
 
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
@@ -18,12 +14,11 @@ from dsocr.data.sources import enclosing_outline, group_by_region, open_source, 
 from dsocr.document import Line, Outline, Page, Skipped, Table, Unit
 from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
-from dsocr.formats.alto import find_alto, parse_alto
+from dsocr.formats.alto import find_alto
 from dsocr.formats.format import ImageFinder
 from dsocr.formats.layers import choose_files
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
-from dsocr.formats.xml import parse_xml
 from dsocr.images import (
     IMAGE_SUFFIXES,
     CropFailure,
@@ -37,26 +32,17 @@ from dsocr.images import (
     scale_table,
     upright_size,
 )
-from dsocr.inference.detection import detect_lines
 from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
+from dsocr.layout import FindLines
 from dsocr.layout.lines import reading_outlines
 from dsocr.outlines import outline_by_baselines
-from dsocr.registers import find_tables
-from dsocr.runs import RunFolder, adapter_digest
+from dsocr.registers import FindTables
 from dsocr.text import is_blank
 
 Shows = Literal["line", "page"]
 """The subject of an image file: a line or a page."""
-
-FindLines = Callable[[bytes, str], Sequence[Line]]
-"""Finds the lines on the image in a file's content; the page's id begins their `where`."""
-
-DETECTOR = "ppocr"
-"""Name of the segmenter that ships with dsocr, a network."""
-_KRAKEN_TIMEOUT = 900
-"""Seconds for one page; kraken takes about ten on a CPU."""
 
 _EXPORT_FOLDERS = frozenset({"page", "alto"})
 """Folders that programs put XML files into, one level below the images."""
@@ -338,7 +324,7 @@ class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
     With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
-    With `tables` it finds them on pages whose source has none. With `regions`, main types in lower case, lines in
+    `tables` finds them on pages whose source has none. With `regions`, main types in lower case, lines in
     regions of other types are not read.
     """
 
@@ -346,7 +332,7 @@ class PagePreparer:
     find_lines: FindLines
     replace_texts: bool = False
     most: int | None = None
-    tables: bool = False
+    tables: FindTables | None = None
     regions: frozenset[str] = frozenset()
 
     def prepare(self, page: InputPage) -> PreparedPage:
@@ -355,7 +341,7 @@ class PagePreparer:
         document, failed = self._with_lines(page, data)
         document, _ = outline_by_baselines(document)
         if self.tables and self.unit == "line" and page.shows == "page" and not document.tables:
-            document = _with_tables(document, data, split=page.image is None)
+            document = _with_tables(document, data, self.tables, split=page.image is None)
         parts = [
             (part, lines)
             for part, lines in self._parts(page, document)
@@ -429,57 +415,9 @@ def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
     return Page(image, page.name, page.id, tuple(lines), size=xml_page.size, tables=tables), failed
 
 
-def _with_tables(document: Page, data: bytes, *, split: bool) -> Page:
+def _with_tables(document: Page, data: bytes, find_tables: FindTables, *, split: bool) -> Page:
     """Return a page with its tables; `split` cuts lines where the column ends, which files to fill in do not allow."""
     image = decode_image(data, name=document.where).image
     placed = [scale_line(line, document, image.size) for line in document.lines]
     lines, tables = find_tables(image, placed, split=split)
     return replace(document, lines=tuple(lines), size=image.size, tables=tuple(tables))
-
-
-def choose_segmenter(name: str, *, tables: bool = False) -> FindLines:
-    """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
-
-    With `tables` a detector looks again at their narrow columns, enlarged.
-    Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
-    """
-    if name == DETECTOR:
-        return partial(detect_lines, tables=True) if tables else detect_lines
-    if Path(name).is_dir():
-        folder = RunFolder.to_find_lines_with(Path(name)).absolute()
-        return partial(detect_lines, detector=folder, tables=tables)
-    if Path(name).name.removesuffix(".exe") != "kraken":
-        message = (
-            f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
-        )
-        raise DataError(message, code="segmenter-unknown")
-    command = shutil.which(name)
-    if command is None:
-        hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
-        raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
-    return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
-
-
-def identify_segmenter(name: str) -> str:
-    """Return what decides which lines a segmenter finds: its name, with a hash of a run's weights."""
-    return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
-
-
-def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:
-    """Return the lines of the ALTO file that kraken writes for a page; it is given the upright image."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-kraken-") as folder:
-        image, segmented = Path(folder, "page.png"), Path(folder, "page.xml")
-        decode_image(content, name=where).image.save(image)
-        arguments = [command, "-a", "-i", str(image), str(segmented), "segment", "-bl"]
-        try:
-            done = subprocess.run(arguments, capture_output=True, timeout=_KRAKEN_TIMEOUT, check=False)  # noqa: S603
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
-        if done.returncode or not segmented.is_file():
-            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-            raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
-        described = parse_alto(parse_xml(segmented))
-    lines = [line for line in described.lines if line.outline]
-    if not lines:
-        raise DataError("kraken finds no lines on the page", code="kraken-failed")
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]

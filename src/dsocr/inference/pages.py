@@ -15,10 +15,10 @@ from dsocr.document import Line, Outline, Page, Region, Table
 from dsocr.errors import DataError
 from dsocr.images import crop_box
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.detection import lies_on_side
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.io.processes import return_free_memory
 from dsocr.io.work import Journal
+from dsocr.layout import lies_on_side
 from dsocr.models.generation import spread
 from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank

@@ -20,26 +20,25 @@ from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import (
-    DETECTOR,
     FoundPages,
     InputPage,
     PagePreparer,
     PreparedPage,
     Shows,
     UniqueNames,
-    choose_segmenter,
     find_pages,
-    identify_segmenter,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.files import current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
+from dsocr.layout import DETECTOR, choose_detector, choose_segmenter, identify_segmenter
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.generation import spread
 from dsocr.models.loading import is_out_of_memory
 from dsocr.models.scripts import SAMPLE_LINES
+from dsocr.registers import find_tables
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
 
 CARD = "transcription"
@@ -286,9 +285,10 @@ def transcribe(
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
-    find_lines = choose_segmenter(segmenter, tables=with_tables)
+    find_lines = choose_segmenter(segmenter)
+    table_finder = partial(find_tables, detect=choose_detector(segmenter)) if with_tables else None
     chosen = frozenset(main_type(kind).casefold() for kind in regions)
-    preparer = PagePreparer(shown, find_lines, replace_texts, most, with_tables, chosen)
+    preparer = PagePreparer(shown, find_lines, replace_texts, most, table_finder, chosen)
     with (
         resumable_work(out) as work,
         find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as listed,

@@ -1,1 +1,197 @@
-"""Where the lines of a page are, and in which order they are read."""
+"""Where the lines of a page are, and their reading order: found by a text detector, or by kraken.
+
+A detector also finds lines on pages that lie on their side, and says where lines are too small for it.
+"""
+
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from dsocr.document import Line, Outline, Point
+from dsocr.errors import DataError
+from dsocr.formats.alto import parse_alto
+from dsocr.formats.xml import parse_xml
+from dsocr.images import decode_image
+from dsocr.layout.lines import SegmentedLine, find_lines, find_outlines
+from dsocr.outlines import quarter_turns
+from dsocr.runs import RunFolder, adapter_digest
+
+if TYPE_CHECKING:
+    from dsocr.layout.text_detector import Detector
+
+FindLines = Callable[[bytes, str], Sequence[Line]]
+"""Finds the lines on the image in a file's content; the page's id begins their `where`."""
+DetectOutlines = Callable[[Image.Image, int], list[Outline]]
+"""Finds the outlines of lines on an image, scaled so that its longer side has so many pixels."""
+
+DETECTOR = "ppocr"
+"""Name of the segmenter that ships with dsocr, a network."""
+_KRAKEN_TIMEOUT = 900
+"""Seconds for one page; kraken takes about ten on a CPU."""
+
+# Measured on pages of copiste and of registers, upright, turned and side by side (lab/verdicts.md, "Finding lines").
+_ON_SIDE = 0.5
+"""Share of the length of a page's lines that are sideways from which the page is: at most 0.02 are on upright pages."""
+_SMALL, _LARGE = 13, 84
+"""Pixels of the detector: lines may be too small to be told apart where those that are found are lower or higher, or
+seem to run along the side of the page, which lines that are taken for a column do."""
+_PART = 3
+"""Sides of the middle of a page, by those of the page, in which it is seen whether lines are too small."""
+_MANY = 5
+"""Lines in the middle of the page, and twice as many as were found there on the whole page, that show it."""
+
+
+def choose_segmenter(name: str) -> FindLines:
+    """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
+
+    Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
+    """
+    if name == DETECTOR:
+        return detect_lines
+    if Path(name).is_dir():
+        folder = RunFolder.to_find_lines_with(Path(name)).absolute()
+        return partial(detect_lines, detector=folder)
+    if Path(name).name.removesuffix(".exe") != "kraken":
+        message = (
+            f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
+        )
+        raise DataError(message, code="segmenter-unknown")
+    command = shutil.which(name)
+    if command is None:
+        hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
+        raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
+    return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
+
+
+def choose_detector(segmenter: str) -> DetectOutlines | None:
+    """Return the detector of a segmenter for parts of pages; None for kraken."""
+    if segmenter == DETECTOR:
+        return detect_outlines
+    if Path(segmenter).is_dir():
+        return partial(detect_outlines, detector=RunFolder.to_find_lines_with(Path(segmenter)).absolute())
+    return None
+
+
+def identify_segmenter(name: str) -> str:
+    """Return what decides which lines a segmenter finds: its name, with a hash of a run's weights."""
+    return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
+
+
+def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Sequence[Line]:
+    """Detect the lines of the image in a file's content, with the shipped detector or that of a folder.
+
+    Lines of a page that lies on its side get baselines that say so: upwards, until `read_locally` has seen which way
+    they are read. Raises DataError if there are no lines, or if they are too small.
+    """
+    from dsocr.layout.text_detector import detect_text, keep_detector
+
+    page = decode_image(content, name=where).image
+    network = detector and keep_detector(detector)
+    try:
+        lines = find_lines(detect_text(page, network), page.size)
+    except DataError:
+        _require_large_lines(page, (), network)
+        raise
+    outlines = [line.outline for line in lines]
+    if (on_side := lies_on_side(outlines)) or not _SMALL <= _usual_height(outlines, page.size) <= _LARGE:
+        _require_large_lines(page, outlines, network)
+    if on_side:
+        turned = _find(page.transpose(Image.Transpose.ROTATE_270), network)
+        lines = [_turn_back(line, page.height) for line in turned] or lines
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
+
+
+def detect_outlines(image: Image.Image, side: int, detector: Path | None = None) -> list[Outline]:
+    """Detect the outlines of lines on an image, scaled so that its longer side has `side` pixels; in no order."""
+    from dsocr.layout.text_detector import detect_text, keep_detector
+
+    return find_outlines(detect_text(image, detector and keep_detector(detector), side), image.size)
+
+
+def _find(page: Image.Image, detector: "Detector | None") -> list[SegmentedLine]:
+    """Return the lines of a page, none if there are none."""
+    from dsocr.layout.text_detector import detect_text
+
+    try:
+        return find_lines(detect_text(page, detector), page.size)
+    except DataError:
+        return []
+
+
+def lies_on_side(outlines: Sequence[Outline]) -> bool:
+    """Whether most of a page's writing runs along its side."""
+    lengths = [(max(_sides(outline)), quarter_turns(outline) != 0) for outline in outlines]
+    sideways = sum(length for length, is_sideways in lengths if is_sideways)
+    return sideways > _ON_SIDE * sum(length for length, _ in lengths)
+
+
+def _usual_height(outlines: Sequence[Outline], size: tuple[int, int]) -> float:
+    """Return the median height of lines on a page of this size, in pixels of the detector."""
+    from dsocr.layout.text_detector import SIDE
+
+    return statistics.median(min(_sides(outline)) for outline in outlines) * SIDE / max(size)
+
+
+def _sides(outline: Outline) -> tuple[int, int]:
+    left, top, right, bottom = outline.box
+    return right - left, bottom - top
+
+
+def _turn_back(line: SegmentedLine, height: int) -> SegmentedLine:
+    """Return a line of a page that was turned clockwise as it is on the page, which has this height."""
+
+    def back(points: Sequence[Point]) -> tuple[Point, ...]:
+        return tuple((y, height - 1 - x) for x, y in points)
+
+    outline = Outline.of_polygon(back(line.outline.polygon), back(line.outline.baseline))
+    left, top, right, bottom = line.region.outline.box if line.region.outline else line.outline.box
+    region = replace(line.region, outline=Outline((top, height - right, bottom, height - left)))
+    return SegmentedLine(outline, region)
+
+
+def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: "Detector | None") -> None:
+    """Raise DataError if the middle of a page, seen enlarged, has many small lines that were not found."""
+    from dsocr.layout.text_detector import SIDE
+
+    left, top, right, bottom = (round(length * share / _PART) for share in (1, 2) for length in page.size)
+    enlarged = [line.outline for line in _find(page.crop((left, top, right, bottom)), detector)]
+    small = [outline for outline in enlarged if _usual_height([outline], page.size) < _SMALL]
+    known = [
+        outline
+        for outline in outlines
+        if outline.box[0] < right and outline.box[2] > left and outline.box[1] < bottom and outline.box[3] > top
+    ]
+    if len(small) >= max(_MANY, 2 * len(known), len(enlarged) / 2):
+        raise DataError(
+            "lines are too small to be told apart: cut the page into parts of at most 60 lines from top to bottom",
+            code="lines-too-small",
+            hint=f"the detector sees a page with {SIDE} pixels on its longer side",
+        )
+
+
+def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:
+    """Return the lines of the ALTO file that kraken writes for a page; it is given the upright image."""
+    with tempfile.TemporaryDirectory(prefix="dsocr-kraken-") as folder:
+        image, segmented = Path(folder, "page.png"), Path(folder, "page.xml")
+        decode_image(content, name=where).image.save(image)
+        arguments = [command, "-a", "-i", str(image), str(segmented), "segment", "-bl"]
+        try:
+            done = subprocess.run(arguments, capture_output=True, timeout=_KRAKEN_TIMEOUT, check=False)  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
+        if done.returncode or not segmented.is_file():
+            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+            raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
+        described = parse_alto(parse_xml(segmented))
+    lines = [line for line in described.lines if line.outline]
+    if not lines:
+        raise DataError("kraken finds no lines on the page", code="kraken-failed")
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]

@@ -4,17 +4,21 @@ Everything is measured in the upright frame of `rulings.Frame`, with `height` th
 Prose has no tables: there are three columns with text, or two ruled ones that are filled side by side.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
 from dsocr.document import CellPlace, Line, Outline, Region, Table, TableCell
+from dsocr.images import decode_image
+from dsocr.layout import DetectOutlines, FindLines
+from dsocr.layout.lines import arrange_lines
 from dsocr.outlines import quarter_turns
 from dsocr.registers.cells import cut_at_rulings, place_lines
 from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, NUMBER, Item, columns_of_pages, free_columns, ruled_columns
 from dsocr.registers.headings import divide_heading, drop_ends
+from dsocr.registers.narrow_columns import complete_columns
 from dsocr.registers.rows import Grid, find_rows
 from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 
@@ -22,25 +26,52 @@ _LETTERS = 0.3
 """Heights from the baseline of a line up to the middle of its letters."""
 
 
-def find_tables(page: Image.Image, lines: Sequence[Line], *, split: bool = True) -> tuple[list[Line], list[Table]]:
+FindTables = Callable[..., tuple[list[Line], list[Table]]]
+"""`find_tables`, or a partial application of it."""
+
+
+def find_tables(
+    page: Image.Image, lines: Sequence[Line], *, split: bool = True, detect: DetectOutlines | None = None
+) -> tuple[list[Line], list[Table]]:
     """Return the lines of a page, those of tables in the regions of their cells and cell by cell, and the tables.
 
     With `split` a line over several cells is cut where the column ends; without it the lines keep their number and
-    order, for files that are filled in.
+    order, for files that are filled in. `detect` looks for lines again in narrow columns, enlarged.
     """
-    numbered = [replace(line, index=number) for number, line in enumerate(lines)]
-    upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
+    upright = [line for line in lines if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
     if len(upright) < 2 * MIN_ROWS:
         return list(lines), []
     height = float(np.median([_height(line.outline) for line in upright if line.outline]))
     rulings = find_rulings(page, _baseline_points(upright, height) / height)
+    placed, tables = _find_by_rulings(lines, rulings, page.size, split=split)
+    if tables and detect and split:
+        outlines = [line.outline for line in placed if line.outline]
+        completed = complete_columns(page, outlines, tables, detect)
+        if completed != outlines:
+            where, arranged = lines[0].where.rpartition("#")[0], enumerate(arrange_lines(completed), start=1)
+            lines = [Line("", f"{where}#{number}", line.outline, line.region) for number, line in arranged]
+            return _find_by_rulings(lines, rulings, page.size, split=True)
+    return placed, tables
+
+
+def find_lines_of_tables(find_lines: FindLines, detect: DetectOutlines, content: bytes, where: str) -> Sequence[Line]:
+    """Find the lines on the image in a file's content, also those in narrow columns of its tables."""
+    return find_tables(decode_image(content, name=where).image, find_lines(content, where), detect=detect)[0]
+
+
+def _find_by_rulings(
+    lines: Sequence[Line], rulings: Rulings, size: tuple[int, int], *, split: bool
+) -> tuple[list[Line], list[Table]]:
+    numbered = [replace(line, index=number) for number, line in enumerate(lines)]
+    upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
+    height = float(np.median([_height(line.outline) for line in upright if line.outline]))
     frame = rulings.frame
     items = [_item(line, frame, height * frame.scale) for line in upright]
     tables: list[Table] = []
     parts: Parts = {}
-    for number, grid in enumerate(_grids(items, rulings, page.size), start=1):
+    for number, grid in enumerate(_grids(items, rulings, size), start=1):
         places = place_lines(grid, items, frame, split=split)
-        tables.append(_table(grid, places, number, frame, page.size))
+        tables.append(_table(grid, places, number, frame, size))
         _collect(grid, tables[-1], number, parts)
     if not tables:
         return list(lines), []

@@ -8,19 +8,15 @@ several rows.
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.document import Line, Outline, Point, Table, TableCell
-from dsocr.layout.lines import find_outlines
+from dsocr.document import Outline, Point, Table, TableCell
+from dsocr.layout import DetectOutlines
 from dsocr.outlines import quarter_turns
-from dsocr.registers import find_tables
-
-if TYPE_CHECKING:
-    from dsocr.layout.text_detector import Detector
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -49,12 +45,10 @@ class _Column(NamedTuple):
     picture: Image.Image
 
 
-def complete_columns(page: Image.Image, outlines: Sequence[Outline], detector: "Detector | None") -> list[Outline]:
-    """Return the outlines of the lines of a page, completed in the narrow columns of its tables.
-
-    Lines over several columns are cut; a page without tables keeps its outlines.
-    """
-    parts, tables = find_tables(page, [Line("", str(number), outline) for number, outline in enumerate(outlines)])
+def complete_columns(
+    page: Image.Image, outlines: Sequence[Outline], tables: Sequence[Table], detect: DetectOutlines
+) -> list[Outline]:
+    """Return the outlines of the lines of a page, completed in the narrow columns of its tables."""
     corners = [column for table in tables for column in _narrow_columns(table)]
     if not corners:
         return list(outlines)
@@ -62,7 +56,7 @@ def complete_columns(page: Image.Image, outlines: Sequence[Outline], detector: "
     width, height = (max(round(length * scale), 1) for length in page.size)
     seen = page.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2).convert("RGB")
     columns = [_Column(column, _cut(seen, column * scale)) for column in corners]
-    return _merge([part.outline for part in parts if part.outline], list(_find_in(columns, detector)))
+    return _merge(outlines, list(_find_in(columns, detect)))
 
 
 def _narrow_columns(table: Table) -> Iterator[Floats]:
@@ -95,9 +89,9 @@ def _cut(page: Image.Image, corners: Floats) -> Image.Image:
     return page.transform((width, height), Image.Transform.QUAD, quad, Image.Resampling.BICUBIC)
 
 
-def _find_in(columns: Sequence[_Column], detector: "Detector | None") -> Iterator[Outline]:
+def _find_in(columns: Sequence[_Column], detect: DetectOutlines) -> Iterator[Outline]:
     """Yield the outlines of upright lines in columns, on the page."""
-    from dsocr.layout.text_detector import SIDE, detect_text
+    from dsocr.layout.text_detector import SIDE
 
     width = sum(column.picture.width + _GAP for column in columns)
     height = max(column.picture.height for column in columns) + 2 * _GAP
@@ -111,7 +105,7 @@ def _find_in(columns: Sequence[_Column], detector: "Detector | None") -> Iterato
         sheet.paste(picture, (begin + _GAP // 2, _GAP))
         starts.append(begin)
     shrunk = min(1.0, SIDE * math.sqrt(_LARGEST / (width * height)))
-    for outline in find_outlines(detect_text(sheet, detector, round(shrunk * max(sheet.size))), sheet.size):
+    for outline in detect(sheet, round(shrunk * max(sheet.size))):
         middle = statistics.fmean(x for x, _ in outline.baseline)
         place = int(np.searchsorted(starts, middle, side="right")) - 1
         begin = starts[place] + _GAP // 2

@@ -34,9 +34,7 @@ from dsocr.inference.inputs import (
     InputPage,
     PagePreparer,
     PreparedPage,
-    choose_segmenter,
     find_pages,
-    identify_segmenter,
 )
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into, read_pages
@@ -44,6 +42,7 @@ from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
 from dsocr.job import resolve
+from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
 

@@ -35,13 +35,14 @@ from dsocr.evaluation.decide import count_errors, is_better
 from dsocr.evaluation.metrics import pool
 from dsocr.html import counted
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.inputs import DETECTOR, Crop, InputPage, PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.inputs import Crop, InputPage, PagePreparer, find_pages
 from dsocr.inference.pages import Rows, journal_job, page_key, read_into
 from dsocr.inference.reader import LocalReader
 from dsocr.inference.transcribe import open_lines
 from dsocr.io.files import is_dataset
 from dsocr.io.work import MANIFEST, Journal, explain_disk_errors, keep_result, remove_path, write_file, write_folder
 from dsocr.job import Job, first_reader, require_trainable
+from dsocr.layout import DETECTOR, choose_segmenter
 from dsocr.models.generation import spread
 from dsocr.models.scripts import SAMPLE_LINES
 from dsocr.runs import (

@@ -31,12 +31,12 @@ from dsocr.images import (
     read_bytes,
     scale_outline,
 )
-from dsocr.inference.detection import detect_lines
-from dsocr.inference.inputs import FindLines, guess_shows
+from dsocr.inference.inputs import guess_shows
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import write_file
+from dsocr.layout import FindLines, detect_lines
 from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
 from dsocr.workbench.file_regions import read_regions

@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr.document import Outline
 from dsocr.images import encode_image
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.detection import detect_lines, lies_on_side
 from dsocr.inference.transcribe import transcribe
+from dsocr.layout import detect_lines, lies_on_side
 from dsocr.outlines import quarter_turns
 from dsocr.runs import RunFolder
 from tests.inference.reading_pages import fake_run, files
