@@ -320,17 +320,16 @@ class Prediction:
             "text": self.text,
             "confidence": _rounded(self.confidence),
             "flags": list(self.flags),
-            "words": [_word_values(word) for word in self.words],
+            "words": [
+                {"text": word.text, "start": word.start, "end": word.end, "confidence": _rounded(word.confidence)}
+                | ({} if word.left is None else {"left": _rounded(word.left), "right": _rounded(word.right)})
+                for word in self.words
+            ],
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
         values |= {"script": self.script} if self.script else {}
         return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
-
-
-def _word_values(word: Word) -> dict[str, Any]:
-    values = asdict(word) | {name: _rounded(getattr(word, name)) for name in ("confidence", "left", "right")}
-    return {name: value for name, value in values.items() if name not in {"left", "right"} or value is not None}
 
 
 def _rounded(confidence: float | None) -> float | None:

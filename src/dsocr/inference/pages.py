@@ -179,8 +179,11 @@ def read_locally(
     opened_reader = cache(open_reader)
     for group in groups:
         prepared = _prepare(group, preparer)
-        if strict:
-            _require_readable(prepared)
+        for page, result in prepared if strict else ():
+            if isinstance(result, str):
+                raise DataError(result, code="page-not-readable", where=page.id)
+            if result.failed:
+                raise DataError(result.failed[0], code="line-not-readable")
         prepared = [(page, _choose_direction(result, preparer, opened_reader)) for page, result in prepared]
         crops = [crop for _, result in prepared if isinstance(result, PreparedPage) for crop in result.crops]
         predictions = iter(opened_reader().read(_open_crops(crops)) if crops else ())
@@ -234,15 +237,6 @@ def _mean_confidence(read: Iterable[Prediction]) -> float:
 
 def _open_crops(crops: Sequence[Crop]) -> Iterator[tuple[str, Image.Image]]:
     return ((crop.id, crop.image()) for crop in crops)
-
-
-def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> None:
-    for page, prepared in group:
-        if isinstance(prepared, str):
-            raise DataError(prepared, code="page-not-readable", where=page.id)
-    for _, prepared in group:
-        if isinstance(prepared, PreparedPage) and prepared.failed:
-            raise DataError(prepared.failed[0], code="line-not-readable")
 
 
 def _row(

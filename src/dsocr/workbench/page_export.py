@@ -91,11 +91,23 @@ def export(
             regions = {region.number: region for region in store.regions(page.number)}
             filled = _fill_file(archive, page, lines, regions, target, step, notes, accepted_only=accepted_only)
             if filled is None:
-                rest.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines, regions))
+                rest.append(
+                    (
+                        page,
+                        [
+                            line if line.state is State.ACCEPTED or not accepted_only else replace(line, text="")
+                            for line in lines
+                        ],
+                        regions,
+                    )
+                )
                 continue
             content, texts = filled
             _write_inside(folder, page.markup or "", content)
-            _write_image(archive, page, folder, notes)
+            try:
+                _write_inside(folder, page.image.as_posix(), archive.image_bytes(page))
+            except DataError as error:
+                notes.skip(Skipped(SkipReason.BAD_IMAGE, page.name, error.message))
             stems.take(Path(page.markup or "").stem)
             report.pages += 1
             report.texts += texts
@@ -221,13 +233,6 @@ def _note_tables(pages: Sequence[StoredPage], target: Format, notes: SourceRepor
         notes.skip(Skipped(SkipReason.UNWRITABLE, pages[0].name, message))
 
 
-def _write_image(archive: Archive, page: StoredPage, folder: Path, notes: SourceReport) -> None:
-    try:
-        _write_inside(folder, page.image.as_posix(), archive.image_bytes(page))
-    except DataError as error:
-        notes.skip(Skipped(SkipReason.BAD_IMAGE, page.name, error.message))
-
-
 def _write_inside(folder: Path, name: str, content: bytes) -> None:
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,10 +253,6 @@ def _write_card(store: CorrectionStore, archive: Archive, target: Format, report
         notes=[f"{item.where}: {item.message}" for item in report.skipped],
         files=converted_files(folder),
     ).write(folder)
-
-
-def _drop_unaccepted(line: StoredLine) -> StoredLine:
-    return line if line.state is State.ACCEPTED else replace(line, text="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,16 +306,6 @@ class _SourceFile:
             texts[line.number] = self.texts[line.elements[0]] if is_kept else text
         return texts
 
-    def structure(self, lines: Sequence[StoredLine]) -> PageStructure:
-        """The lines and regions that the file is to have."""
-        across, down = 1 / self.scale[0], 1 / self.scale[1]
-        regions = {
-            region.element or 0: replace(region, outline=region.outline.scaled(across, down))
-            for region, _ in read_regions(self.raw)
-            if region.element in self.page.regions
-        }
-        return PageStructure(self.page, lines, self.regions, self.outlines, regions, self.scale)
-
     def fill(
         self,
         lines: Sequence[StoredLine],
@@ -324,7 +315,14 @@ class _SourceFile:
         notes: SourceReport,
     ) -> bytes:
         """The file with the structure of `lines` and the `texts` of these, by number."""
-        raw, places = self.structure(lines).write(self.raw)
+        across, down = 1 / self.scale[0], 1 / self.scale[1]
+        regions = {
+            region.element or 0: replace(region, outline=region.outline.scaled(across, down))
+            for region, _ in read_regions(self.raw)
+            if region.element in self.page.regions
+        }
+        structure = PageStructure(self.page, lines, self.regions, self.outlines, regions, self.scale)
+        raw, places = structure.write(self.raw)
         fills = {}
         for line in lines:
             text = texts[line.number]

@@ -1,4 +1,4 @@
-"""Write what of a page was drawn, moved or removed into its ALTO or PAGE file: lines, regions, tables.
+"""Write the changed lines, regions and tables of a page into its ALTO or PAGE file.
 
 Every element that nobody changed keeps its bytes.
 """
@@ -88,7 +88,9 @@ class PageStructure:
             if region and region.kind != self.file_regions[place].kind:
                 _retype(file, containers[place], region.kind, tags)
             if region and region.cell and region.cell != self.file_regions[place].cell:
-                _move_cell(file, containers[place], region.cell)
+                roles = [role for roles in containers[place].all("Roles") for role in roles.all("TableCellRole")]
+                numbers = _cell_numbers(region.cell, is_old=not roles)
+                _set_or_add(file, roles[0] if roles else containers[place], numbers)
         self._change_tables(file, containers)
         return file.result()
 
@@ -143,7 +145,10 @@ class PageStructure:
         """Put each line into its region, in reading order; remove those that are gone, write those that are new."""
         file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", "TableRegion", *CONTAINERS})
         elements, containers = file.elements("TextLine"), file.elements(*CONTAINERS)
-        homes = [_home(element, containers) for element in elements]
+        homes: list[int | None] = []  # the innermost container of each line
+        for element in elements:
+            around = [place for place, home in enumerate(containers) if home.start < element.start < home.end]
+            homes.append(around[-1] if around else None)
         placed: dict[int | None, list[StoredLine | int]] = {}
         added: dict[int, list[StoredLine | int]] = {
             number: [] for number, region in self.regions.items() if region.element is None
@@ -434,15 +439,6 @@ def _element(item: StoredLine | int) -> int | None:
     return item.elements[0] if item.elements else None
 
 
-def _home(line: ElementSpan, containers: Sequence[ElementSpan]) -> int | None:
-    around = [
-        place
-        for place, container in enumerate(containers)
-        if container.start < line.start and line.end <= container.end
-    ]
-    return around[-1] if around else None
-
-
 def _mark(file: XmlEditor, element: ElementSpan, name: str) -> str:
     return file.attributes(element).get(name, "")[1:-1]
 
@@ -527,12 +523,6 @@ def _cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
     """The attributes of a cell's place: of Transkribus' TableCell, or of the role that a cell has since 2017."""
     names = ("row", "col") if is_old else ("rowIndex", "columnIndex")
     return dict(zip((*names, "rowSpan", "colSpan"), map(str, astuple(cell)), strict=False))
-
-
-def _move_cell(file: XmlEditor, element: ElementSpan, cell: CellPlace) -> None:
-    """Give a cell another place in its table."""
-    roles = [role for roles in element.all("Roles") for role in roles.all("TableCellRole")]
-    _set_or_add(file, roles[0] if roles else element, _cell_numbers(cell, is_old=not roles))
 
 
 def _cell_text(file: XmlEditor, region: StoredRegion, points: str, lines: str, prefix: str, *, is_old: bool) -> str:
