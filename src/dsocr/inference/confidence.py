@@ -146,7 +146,7 @@ def describe_unfamiliar(mean: float) -> str:
     return (
         f"This script or hand is unlike anything that this reader knows (mean confidence {percentage(mean, 0)}): "
         "expect many errors; confidences are not calibrated for these pages. Transcribe 60 lines "
-        "(`--review FILE --first 60` lists those that teach most) and train on them."
+        "(`--review FILE --first 60` lists the most doubtful) and train on them."
     )
 
 

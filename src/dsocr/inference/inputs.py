@@ -323,7 +323,7 @@ class PreparedPage:
 class PagePreparer:
     """Cuts pages into lines, regions or not at all; texts that they have are kept unless `replace_texts`.
 
-    With `most` a region is cut into parts of at most so many neighbouring lines, as the samples of a training were.
+    With `most` a region is cut into parts of at most so many neighbouring lines, as in the training samples.
     `tables` finds them on pages whose source has none. With `regions`, main types in lower case, lines in
     regions of other types are not read.
     """

@@ -108,7 +108,7 @@ class StepFit(LineFit):
         """Sum the paths of all parts by CTC's forward algorithm (Graves et al. 2006), all starts at once.
 
         `blank` and `label` are the probabilities of the paths that end in the blank after, or in, the k-th character;
-        `hyphen` and `after` of those that end in a hyphen after it, and in the blank after that.
+        `hyphen` and `after` of the paths that end in a hyphen after it, and in the blank after that.
         """
         places = starts[:, None] + np.arange(most)
         classes = np.where(places < len(text.codes), text.codes[np.minimum(places, len(text.codes) - 1)], -1)

@@ -95,7 +95,7 @@ _SAMPLE = 8
 # `small` is sure of lines of copiste and of registers with 0.76 or more on average of a page, upside down with 0.63 at
 # most; the least difference on a page is 0.2 (lab/verdicts.md, "Finding lines").
 _SURE, _SURER, _FEW = 0.7, 0.1, 3
-"""Mean confidence from which a page is upright, by which it must be more if turned, and lines that it needs."""
+"""Mean confidence of an upright page, the least gain by turning a page, and the fewest lines to judge by."""
 
 
 class ImageReader(Protocol):

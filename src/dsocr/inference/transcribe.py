@@ -44,7 +44,7 @@ from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_j
 CARD = "transcription"
 _FORMAT = "dsocr-transcription"
 _TEACHING = 300
-"""Lines from which a base is said to learn from them alone; the fewest with which that was measured were 385."""
+"""Number of lines that a base can learn from alone; the smallest number measured was 385."""
 
 
 @dataclass(frozen=True, slots=True)

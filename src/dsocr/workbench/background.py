@@ -45,7 +45,7 @@ _NUMBERED = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
 
 
 class BackgroundReader:
-    """A thread that reads all unread lines, page by page; with `again` also those that a model read and nobody touched.
+    """A thread that reads all unread lines, page by page; with `again` also untouched readings.
 
     `skipped` has a message for each line that has no image; `error` says why the thread ended early.
     """

@@ -124,7 +124,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "view_grid": ("Change tables (Alt+B)", "Изменить таблицы (Alt+B)"),
     "view_cell": ("cell", "ячейка"),
     "view_findTables": (
-        "Find the tables of this page; those that it has are replaced",
+        "Find the tables of this page; existing ones are replaced",
         "Найти таблицы страницы; имеющиеся будут заменены",
     ),
     "view_drawTable": ("Draw a table (G)", "Нарисовать таблицу (G)"),

@@ -259,7 +259,7 @@ def _write_card(store: CorrectionStore, archive: Archive, target: Format, report
 class _SourceFile:
     """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own.
 
-    `regions` are those that the page has in the workbench, `aligned` the lines with aligned texts that nobody accepted.
+    `regions` are the page's in the workbench, `aligned` the lines with aligned texts that nobody accepted.
     """
 
     page: StoredPage

@@ -38,7 +38,7 @@ _TAG = re.compile(r"""<[^\s>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 class PageStructure:
     """A page as it is to be in its file: lines in reading order and regions, in pixels of the image.
 
-    `line_outlines` and `file_regions` are those that the file has by element, `scale` leads from the image's pixels to
+    `line_outlines` and `file_regions` are the file's by element, `scale` leads from the image's pixels to
     the file's.
     """
 
@@ -66,7 +66,7 @@ class PageStructure:
         return file.result(), places
 
     def _change_in_place(self, raw: bytes) -> bytes:
-        """Mark every stored line and region, and give those that were changed their outlines and types."""
+        """Mark every stored line and region, and give changed ones their outlines and types."""
         raw, tags = self._add_tags(raw)
         file = XmlEditor(raw, {"TextLine", "Shape", "Polygon", "TableRegion", *_CELL_PARTS, *CONTAINERS})
         elements, containers = file.elements("TextLine"), file.elements(*CONTAINERS)
@@ -142,7 +142,7 @@ class PageStructure:
         return file.result(), ids
 
     def _place_lines(self, raw: bytes) -> bytes:
-        """Put each line into its region, in reading order; remove those that are gone, write those that are new."""
+        """Put each line into its region, in reading order; remove old ones, write new ones."""
         file = XmlEditor(raw, {"TextLine", "Page", "PrintSpace", "TableRegion", *CONTAINERS})
         elements, containers = file.elements("TextLine"), file.elements(*CONTAINERS)
         homes: list[int | None] = []  # the innermost container of each line

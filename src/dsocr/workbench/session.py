@@ -33,7 +33,7 @@ _HELD_SECONDS = 300
 _NEW_WORDS_AFTER = 20
 _MAX_CANDIDATES = 64
 _MIN_JUDGED = 20
-"""Accepted lines from which on the model's confidences are corrected by what was found in them."""
+"""Number of accepted lines whose errors are enough to correct the model's confidences."""
 _TO_TRANSCRIBE = 60
 """Lines of an unfamiliar hand to transcribe before it is worth reading."""
 _MAX_PAUSE = 300

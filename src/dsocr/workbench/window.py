@@ -169,7 +169,7 @@ class Window:
             self._build_letters(marks)
 
     def _build_letters(self, marks: Mapping[str, tuple[str, str]]) -> None:
-        """The marks, and the sets of letters to click, of which the chosen one is remembered."""
+        """The marks, and the sets of letters to click; the chosen set is remembered."""
         with ui.row().classes("w-full gap-x-2 gap-y-0 items-center -my-1"):
             for name, (before, after) in marks.items():
                 label = self._t(name.removeprefix("mark_")) if name in MARKS else before + after
