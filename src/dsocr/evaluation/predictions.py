@@ -83,7 +83,14 @@ def compare_paths(
         systems = [
             replace(system, lines=read_pages(system.lines)) if system.name in of_runs else system for system in systems
         ]
-        systems = _whole_pages(systems, opened, split)
+        if opened is not None:  # of pages with lines in another split too, a tool reads more than the references have
+            others = [sample for other in Split if other != split for sample in opened.samples(other)]
+            divided = {page_key(sample.document, sample.page) for sample in others}
+            count = sum(line.page in divided for line in systems[0].lines)
+            note = [f"{count} pages have lines in another split and are left out"] if count else []
+            for place, system in enumerate(systems):
+                whole = [line for line in system.lines if line.page not in divided]
+                systems[place] = replace(system, lines=whole, notes=[*system.notes, *note])
     if pool_seeds:
         settings = {}
         for name, path in named:
@@ -230,20 +237,6 @@ def _score_file(
     if missing == "empty":
         texts = {key: [] for key in written} | texts
     return System(name, score_pages(written, {key: "\n".join(lines) for key, lines in texts.items()}), notes)
-
-
-def _whole_pages(systems: Sequence[System], dataset: Dataset | None, split: Split) -> list[System]:
-    """Leave out pages with lines in another split too: a tool reads more of these than the references have."""
-    if dataset is None:
-        return list(systems)
-    others = [sample for other in Split if other != split for sample in dataset.samples(other)]
-    divided = {page_key(sample.document, sample.page) for sample in others}
-    count = sum(line.page in divided for line in systems[0].lines)
-    note = [f"{count} pages have lines in another split and are left out"] if count else []
-    return [
-        replace(system, lines=[line for line in system.lines if line.page not in divided], notes=[*system.notes, *note])
-        for system in systems
-    ]
 
 
 def _describe(

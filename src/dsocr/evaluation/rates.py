@@ -3,7 +3,7 @@
 Rates are those of all lines, of known and of new writers, and under each text normalisation. `decide` judges each pair.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -156,8 +156,16 @@ def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequenc
     """
     lines = next(iter(readings.values()))
     clusters = clusters_of(lines)
-    rates = [_compare(readings, measure, "all", clusters) for measure in measures]
-    rates += [_compare(readings, measure, "all", clusters) for measure in _normalised(readings, measures)]
+    counted = list(measures)
+    if CER in measures:
+        read = [line for reading in readings.values() for line in reading]
+        texts = {comparable(text) for line in read for text in (line.reference, line.prediction)}
+        for profile in profiles()[1:]:
+            if any(profile.apply(text) != text for text in texts):
+                label, apply = PROFILE_LABELS[profile.name], profile.apply
+                counted.append(Measure(f"CER {label}", partial(_count_texts, character_errors, apply=apply)))
+                counted.append(Measure(f"WER {label}", partial(_count_texts, word_errors, apply=apply), of="words"))
+    rates = [_compare(readings, measure, "all", clusters) for measure in counted]
     statuses: list[WriterStatus] = [line.writer_status for line in lines]
     parts = [status for status in get_args(WriterStatus) if status in statuses]
     for status in parts if len(parts) > 1 else []:
@@ -166,19 +174,6 @@ def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequenc
         own_clusters = clusters_of([lines[place] for place in chosen])
         rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
     return rates
-
-
-def _normalised(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> Iterator[Measure]:
-    """Yield CER and WER under each normalisation that changes a text, if CER is among the measures."""
-    if CER not in measures:
-        return
-    lines = [line for reading in readings.values() for line in reading]
-    texts = {comparable(text) for line in lines for text in (line.reference, line.prediction)}
-    for profile in profiles()[1:]:
-        if any(profile.apply(text) != text for text in texts):
-            label = PROFILE_LABELS[profile.name]
-            yield Measure(f"CER {label}", partial(_count_texts, character_errors, apply=profile.apply))
-            yield Measure(f"WER {label}", partial(_count_texts, word_errors, apply=profile.apply), of="words")
 
 
 def _compare(

@@ -147,7 +147,13 @@ def gather_contents(run: RunFolder, dataset: Path | Dataset | None = None) -> Re
     if run.confidence.is_file():
         try:
             values = json.loads(run.confidence.read_text(encoding="utf-8"))
-            confidence, reliability = values, _confidence_table(values)
+            count = f"count, {values['split']} split" + (f" of {values['dataset']}" if "dataset" in values else "")
+            head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
+            table: list[Sequence[str]] = [head]
+            for kind, measured in values["kinds"].items():
+                errors = [format_error(measured[name]) for name in ("before", "after", "by_chance")]
+                table.append((f"{kind}s", f"{measured['count']:,}", *errors))
+            confidence, reliability = values, table
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
@@ -174,17 +180,6 @@ def _find_images(
     if missing := len(references) - len(images):
         warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
     return images, warnings
-
-
-def _confidence_table(report: Mapping[str, Any]) -> list[Sequence[str]]:
-    count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
-    rows: list[Sequence[str]] = [
-        ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-    ]
-    for kind, values in report["kinds"].items():
-        errors = [format_error(values[name]) for name in ("before", "after", "by_chance")]
-        rows.append((f"{kind}s", f"{values['count']:,}", *errors))
-    return rows
 
 
 def format_error(error: float | None) -> str:

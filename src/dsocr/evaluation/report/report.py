@@ -86,6 +86,14 @@ class Axis:
 def render_report(contents: ReportContents, progress: Callable[[int, int], None] | None = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
     names, card = list(contents.readings), contents.card
+    known = [
+        _group_row(name_writers(status, scores.writers), scores, names)
+        for status, scores in card.by_writer_status.items()
+    ]
+    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
+    groups = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
+    for kind, (title, most) in _KINDS.items():
+        groups.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
     return render(
         __package__,
         "report.html.jinja",
@@ -95,7 +103,7 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         scores=contents.scores,
         changes=score_changes(contents.scores),
         other_counts=_other_counts(card, names),
-        groups=_group_tables(card, names),
+        groups=[group for group in groups if len(group[2]) > 1],
         characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
         curves=curve_plots(contents.history) if contents.history else [],
         facts=list(facts(contents)),
@@ -198,19 +206,6 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
 
 GroupRow = tuple[str, int, list[Score | None], int | None]
 """Name and number of lines of a group, its score in each reading (None without any line), and its known writers."""
-
-
-def _group_tables(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[GroupRow], int]]:
-    """List the kinds of groups that have several: their title, kind, groups, and how many are not folded away."""
-    known = [
-        _group_row(name_writers(status, scores.writers), scores, names)
-        for status, scores in card.by_writer_status.items()
-    ]
-    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
-    tables = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
-    for kind, (title, most) in _KINDS.items():
-        tables.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
-    return [table for table in tables if len(table[2]) > 1]
 
 
 def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[GroupRow]:
