@@ -185,7 +185,7 @@ def test_no_text_becomes_code(run: RunFolder) -> None:
 
 
 def test_a_page_holds_a_limited_number_of_images(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents_module, "MOST_PICTURES", 1)
+    monkeypatch.setattr("dsocr.evaluation.report.report.MOST_PICTURES", 1)
     assert Page(render_report(gather_contents(run))).tags.count("img") == 1
 
 

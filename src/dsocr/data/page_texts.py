@@ -127,24 +127,19 @@ def _read_xml(path: Path, where: str) -> Iterator[PageText]:
         lines: Iterable[Line] = [*page.lines, *page.region_texts]
         yield PageText("\n".join(line.text for line in lines if line.text), where, Path(page.image or path.name).stem)
     elif kind in {"TEI", "TEI.2", "teiCorpus"}:
-        yield from _read_tei(root, where)
+        parts: list[str] = []
+        place, name = where, ""
+        for part in _walk_tei(root):  # the name of a page is the file that its `facs` names
+            if isinstance(part, str):
+                parts.append(part)
+                continue
+            yield PageText("".join(parts), place, name)
+            parts, place = [], f"{where}:{source_line(part)}"
+            name = Path((part.get("facs") or "").replace("\\", "/")).stem
+        yield PageText("".join(parts), place, name)
     else:
         hint = "TEI, ALTO and PAGE are read; save other texts as a text file"
         raise DataError(f"the XML is <{kind}>, in which no text is known", code="texts-format", where=path, hint=hint)
-
-
-def _read_tei(root: etree._Element, where: str) -> Iterator[PageText]:
-    """Yield the texts between page breaks; the name of a page is the file that its `facs` names."""
-    parts: list[str] = []
-    place, name = where, ""
-    for part in _walk_tei(root):
-        if isinstance(part, str):
-            parts.append(part)
-            continue
-        yield PageText("".join(parts), place, name)
-        parts, place = [], f"{where}:{source_line(part)}"
-        name = Path((part.get("facs") or "").replace("\\", "/")).stem
-    yield PageText("".join(parts), place, name)
 
 
 def _walk_tei(element: etree._Element) -> Iterator[str | etree._Element]:

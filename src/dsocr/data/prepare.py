@@ -27,7 +27,7 @@ from dsocr.data.dataset import (
     require_free_dataset,
 )
 from dsocr.data.layouts import largest_sample, layout_xml, take_layout
-from dsocr.data.source_report import MAX_EXAMPLES, SourceReport, count_example
+from dsocr.data.source_report import MAX_EXAMPLES, SKIPPED_FILE, SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, RegionChoice, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
     EarlierDataset,
@@ -218,7 +218,10 @@ def prepare(
             notes=report.notes,
             manifests=opened.index.rights if opened.index else [],
         )
-        report.write_skipped(work.draft)
+        # The card has only the first of each kind.
+        rows = ({"reason": item.reason, "where": item.where, "message": item.message} for item in report.skipped)
+        if skipped := [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]:
+            (work.draft / SKIPPED_FILE).write_text("".join(skipped), encoding="utf-8", newline="\n")
         card.write(work.draft)
     return Dataset(output, card, report=report)
 

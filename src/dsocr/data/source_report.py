@@ -1,10 +1,8 @@
 """Collect skipped, changed and ambiguous items while a source is read."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -71,12 +69,6 @@ class SourceReport:
         missing = sum(item.reason is SkipReason.NO_IMAGE for item in self.skipped)
         return f"{missing} of {missing + total} images not found" if missing else ""
 
-    def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
-        """Record that the writer, page or document of an image is unknown."""
-        if self.strict:
-            raise DataError(f"the {kind} pattern {pattern} does not match", code="pattern-unmatched", where=name)
-        self.unmatched[kind].append(name)
-
     def filter_pages(self, items: Iterable[Item]) -> Iterator[Page]:
         """The pages among a source's items; the rest is recorded."""
         for item in items:
@@ -104,12 +96,6 @@ class SourceReport:
         return {
             kind: CountCard(count=len(names), examples=names[:MAX_EXAMPLES]) for kind, names in self.unmatched.items()
         }
-
-    def write_skipped(self, folder: Path) -> None:
-        """Write all skipped items to `skipped.jsonl`, if there are any; the card has only the first of each kind."""
-        rows = ({"reason": item.reason, "where": item.where, "message": item.message} for item in self.skipped)
-        if lines := [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]:
-            (folder / SKIPPED_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
 
     def explain_empty(self) -> str:
         """The reasons why items were skipped, to follow a message that nothing is left."""

@@ -237,7 +237,10 @@ class NamePatterns:
                 hint = "signs that mean themselves need a backslash, such as \\( and \\+"
                 raise DataError(message, code="bad-pattern", hint=hint) from error
             if name is None:
-                report.add_unmatched(kind, pattern, image.name)
+                if report.strict:
+                    message = f"the {kind} pattern {pattern} does not match"
+                    raise DataError(message, code="pattern-unmatched", where=image.name)
+                report.unmatched[kind].append(image.name)
                 self._unmatched.setdefault(kind, image)
             else:
                 self._matched.add(kind)

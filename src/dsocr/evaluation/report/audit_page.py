@@ -100,9 +100,7 @@ class Audit:
         """The places of the lines to judge: the first ones, and a random sample of the others."""
         return [*range(min(FIRST, len(self.lines))), *draw_sample(len(self.lines))]
 
-    @property
-    def sentence(self) -> str:
-        """The number of wrong texts, or how to get it."""
+    def __str__(self) -> str:
         if self.count is not None:
             return str(self.count)
         places, first = self.to_judge, min(FIRST, len(self.lines))
@@ -123,9 +121,6 @@ class Audit:
             "list": [line.to_dict() for line in self.lines[:lines]],
         }
 
-    def __str__(self) -> str:
-        return self.sentence
-
 
 def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
     """Judge lines and rank them; judgements and corrections in the tables of the folder are kept.
@@ -141,24 +136,18 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
         kind, other = kind_of(line, [read[at] for at in near[place]])
         score = float(scores[place])
         lines.append(SuspectLine(rank, line.sample, line.read, score, kind, other, differences_of(line)))
-    wrong, corrections = _read_judgements(folder)
-    judged = {place: wrong[line.sample.id] for place, line in enumerate(lines) if line.sample.id in wrong}
-    return Audit(name, folder, lines, judged, corrections)
-
-
-def _read_judgements(folder: Path) -> tuple[dict[str, bool], dict[str, str]]:
-    """Return judgements (whether wrong) and corrected texts by line id; of two files, the later one counts."""
     wrong: dict[str, bool] = {}
     corrections: dict[str, str] = {}
     files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]
-    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):  # the later one counts
         for _, cells in read_rows(path, {})[1]:
             id_, answer = unescape_formula(cells.get("id", "")), cells.get("wrong", "").strip().lower()
             if answer.startswith((*_YES, *_NO)):
                 wrong[id_] = answer.startswith(_YES)
             if correction := unescape_formula(cells.get("correction", "")):
                 corrections[id_] = correction
-    return wrong, corrections
+    judged = {place: wrong[line.sample.id] for place, line in enumerate(lines) if line.sample.id in wrong}
+    return Audit(name, folder, lines, judged, corrections)
 
 
 def write_audit(audit: Audit, lines: int) -> None:

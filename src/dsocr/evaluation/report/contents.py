@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import PackedImage, Split
@@ -18,7 +17,7 @@ from dsocr.evaluation.metrics import align, of_hundred
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
-from dsocr.html import Thumbnails, counted, percent
+from dsocr.html import counted, percent
 from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
 from dsocr.text import percentage
 
@@ -32,14 +31,11 @@ _UNBROKEN = re.compile(
     rf"(?<=\d)(?: ?(?=%)| (?=points?\b|{_ARROW}))|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=[=<{_ARROW}]) (?=\d)"
 )
 
-MOST_PICTURES = 12 * 2**20
-"""Bytes of all images together."""
 MOST_TEXT = 5 * 2**20
 """Characters of HTML, roughly, that lines without images may take."""
 LONGEST = 1500
 """Characters of a line that are shown; a loop may write many more."""
 
-_THUMBNAIL = (960, 320)
 _MARKUP = 450
 """Characters of HTML around the texts of a line."""
 _SEED = 17
@@ -377,25 +373,6 @@ def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter
     failed = lambda line: bool(line.failures) * (line.last.cer.errors + 1)  # noqa: E731
     rank("failures", "Loops and other failures", unread, _MOST, failed)
     return [chapter for chapter in chapters if chapter.lines]
-
-
-def illustrate(
-    chapters: Sequence[Chapter], images: Images, progress: Callable[[int, int], None] | None = None
-) -> dict[int, Markup]:
-    """Return the image of each line of the chapters as HTML, by the line's number, as far as there is room.
-
-    `progress` gets the number of lines done and of all.
-    """
-    thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
-    shown = {line.number: line for chapter in chapters for line in chapter.lines}
-    missing = Markup('<p class="quiet">its image cannot be opened</p>')
-    pictures = {}
-    for number, line in shown.items():
-        path = images.get(line.last.id)
-        pictures[number] = Markup() if path is None else thumbnails.of(path, alt=f"Line {number}", missing=missing)
-        if progress is not None:
-            progress(len(pictures), len(shown))
-    return pictures
 
 
 def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple[list[ReadLine], int]:

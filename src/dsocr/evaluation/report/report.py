@@ -23,7 +23,6 @@ from dsocr.evaluation.report.contents import (
     differences,
     facts,
     gather_contents,
-    illustrate,
     other_lines,
     settings,
     unbroken,
@@ -31,7 +30,7 @@ from dsocr.evaluation.report.contents import (
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.scorecard import PROFILE_LABELS, TEXT_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
-from dsocr.html import counted, percent, printable, render
+from dsocr.html import Thumbnails, counted, percent, printable, render
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 from dsocr.runs import RunFolder
 
@@ -43,6 +42,9 @@ _KINDS = {
     "source": ("Sources", 0),
 }
 """The kinds of groups, each with how many of its groups are not folded away."""
+MOST_PICTURES = 12 * 2**20
+"""Bytes of all images together."""
+_THUMBNAIL = (960, 320)
 _ROWS = 12
 """Rows of a table of characters."""
 _TICKS = 4
@@ -123,9 +125,21 @@ def line_context(
     """Collect the context of templates that show the lines and rates of these readings."""
     rest, left = other_lines(lines, chapters)
     kinds: dict[int, list[str]] = {}
+    shown: dict[int, ReadLine] = {}
     for chapter in chapters:
         for line in chapter.lines:
             kinds.setdefault(line.number, []).append(chapter.key)
+            shown[line.number] = line
+    thumbnails, missing = (
+        Thumbnails(_THUMBNAIL, MOST_PICTURES),
+        Markup('<p class="quiet">its image cannot be opened</p>'),
+    )
+    pictures = {}
+    for number, line in shown.items():
+        path = images.get(line.last.id)
+        pictures[number] = Markup() if path is None else thumbnails.of(path, alt=f"Line {number}", missing=missing)
+        if progress is not None:
+            progress(len(pictures), len(shown))
     head = Markup('<span class="reading{}"><span class="key{}"></span>{}</span>')
     return {
         "names": names,
@@ -135,7 +149,7 @@ def line_context(
         "finite": math.isfinite,
         "chapters": chapters,
         "kinds": kinds,
-        "pictures": illustrate(chapters, images, progress),
+        "pictures": pictures,
         "writers": sorted({line.last.writer for line in lines if line.last.writer}),
         "rest": rest,
         "left": left,
