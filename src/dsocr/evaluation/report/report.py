@@ -130,10 +130,8 @@ def line_context(
         for line in chapter.lines:
             kinds.setdefault(line.number, []).append(chapter.key)
             shown[line.number] = line
-    thumbnails, missing = (
-        Thumbnails(_THUMBNAIL, MOST_PICTURES),
-        Markup('<p class="quiet">its image cannot be opened</p>'),
-    )
+    thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
+    missing = Markup('<p class="quiet">its image cannot be opened</p>')
     pictures = {}
     for number, line in shown.items():
         path = images.get(line.last.id)
