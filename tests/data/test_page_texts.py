@@ -1,6 +1,5 @@
 """Tests of reading the texts that people have beside their scans."""
 
-import csv
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from docx.enum.text import WD_BREAK
 
 from dsocr.data.page_texts import read_page_texts
 from dsocr.errors import DataError
+from tests.raising import raises_code
 
 Make = Callable[[Path], Path]
 TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><title>Letters</title></teiHeader><text><body>
@@ -22,50 +22,46 @@ PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/201
 <TextEquiv><Unicode>a text of the whole region</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
 
 
-def test_a_file_a_page_is_named_as_its_page(tmp_path: Path) -> None:
-    for name, text in (("p2.txt", "second"), ("p1.md", "# First\\n\\na **bold** [word](x.html)"), ("empty.txt", " \n")):
-        (tmp_path / name).write_text(text.replace("\\n", "\n"), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param(
+            {"p2.txt": "second", "p1.md": "# First\n\na **bold** [word](x.html)", "empty.txt": " \n"},
+            [("p1", "First a bold word", "p1.md"), ("p2", "second", "p2.txt")],
+            id="a file a page is named as its page",
+        ),
+        pytest.param(
+            {"all.txt": "first\fsecond\f"},
+            [("", "first", "all.txt#1"), ("", "second", "all.txt#2")],
+            id="form feeds part pages",
+        ),
+        pytest.param(
+            {"edition.xml": TEI},
+            [
+                ("p1", "Dear brother, we are well", "edition.xml:2"),
+                ("p2", "and hope the return is near", "edition.xml:3"),
+            ],
+            id="TEI is parted at its page breaks, without notes and header",
+        ),
+        pytest.param(
+            {"0001.xml": PAGE},
+            [("p1", "a text of the whole region", "0001.xml")],
+            id="the text of a region without lines",
+        ),
+        pytest.param(
+            {"texts.csv": "image,text\nscans/p1.jpg,one\np2.jpg,two\n"},
+            [("p1", "one", "texts.csv:2"), ("p2", "two", "texts.csv:3")],
+            id="a row of a table is a page",
+        ),
+    ],
+)
+def test_pages_are_named_and_parted(
+    files: dict[str, str], expected: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     texts = read_page_texts(tmp_path)
-    assert [(text.name, text.text.split()) for text in texts] == [
-        ("p1", ["First", "a", "bold", "word"]),
-        ("p2", ["second"]),
-    ]
-
-
-def test_form_feeds_part_the_pages_of_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "all.txt"
-    path.write_text("first\fsecond\f", encoding="utf-8")
-    assert [(text.text, text.name, text.where) for text in read_page_texts(path)] == [
-        ("first", "", "all.txt#1"),
-        ("second", "", "all.txt#2"),
-    ]
-
-
-def test_tei_is_parted_at_its_page_breaks_without_notes_and_header(tmp_path: Path) -> None:
-    path = tmp_path / "edition.xml"
-    path.write_text(TEI, encoding="utf-8")
-    texts = read_page_texts(path)
-    assert [(text.name, " ".join(text.text.split())) for text in texts] == [
-        ("p1", "Dear brother, we are well"),
-        ("p2", "and hope the return is near"),
-    ]
-    assert texts[1].where == "edition.xml:3"
-
-
-def test_the_text_of_a_region_without_lines_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "0001.xml"
-    path.write_text(PAGE, encoding="utf-8")
-    assert [(text.name, text.text) for text in read_page_texts(path)] == [("p1", "a text of the whole region")]
-
-
-def test_a_row_of_a_table_is_a_page(tmp_path: Path) -> None:
-    with (tmp_path / "texts.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("image", "text"), ("scans/p1.jpg", "one"), ("p2.jpg", "two")])
-    texts = read_page_texts(tmp_path / "texts.csv")
-    assert [(text.name, text.text, text.where) for text in texts] == [
-        ("p1", "one", "texts.csv:2"),
-        ("p2", "two", "texts.csv:3"),
-    ]
+    assert [(text.name, " ".join(text.text.split()), text.where) for text in texts] == expected
 
 
 @pytest.mark.parametrize(
@@ -76,21 +72,14 @@ def test_a_row_of_a_table_is_a_page(tmp_path: Path) -> None:
         ("old.txt", "отлучке на год".encode("cp1251"), "not-utf8"),
         ("page.xml", b"<html><body>text</body></html>", "texts-format"),
         ("word.docx", b"not a zip archive", "docx-damaged"),
+        ("scans/p.jpg", b"", "texts-missing"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, content: bytes, code: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        read_page_texts(path)
-    assert caught.value.code == code
-
-
-def test_a_folder_without_texts_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "scan.jpg").write_bytes(b"")
-    with pytest.raises(DataError) as caught:
-        read_page_texts(tmp_path)
-    assert caught.value.code == "texts-missing"
+    (tmp_path / "scans").mkdir()
+    (tmp_path / name).write_bytes(content)
+    with raises_code(code):
+        read_page_texts(tmp_path / name.partition("/")[0])
 
 
 def test_a_word_file_is_parted_at_its_page_breaks_and_its_tables_are_read(tmp_path: Path) -> None:
