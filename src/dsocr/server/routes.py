@@ -26,7 +26,7 @@ _MIN_LOGPROB = -9999.0
 """OpenAI's value for a probability of almost zero; JSON has no infinity."""
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """An image as a data URI, or a text, which has no effect: adapters read with the prompt of their training."""
 
     type: Literal["text", "image_url"]
@@ -37,7 +37,7 @@ class Message(BaseModel):
     """A message of a chat."""
 
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
 
 
 class ChatRequest(BaseModel):
