@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dsocr.config import GenerationSection, problems_in
 from dsocr.errors import FilesWarning, RunError, command, option, setting, typed
+from dsocr.io.encodings import read_object
 from dsocr.io.hub import fetch_model, is_hub_id, snapshot_name
 from dsocr.io.work import MANIFEST, hash_file, list_damage, write_file
 from dsocr.text import TextPolicy, percentage
@@ -123,11 +124,7 @@ class RunFolder:
     @property
     def is_detector(self) -> bool:
         """Whether this run is a detector, which finds lines and reads none."""
-        try:
-            config = json.loads((self.adapter / _NETWORK).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(config, dict) and config.get("model_type") == _DETECTOR_TYPE
+        return read_object(self.adapter / _NETWORK).get("model_type") == _DETECTOR_TYPE
 
     @property
     def name(self) -> str:

@@ -32,6 +32,7 @@ from dsocr.evaluation.scores import (
     align_readings,
 )
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
+from dsocr.io.encodings import reading_json
 from dsocr.io.work import write_file
 from dsocr.runs import RunFolder, to_json
 from dsocr.text import Marks, comparable, percentage
@@ -180,19 +181,16 @@ class Scorecard:
     @classmethod
     def load(cls, path: Path) -> "Scorecard":
         """Read a card that `save` wrote."""
-        try:
-            card = cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        if not path.is_file():
+            hint = "run `dsocr evaluate` on the run folder first"
+            raise RunError("no such file", code="scorecard-missing", where=path, hint=hint)
+        message, hint = "not a scorecard that this version can read", "run `dsocr evaluate` again"
+        with reading_json(path, RunError, "scorecard-invalid", message=message, hint=hint) as values:
+            card = cls.from_dict(values)
             models = {name for name in ("base", "adapter") if getattr(card, name)}
             if not (Split(card.split) and models and models <= card.averages.keys() & card.characters.keys()):
                 raise ValueError("scores of a model are missing")
             return card
-        except FileNotFoundError as error:
-            hint = "run `dsocr evaluate` on the run folder first"
-            raise RunError("no such file", code="scorecard-missing", where=path, hint=hint) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            hint = "run `dsocr evaluate` again"
-            message = "not a scorecard that this version can read"
-            raise RunError(message, code="scorecard-invalid", where=path, hint=hint) from error
 
 
 def open_dataset(run: RunFolder, folder: Path | None = None, fold: int | None = None) -> Dataset:

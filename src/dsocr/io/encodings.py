@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from dsocr.errors import DataError, option
+from dsocr.errors import DataError, DsocrError, option
 from dsocr.io.budget import MB, Budget
 
 EIGHT_BIT = ("cp1251", "koi8-r", "cp866", "cp1252")
@@ -121,6 +122,31 @@ def _decode(data: bytes, path: Path) -> str:
 def read_json(path: Path) -> object:
     """The content of a JSON file."""
     return parse_json(read_text(path), path)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file is missing, damaged or holds something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@contextmanager
+def reading_json(
+    path: Path, error: type[DsocrError], code: str, *, message: str = "cannot be read", hint: str | None = None
+) -> Iterator[Any]:
+    """Yield the content of a JSON file; whatever fails in the block because of it raises `error` with the code.
+
+    FileNotFoundError and errors of dsocr pass.
+    """
+    try:
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise error(f"{message}: {problem}", code=code, where=path, hint=hint) from problem
 
 
 def parse_json(text: str, where: object) -> object:

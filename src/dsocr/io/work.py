@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 from dsocr.errors import DISK_FULL, DataError, RunError, disk_full, first_few, option
+from dsocr.io.encodings import read_object
 from dsocr.io.files import is_in_use, is_system_file, rename
 
 MANIFEST = "manifest.json"
@@ -94,11 +95,9 @@ def _other_files(folder: Path, listed: Collection[str]) -> Iterator[str]:
 
 def listed_files(card: Path, format_: str) -> list[str] | None:
     """Return the files that a card lists, itself among them; None if it is missing or of another format."""
-    try:
-        content = json.loads(card.read_text(encoding="utf-8"))
-        return [card.name, *map(str, content["files"])] if content["format"] == format_ else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    content = read_object(card)
+    files = content.get("files") if content.get("format") == format_ else None
+    return [card.name, *map(str, files)] if isinstance(files, list) else None
 
 
 # Files and folders that are whole
@@ -505,12 +504,9 @@ def remove_path(path: Path) -> None:
 
 def keep_result(path: Path, identity: Mapping[str, Any], make: Callable[[], Any]) -> Any:
     """Return the result in a file if it was made of the same, else make it and write it there; JSON can hold both."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["made_of"] == json.loads(json.dumps(identity)):
-            return kept["result"]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # missing or damaged: made again
+    kept = read_object(path)
+    if kept.get("made_of") == json.loads(json.dumps(identity)) and "result" in kept:
+        return kept["result"]
     result = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"made_of": identity, "result": result}

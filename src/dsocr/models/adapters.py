@@ -23,6 +23,7 @@ from torch.nn import Linear, Module, Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError, command
+from dsocr.io.encodings import reading_json
 from dsocr.models.base_folder import INDEX, SINGLE
 from dsocr.models.families import NAMED_TARGET_MODULES, family_of
 
@@ -198,15 +199,13 @@ def _read_adapter(folder: Path) -> tuple[LoraConfig, dict[str, Tensor]]:
 def read_adapter_config(folder: Path) -> dict[str, Any]:
     """Read a saved adapter's config. Raises ModelError if it is missing or not that of a LoRA adapter."""
     path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not path.is_file():
         message = f"Not an adapter: it needs {CONFIG} and {WEIGHTS}"
-        raise ModelError(message, code="adapter-missing", where=folder) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"Invalid JSON: {error}", code="adapter-config", where=path) from error
-    if not isinstance(config, dict) or not {"r", "lora_alpha", "target_modules"} <= config.keys():
-        raise ModelError("Not the config of a LoRA adapter", code="adapter-config", where=path)
+        raise ModelError(message, code="adapter-missing", where=folder)
+    config: dict[str, Any]
+    with reading_json(path, ModelError, "adapter-config", message="Not the config of a LoRA adapter") as config:
+        if missing := {"r", "lora_alpha", "target_modules"} - config.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     if config.get("alora_invocation_tokens"):
         raise ModelError(
             "Activated LoRA adapters (aLoRA) are no longer supported",

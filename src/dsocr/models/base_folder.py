@@ -3,7 +3,6 @@
 Needs no torch, so that a base that is not found can be reported at once.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from safetensors import SafetensorError, safe_open
 
 from dsocr.errors import DsocrError, ModelError
+from dsocr.io.encodings import reading_json
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
 from dsocr.io.work import require_free_output
 from dsocr.runs import READING, SHIPPED_BASES, ReadingSettings, RunFolder
@@ -90,15 +90,13 @@ def find_base_metadata(name: str, revision: str | None = None) -> Path:
 def read_config_json(folder: Path) -> dict[str, Any]:
     """Read the `config.json` of a checkpoint. Raises ModelError if it is missing or not a JSON object."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError("Not a model folder: config.json is missing", code="config-missing", where=folder) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"Invalid JSON: {error}", code="config-not-json", where=path) from error
-    if not isinstance(config, dict):
-        raise ModelError("Not the configuration of a model", code="config-not-json", where=path)
-    return config
+    if not path.is_file():
+        raise ModelError("Not a model folder: config.json is missing", code="config-missing", where=folder)
+    config: dict[str, Any]
+    with reading_json(path, ModelError, "config-not-json", message="Not the configuration of a model") as config:
+        if not isinstance(config, dict):
+            raise TypeError("not an object")
+        return config
 
 
 @contextmanager
@@ -177,10 +175,8 @@ def tensor_headers(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def _indexed_files(index: Path) -> list[str]:
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError("Not an index of weights", code="weights-index", where=index, hint=_AGAIN) from error
+    with reading_json(index, ModelError, "weights-index", message="Not an index of weights", hint=_AGAIN) as content:
+        names = sorted(set(content["weight_map"].values()))
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"Index names {name!r}, which is not a safetensors file in this folder"

@@ -5,7 +5,6 @@ template writes before an answer; only the answer and the token that ends it are
 Pillow and NumPy, also where torchvision is installed, so that pixels are the same everywhere.
 """
 
-import json
 import math
 import re
 import sys
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, DataError, ModelError
+from dsocr.io.encodings import read_object
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
 from dsocr.models.checkpoints import Instructions, find_instructions, published_settings
 from dsocr.models.family import InputLength
@@ -430,12 +430,8 @@ def _processor_class(folder: Path, model_type: str) -> str:
     if name and f".{model_type}." in getattr(transformers, name).__module__:
         return name
     for name in _PROCESSOR_FILES:
-        try:
-            settings = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(settings, dict) and settings.get("processor_class"):
-            return str(settings["processor_class"])
+        if stated := read_object(folder / name).get("processor_class"):
+            return str(stated)
     return name
 
 
@@ -620,11 +616,7 @@ def _require_image_token(processor: Any, written: str, prompt: str, folder: Path
 
 def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[int, ...]:
     """Return the tokens that stop generation, first the one that is learnt: the template's, or the tokenizer's."""
-    try:
-        settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-        stated = settings.get("eos_token_id")
-    except (OSError, ValueError, AttributeError):
-        stated = None
+    stated = read_object(folder / "generation_config.json").get("eos_token_id")
     stops = [stated] if isinstance(stated, int) else list(stated or [])
     if tokenizer.eos_token_id is not None:
         stops.append(tokenizer.eos_token_id)

@@ -7,7 +7,6 @@ matter), which transcriptions do not have, only the sentence that asks for the t
 as `input.prompt`.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from dsocr.io.encodings import read_object
 from dsocr.io.hub import snapshot_name
 from dsocr.models.base_folder import CARD, read_config_json
 from dsocr.runs import READING
@@ -127,7 +127,7 @@ def network_type(config: Mapping[str, Any]) -> str | None:
 
 def find_instructions(folder: Path) -> Instructions:
     """Return how the checkpoint in a folder is asked, from its own files, its names, or its type."""
-    recorded = _read_json(folder / READING)
+    recorded = read_object(folder / READING)
     known = None
     for name in _names(folder, recorded):
         known = known or next((entry for part, entry in _BY_NAME.items() if re.search(part, name.lower())), None)
@@ -147,7 +147,7 @@ def instructions_of(base: str) -> Instructions:
 
 def published_settings(folder: Path) -> dict[str, Any]:
     """Return the authors' settings for reading: of `generation_config.json`, then those only on the card."""
-    stated = _read_json(folder / "generation_config.json")
+    stated = read_object(folder / "generation_config.json")
     settings = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
     if stated.get("do_sample") is False:
         settings = {name: value for name, value in settings.items() if name not in _OF_SAMPLING}
@@ -175,11 +175,3 @@ def _card_bases(card: Path) -> Iterator[str]:
         return  # a card is for people, and may be anything
     bases = header.get("base_model") if isinstance(header, dict) else None
     yield from (base for base in (bases if isinstance(bases, list) else [bases]) if isinstance(base, str))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -1,6 +1,5 @@
 """Lines as a CTC network takes them: their pixels, the classes of their letters, and the characters of its head."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.errors import ModelError
+from dsocr.io.encodings import reading_json
 from dsocr.models.canvas import cut_to_writing
 
 if TYPE_CHECKING:
@@ -98,11 +98,9 @@ def read_characters(folder: Path) -> tuple[str, ...]:
     Raises ModelError if they are in neither file.
     """
     path, published = folder / "vocab.json", folder / "preprocessor_config.json"
-    try:
-        if path.is_file() or not published.is_file():
-            return tuple(json.loads(path.read_text(encoding="utf-8")))
-        path = published
-        return tuple(json.loads(path.read_text(encoding="utf-8"))["character_list"][1:])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"Cannot read the characters of the head: {error!r}"
-        raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
+    path = published if published.is_file() and not path.is_file() else path
+    message, hint = "Cannot read the characters of the head", "download it again"
+    if not path.is_file():
+        raise ModelError(f"{message}: no such file", code="checkpoint-incomplete", where=path, hint=hint)
+    with reading_json(path, ModelError, "checkpoint-incomplete", message=message, hint=hint) as content:
+        return tuple(content["character_list"][1:] if path == published else content)

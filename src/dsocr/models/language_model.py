@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.html import counted
+from dsocr.io.encodings import reading_json
 from dsocr.io.files import until_changed
 
 FILE = "language_model.json"
@@ -175,17 +176,15 @@ class LanguageModel:
 def _read_model(folder: Path) -> tuple[dict[str, dict[str, int]], float, tuple[float, float]]:
     """Read the counts, the weight and the gain of a model."""
     path = folder / FILE
-    try:
-        if path.stat().st_size > _MAX_FILE:
-            raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        followers = values["followers"]
+    code, message = "language-model-invalid", "Cannot read language model"
+    if path.stat().st_size > _MAX_FILE:
+        raise ModelError(f"{message}: more than {_MAX_FILE >> 20} MiB", code=code, where=path)
+    with reading_json(path, ModelError, code, message=message) as values:
+        followers: dict[str, dict[str, int]] = values["followers"]
         if set(map(type, chain.from_iterable(map(dict.values, followers.values())))) - {int}:
             raise ValueError("its counts are not whole numbers")
         without, with_model = map(float, values["gain"])
         return followers, float(values["weight"]), (without, with_model)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"Cannot read language model: {error}", code="language-model-invalid", where=path) from error
 
 
 _keep_model = until_changed(_read_model, FILE, most=1)

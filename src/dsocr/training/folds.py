@@ -6,7 +6,6 @@ Each fold is a run in the work folder. Finished ones are not trained again, an i
 checkpoint, and what was read of a fold is kept as long as its run and the dataset stay the same.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -28,6 +27,7 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.images import open_image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
+from dsocr.io.encodings import read_object
 from dsocr.io.work import remove_drafts, write_file
 from dsocr.job import Job, resolve
 from dsocr.models.generation import batches
@@ -230,11 +230,7 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
     copy, source = config.output / "dataset", config.output / "source.json"
     origin = {"dataset": dataset.card.hashes, "folds": folds or FOLDS, "seed": config.seed}
     if copy.is_dir():
-        try:
-            same = json.loads(source.read_text(encoding="utf-8")) == origin
-        except (OSError, ValueError):
-            same = False
-        if same:
+        if read_object(source) == origin:
             remove_drafts(config.output)
             return Dataset.open(copy)
         if not overwrite:

@@ -1,6 +1,5 @@
 """The folder of a run that trains: its lock, its first files, going back to a checkpoint, and running out of memory."""
 
-import json
 import os
 import platform
 import random
@@ -23,6 +22,7 @@ from dsocr import __version__
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError, setting
+from dsocr.io.encodings import read_object
 from dsocr.io.files import rename
 from dsocr.io.work import remove_path, write_file
 from dsocr.job import TEMPORARY, kept_names
@@ -83,11 +83,10 @@ class RunLock:
         write_file(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
 
     def _describe_holder(self) -> str:
-        try:
-            holder: dict[str, Any] = json.loads(self._holder.read_text(encoding="utf-8"))
-            return f"process {holder['process']} on {holder['machine']} since {holder['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
+        holder = read_object(self._holder)
+        if not holder.keys() >= {"process", "machine", "since"}:
             return "another process"
+        return f"process {holder['process']} on {holder['machine']} since {holder['since']}"
 
 
 def begun_at(run: RunFolder, *, hint: str) -> str:
