@@ -102,10 +102,11 @@ def _help(*words: str) -> str:
     return f"```text\n{text.strip()}\n```"
 
 
-_TYPES = (
+_TYPES: tuple[tuple[str, Any], ...] = (
     (r"\b(?:[a-z_]+\.)+(?=[A-Z])", ""),  # modules
-    (r"Annotated\[((?:[^\[\],]|\[[^\]]*\])+), \w+\([^)]*\)\]", r"\1"),
+    (r"Union\[((?:[^\[\]]|\[[^\[\]]*\])+)\]", lambda union: re.sub(r", (?![^\[]*\])", " | ", union[1])),
     (r"Optional\[((?:[^\[\]]|\[[^\]]*\])+)\]", r"\1 | None"),
+    (r"NoneType", "None"),
     (r"str \| PathLike\[str\]", "StrPath"),
     (r"Callable\[\[int, int\], None\]", "ProgressCallback"),
     (r"\*<class '(\w+)'>", r"\1"),
@@ -113,8 +114,8 @@ _TYPES = (
 
 
 def _plain(code: str) -> str:
-    """Types as a reader writes them, without modules and ranges."""
-    for pattern, replacement in _TYPES:
+    """Types as a reader writes them, without modules."""
+    for pattern, replacement in 2 * _TYPES:  # what is inside first
         code = re.sub(pattern, replacement, code)
     return code
 
@@ -130,7 +131,8 @@ def api_page() -> str:
         elif inspect.isfunction(value):
             blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
         elif not isinstance(value, str):  # the name of a type
-            blocks += [f"## dsocr.{name}", f"```python\n{name} = {_plain(str(value))}\n```"]
+            shown = "str | PathLike[str]" if name == "StrPath" else _plain(str(value))
+            blocks += [f"## dsocr.{name}", f"```python\n{name} = {shown}\n```"]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
