@@ -131,7 +131,8 @@ def api_page() -> str:
         elif inspect.isfunction(value):
             blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
         elif not isinstance(value, str):  # the name of a type
-            shown = "str | PathLike[str]" if name == "StrPath" else _plain(str(value))
+            aliases = {"StrPath": "str | PathLike[str]", "ProgressCallback": "Callable[[int, int], None]"}
+            shown = aliases.get(name) or _plain(str(value))
             blocks += [f"## dsocr.{name}", f"```python\n{name} = {shown}\n```"]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
