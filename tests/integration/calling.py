@@ -8,7 +8,11 @@ from cyclopts import ArgumentCollection
 
 from dsocr.cli import main
 from dsocr.cli.app import app, invoke
+from dsocr.cli.commands import COMMANDS
 from dsocr.errors import DsocrError
+
+for name in COMMANDS:
+    app[name]  # a command is made once: here, before a test replaces its function
 
 Call = Callable[..., tuple[int, str, str]]
 Fail = Callable[..., DsocrError]
