@@ -39,10 +39,10 @@ _KRAKEN_TIMEOUT = 900
 
 # Measured on pages of copiste and of registers, upright, turned and side by side (lab/verdicts.md, "Finding lines").
 _ON_SIDE = 0.5
-"""Share of the length of a page's lines that are sideways from which the page is: at most 0.02 are on upright pages."""
+"""A page lies on its side if more than this share of its lines' length runs sideways; upright pages have 0.02."""
 _SMALL, _LARGE = 13, 84
-"""Pixels of the detector: lines may be too small to be told apart where those that are found are lower or higher, or
-seem to run along the side of the page, which lines that are taken for a column do."""
+"""Height of lines in pixels of the detector: small ones may be joined, and then they look lower or higher than this,
+or seem to run along the side of the page."""
 _PART = 3
 """Sides of the middle of a page, by those of the page, in which it is seen whether lines are too small."""
 _MANY = 5
@@ -171,7 +171,7 @@ def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detecto
     ]
     if len(small) >= max(_MANY, 2 * len(known), len(enlarged) / 2):
         raise DataError(
-            "lines are too small to be told apart: cut the page into parts of at most 60 lines from top to bottom",
+            "lines are too small for the detector: cut the page into parts of at most 60 lines from top to bottom",
             code="lines-too-small",
             hint=f"the detector sees a page with {SIDE} pixels on its longer side",
         )
