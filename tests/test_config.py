@@ -112,13 +112,13 @@ def test_a_mistake_is_reported_in_a_sentence(written: Written, text: str, proble
 @pytest.mark.parametrize(
     ("content", "code", "hint"),
     [
-        pytest.param(b"a: 1\ndataset: [", "config-not-yaml", None, id="broken"),
-        pytest.param(b"- a list", "config-not-mapping", "configs/", id="a list"),
-        pytest.param(b"", "config-not-mapping", "configs/", id="an empty file"),
+        pytest.param(b"a: 1\ndataset: [", "config-unreadable", None, id="broken"),
+        pytest.param(b"- a list", "config-unreadable", "configs/", id="a list"),
+        pytest.param(b"", "config-unreadable", "configs/", id="an empty file"),
         pytest.param("base: нано".encode("cp1251"), "not-utf8", "UTF-8", id="another encoding"),
-        pytest.param(b"a: !!python/object/apply:os.getcwd []", "config-not-yaml", None, id="no Python from YAML"),
-        pytest.param(b'dataset: "C:\\Users\\scans"', "config-not-yaml", "paths with /", id="a path of Windows"),
-        pytest.param(b"training:\n\tepochs: 3", "config-not-yaml", "indent with spaces", id="a tab"),
+        pytest.param(b"a: !!python/object/apply:os.getcwd []", "config-unreadable", None, id="no Python from YAML"),
+        pytest.param(b'dataset: "C:\\Users\\scans"', "config-unreadable", "paths with /", id="a path of Windows"),
+        pytest.param(b"training:\n\tepochs: 3", "config-unreadable", "indent with spaces", id="a tab"),
     ],
 )
 def test_a_file_that_is_no_configuration(written: Written, content: bytes, code: str, hint: str | None) -> None:

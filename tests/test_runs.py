@@ -144,7 +144,7 @@ def test_reading_settings_are_strict(tmp_path: Path, change: dict[str, object], 
         pytest.param(b"{}", "reading-invalid", id="missing keys"),
         pytest.param(b"[]", "reading-invalid", id="a list"),
         pytest.param(b'{"base": "na', "reading-invalid", id="cut off"),
-        pytest.param(b"\xff", "reading-unreadable", id="no text"),
+        pytest.param(b"\xff", "reading-invalid", id="no text"),
     ],
 )
 def test_a_file_that_holds_no_reading_settings(tmp_path: Path, content: bytes | None, code: str) -> None:

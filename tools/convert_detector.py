@@ -35,7 +35,7 @@ def convert_detector(file: Path, folder: Path, dtype: torch.dtype = torch.float1
     values = [array.reshape(-1) if len(array) == 1 else array for array in arrays.values() if array.ndim == 4]
     parameters = list(_parameters(network))
     if [tuple(parameter.shape) for parameter in parameters] != [value.shape for value in values]:
-        raise ModelError("ONNX file is not the PP-OCRv6 small text detector", code="onnx-unknown", where=file)
+        raise ModelError("ONNX file is not the PP-OCRv6 small text detector", code="onnx-unreadable", where=file)
     with torch.no_grad():
         for parameter, value in zip(parameters, values, strict=True):
             parameter.copy_(torch.from_numpy(value.copy()))

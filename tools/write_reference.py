@@ -221,8 +221,8 @@ def coded_errors(module: ast.Module) -> Iterator[tuple[str, str, str]]:
             for default in (default for method in methods for default in method.args.kw_defaults):
                 if node.name.endswith("Error") and isinstance(default, ast.Constant) and default.value:
                     yield str(default.value), node.name, ""
-        elif what := _budgeted(node):
-            yield f"{what}-too-large", "DataError", "too large: ..., and the limit is ..."
+        elif _budgeted(node):
+            yield "too-large", "DataError", "too large: ..., and the limit is ..."
         else:
             code = next((word.value for word in node.keywords if word.arg == "code"), None)
             if isinstance(code, ast.Constant) and node.args and code.value:

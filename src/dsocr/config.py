@@ -60,7 +60,7 @@ def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
         raise ConfigError.listing(twice, where=path)
     if not isinstance(settings, dict):
         message = f"must hold keys and values, such as `{example}`"
-        raise ConfigError(message, code="config-not-mapping", where=path, hint=hint)
+        raise ConfigError(message, code="config-unreadable", where=path, hint=hint)
     return settings
 
 
@@ -87,7 +87,7 @@ def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
     elif r"'\t'" in reason:
         hint = "indent with spaces, not with tabs"
     where = path if mark is None else f"{path}:{mark.line + 1}"
-    return ConfigError(f"is not YAML: {reason}", code="config-not-yaml", where=where, hint=hint)
+    return ConfigError(f"is not YAML: {reason}", code="config-unreadable", where=where, hint=hint)
 
 
 def _reason(error: yaml.YAMLError) -> str:

@@ -242,7 +242,7 @@ def decode_image(
         raise DataError(message, code="image-format", where=name) from None
     except _TOO_LARGE as error:
         message = f"too large: more pixels than the limit of {max_pixels:,}"
-        raise DataError(message, code="image-too-large", where=name) from error
+        raise DataError(message, code="too-large", where=name) from error
     except _DAMAGE as error:
         raise DataError(f"the image is damaged: {_describe(error)}", code="image-damaged", where=name) from error
 

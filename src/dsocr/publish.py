@@ -118,7 +118,7 @@ def push(
         raise ConfigError(message, code="option-invalid", hint=f"there are {', '.join(_SUBJECTS)}")
     if license is not None and not _LICENSE.fullmatch(license):
         hint = "the Hub's identifiers are in lower case, such as cc-by-4.0, cc0-1.0 or apache-2.0"
-        raise ConfigError(f"{license!r} is no identifier of a licence", code="license-invalid", hint=hint)
+        raise ConfigError(f"{license!r} is no identifier of a licence", code="license-missing", hint=hint)
     if license is None and not dry_run:
         hint = f"give {option('license', 'cc-by-4.0')}, or another that the sources and the base allow"
         raise ConfigError("nothing is published without a licence", code="license-missing", hint=hint)

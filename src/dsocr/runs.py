@@ -291,7 +291,7 @@ class ReadingSettings:
         except json.JSONDecodeError as error:
             raise RunError(f"is not JSON: {error}", code="reading-invalid", where=path) from error
         except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"cannot be read: {error}", code="reading-unreadable", where=path) from error
+            raise RunError(f"cannot be read: {error}", code="reading-invalid", where=path) from error
 
     def save(self, adapter: Path) -> None:
         """Write the settings into an adapter folder."""
@@ -497,7 +497,7 @@ def read_history(folder: Path) -> History:
         raise RunError("has no metrics.jsonl", code="metrics-missing", where=folder, hint=hint)
     training, validation = _read_rows(path)
     if not training:
-        raise RunError("has no training steps", code="metrics-empty", where=path)
+        raise RunError("has no training steps", code="metrics-missing", where=path)
     return History(training, validation)
 
 

@@ -115,7 +115,7 @@ CASES: dict[str, tuple[str, Files, Mapping[str, Any], Files, Mapping[str, Any]]]
     ),
     "a locked workbook": ("no-samples", IMAGE | {"a.xlsx": OLE}, at("a.xlsx"), {"a.xlsx": full_workbook}, at("a.xlsx")),
     "columns of other names": (
-        "columns-unknown",
+        "column-role-unknown",
         IMAGE | {"t.csv": "scan,words\na.png,строка\n"},
         at("t.csv", columns={"image": "picture"}),
         {},
@@ -146,7 +146,13 @@ CASES: dict[str, tuple[str, Files, Mapping[str, Any], Files, Mapping[str, Any]]]
         *("too-few-groups", {"": two_pages}, {"split": "0.8/0.1/0.1"}, {}),
         {"split": "0.8/0.1/0.1", "split_by": "text"},
     ),
-    "no regions": ("no-regions", {"p.png": picture, "t.csv": BOX}, {"unit": "region"}, {}, {"unit": "line"}),
+    "no regions": (
+        "option-without-regions",
+        {"p.png": picture, "t.csv": BOX},
+        {"unit": "region"},
+        {},
+        {"unit": "line"},
+    ),
     "output into the source": (
         *("output-overlaps-source", SCANS, at("scans", output=""), {}),
         at("scans", output="new"),
@@ -177,7 +183,13 @@ CASES: dict[str, tuple[str, Files, Mapping[str, Any], Files, Mapping[str, Any]]]
         {"t.jsonl": ROW},
         at("t.jsonl"),
     ),
-    "JSON of something else": ("columns-unknown", IMAGE | {"t.json": '{"hello": 1}'}, at("t.json"), TABLE, at("t.csv")),
+    "JSON of something else": (
+        "column-role-unknown",
+        IMAGE | {"t.json": '{"hello": 1}'},
+        at("t.json"),
+        TABLE,
+        at("t.csv"),
+    ),
     "hOCR files": (
         "no-format-found",
         {"p.png": picture, "p.hocr": "<html><div class='ocr_page'/></html>"},

@@ -68,7 +68,7 @@ def test_pages_are_named_and_parted(
     ("name", "content", "code"),
     [
         ("texts.odt", b"PK", "texts-format"),
-        ("empty.txt", b" \n", "texts-empty"),
+        ("empty.txt", b" \n", "texts-missing"),
         ("old.txt", "отлучке на год".encode("cp1251"), "not-utf8"),
         ("page.xml", b"<html><body>text</body></html>", "texts-format"),
         ("word.docx", b"not a zip archive", "docx-damaged"),

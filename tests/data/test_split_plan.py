@@ -161,7 +161,7 @@ def test_folds_stay_when_writers_are_added() -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        pytest.param({"folds": 2}, "too-few-folds", id="nothing would train"),
+        pytest.param({"folds": 2}, "too-few-groups", id="nothing would train"),
         pytest.param({"folds": 5, "split_by": "given"}, "folds-conflict", id="folds and given splits"),
         pytest.param({"folds": 5, "fixed": fixed(a=Split.TEST)}, "folds-conflict", id="folds and a list"),
         pytest.param({"split_by": "font"}, "unit-unknown", id="no unit"),
@@ -267,13 +267,13 @@ def test_names_are_found(tmp_path: Path, text: str, splits: dict[int, str]) -> N
 @pytest.mark.parametrize(
     ("text", "code", "where"),
     [
-        pytest.param("000\nq99\n", "fixed-list-unknown", "list.tsv:2", id="nothing"),
-        pytest.param("b02\n", "fixed-list-ambiguous", "list.tsv:1", id="two kinds"),
-        pytest.param("\nb02-001-00\n", "fixed-list-ambiguous", "list.tsv:2", id="two images"),
-        pytest.param("000\na01-000u\ttrain\n", "fixed-list-conflict", "list.tsv:2", id="two splits"),
-        pytest.param("000\tsometimes\n", "fixed-list-split", "list.tsv:1", id="no split"),
-        pytest.param("# none\n", "fixed-list-empty", "list.tsv", id="nothing named"),
-        pytest.param("writer:b02\n", "fixed-list-unknown", "list.tsv:1", id="not of the kind that is named"),
+        pytest.param("000\nq99\n", "fixed-list-invalid", "list.tsv:2", id="nothing"),
+        pytest.param("b02\n", "fixed-list-invalid", "list.tsv:1", id="two kinds"),
+        pytest.param("\nb02-001-00\n", "fixed-list-invalid", "list.tsv:2", id="two images"),
+        pytest.param("000\na01-000u\ttrain\n", "fixed-list-invalid", "list.tsv:2", id="two splits"),
+        pytest.param("000\tsometimes\n", "fixed-list-invalid", "list.tsv:1", id="no split"),
+        pytest.param("# none\n", "fixed-list-invalid", "list.tsv", id="nothing named"),
+        pytest.param("writer:b02\n", "fixed-list-invalid", "list.tsv:1", id="not of the kind that is named"),
     ],
 )
 def test_invalid_rows_are_reported_with_their_line(tmp_path: Path, text: str, code: str, where: str) -> None:

@@ -187,8 +187,8 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
     [
         pytest.param("unclear_marks: ['']\n", "config-invalid", id="an empty mark"),
         pytest.param(None, "input-missing", id="no file"),
-        pytest.param("", "config-not-mapping", id="empty"),
-        pytest.param("struck, strip", "config-not-mapping", id="no keys"),
+        pytest.param("", "config-unreadable", id="empty"),
+        pytest.param("struck, strip", "config-unreadable", id="no keys"),
     ],
 )
 def test_a_file_that_is_not_a_policy_is_an_error(tmp_path: Path, content: str | None, code: str) -> None:

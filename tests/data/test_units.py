@@ -182,7 +182,7 @@ def test_parts_that_cannot_be(unit: Unit, most: int | None, single: float, code:
 def test_unknown_regions_are_an_error() -> None:
     grouper = UnitGrouper("region")
     grouper.apply(Page(Path("p.png"), "p", "p.xml", (line("раз", 1, UPPER, None),)), SourceReport())
-    with raises_code("no-regions"):
+    with raises_code("option-without-regions"):
         grouper.require_regions()
 
 

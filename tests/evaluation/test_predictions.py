@@ -134,7 +134,7 @@ def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) ->
     for box, text in (("a", "раз"), ("b", "два")):
         write(tmp_path / f"page/{box}/p.xml", page_xml(f'<TextRegion id="r">{page_line(0, text)}</TextRegion>'))
     assert texts_of(match_file(tmp_path, samples)) == ["раз", "два"]
-    with raises_code("page-ambiguous"):
+    with raises_code("prediction-ambiguous"):
         match_file(tmp_path / "page/a", samples)
 
 
@@ -249,7 +249,7 @@ def test_systems_keep_their_order_and_names(run: RunFolder, better: RunFolder, t
 def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> None:
     assert code_of(table, f"b={table}") == "dataset-missing"
     assert names(compare_paths([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
-    assert code_of(table, base=True, dataset=small_dataset) == "no-run"
+    assert code_of(table, base=True, dataset=small_dataset) == "no-base"
     assert code_of(table.parent / "nothing") == "input-missing"
 
 
@@ -265,7 +265,7 @@ def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
 def test_runs_must_have_read_the_same_split(run: RunFolder, better: RunFolder, small_dataset: Path) -> None:
     with pytest.raises(DsocrError) as caught:
         compare_paths([str(run.path)], split=Split.VALIDATION)
-    assert caught.value.code == "other-split"
+    assert caught.value.code == "other-dataset"
     command = f"dsocr evaluate {run.path.as_posix()} --dataset {small_dataset.as_posix()} --split validation"
     assert command in caught.value.render()
     card = json.loads(better.scorecard.read_text(encoding="utf-8"))
@@ -335,7 +335,7 @@ def test_runs_that_differ_in_seed_alone_are_one_system() -> None:
     with raises_code("seeds-none"):
         pool_trainings([first, *seeds], {"a17": "one", "a18": "other"})
     without = [System(seed.name, scored(*((line.reference, line.prediction) for line in seed.lines))) for seed in seeds]
-    with raises_code("seeds-without-clusters"):
+    with raises_code("seeds-none"):
         pool_trainings(without, {"a17": "same", "a18": "same"})
 
 

@@ -107,7 +107,7 @@ def without(*names: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("rows", "code", "line"),
     [
-        pytest.param([], "lines-empty", "", id="an empty file"),
+        pytest.param([], "lines-missing", "", id="an empty file"),
         pytest.param(["{"], "lines-invalid", ":1", id="not JSON"),
         pytest.param(["7"], "lines-invalid", ":1", id="not an object"),
         pytest.param([ROW, without("looping") | {"runaway": False}], "lines-invalid", ":2", id="a missing key"),
@@ -132,7 +132,7 @@ def test_an_invalid_file_is_rejected_with_its_line(tmp_path: Path, rows: list[ob
 
 
 def test_a_missing_or_undecodable_file_is_reported(tmp_path: Path) -> None:
-    for content, code in ((None, "lines-missing"), (b"\xff\xfe", "lines-unreadable")):
+    for content, code in ((None, "lines-missing"), (b"\xff\xfe", "lines-invalid")):
         if content is not None:
             (tmp_path / "lines.jsonl").write_bytes(content)
         with raises_code(code):

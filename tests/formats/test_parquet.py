@@ -87,7 +87,7 @@ def test_columns_are_named_and_kept(tmp_path: Path) -> None:
 def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
     write_parquet(tmp_path / "t.parquet", [{"x": "a", "y": "b"}])
     assert find_parquet(tmp_path, {}) == []
-    with raises_code("columns-unknown", "t.parquet") as error:
+    with raises_code("column-role-unknown", "t.parquet") as error:
         read_parquet(tmp_path, {})
     assert "x, y" in str(error.value)
 

@@ -101,14 +101,14 @@ def test_a_page_with_more_than_a_scan_is_rendered(tmp_path: Path, draw: str) -> 
 
 def test_a_page_too_large_to_render_is_an_error(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], box=(14400, 14400))
-    with raises_code("pdf-page-too-large", "a.pdf#1"):
+    with raises_code("pdf-too-costly", "a.pdf#1"):
         page_image(path, 1)
 
 
 def test_an_image_that_would_fill_the_memory_is_an_error_by_its_stated_size(tmp_path: Path) -> None:
     head = "/Type /XObject /Subtype /Image /Width 60000 /Height 90000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
     path = write_pdf(tmp_path / "a.pdf", [(head, bytes(100))])
-    with raises_code("pdf-image-too-large", "a.pdf#1"):
+    with raises_code("pdf-too-costly", "a.pdf#1"):
         page_image(path, 1)
 
 
@@ -131,7 +131,7 @@ def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes 
 
 @pytest.mark.parametrize(
     ("name", "number", "code"),
-    [("a.pdf", 0, "pdf-page-missing"), ("a.pdf", 2, "pdf-page-missing"), ("b.pdf", 1, "input-missing")],
+    [("a.pdf", 0, "pdf-damaged"), ("a.pdf", 2, "pdf-damaged"), ("b.pdf", 1, "input-missing")],
 )
 def test_a_missing_page_is_an_error(tmp_path: Path, name: str, number: int, code: str) -> None:
     write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])

@@ -145,7 +145,7 @@ def test_published_lists_give_the_splits(tmp_path: Path, lists: str, kind: str, 
 @pytest.mark.parametrize(
     ("second", "content", "code"),
     [
-        pytest.param("aachen/test.uttlist", "a01-000u", "splits-ambiguous", id="two published splits"),
+        pytest.param("aachen/test.uttlist", "a01-000u", "splits-conflict", id="two published splits"),
         pytest.param("testset.txt", "a01-000u-00", "splits-conflict", id="a line in two lists"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_workbook_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None
     path = workbook(tmp_path / "t.xlsx", [["image", "text"]])
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/sharedStrings.xml", bytes(300 * 2**20))
-    with raises_code("table-too-large"):
+    with raises_code("too-large"):
         read_sheet(path)
 
 
@@ -121,7 +121,7 @@ SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006
     ("sheet", "name", "code"),
     [
         pytest.param(
-            SHEET + b"<row/>" * 12_000_000, "xl/worksheets/sheet1.bin", "table-too-large", id="a part of another kind"
+            SHEET + b"<row/>" * 12_000_000, "xl/worksheets/sheet1.bin", "too-large", id="a part of another kind"
         ),
         pytest.param(
             SHEET + b'<row r="1"><c r="A1"><v>1</v></c></row><row r="2000000000"><c r="A2"><v>1</v></c></row>',
@@ -132,7 +132,7 @@ SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006
         pytest.param(
             SHEET + b"<row><c/></row>" * 400_000,
             "xl/worksheets/sheet1.xml",
-            "table-too-large",
+            "too-large",
             id="1,200,000 elements",
         ),
     ],
@@ -150,7 +150,7 @@ def test_a_small_workbook_takes_little_time(
 def test_cells_beyond_the_budget_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = workbook(tmp_path / "t.xlsx", [["a"] * 100] * 100)
     monkeypatch.setattr("dsocr.formats.sheets.Budget", partial(Budget, elements=5000))
-    with raises_code("table-too-large"):
+    with raises_code("too-large"):
         read_sheet(path)
 
 

@@ -97,7 +97,7 @@ def test_a_table_that_cannot_be_read_is_skipped(tmp_path: Path, name: str, conte
 def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", "скан,чтение\nx,y\n")
     assert find_tables(tmp_path, {}) == []
-    with raises_code("columns-unknown", "t.csv") as error:
+    with raises_code("column-role-unknown", "t.csv") as error:
         read_tables(tmp_path, {})
     assert "скан, чтение" in str(error.value)
 

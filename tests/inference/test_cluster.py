@@ -123,14 +123,14 @@ def test_errors_keep_their_type_across_processes(pages: list[InputPage], error: 
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        pytest.param({"version": "0.0.1"}, "cluster-version", id="another version"),
-        pytest.param({"start": lambda _: 4}, "cluster-actors-died", id="pages that kill"),
+        pytest.param({"version": "0.0.1"}, "cluster-failed", id="another version"),
+        pytest.param({"start": lambda _: 4}, "cluster-failed", id="pages that kill"),
     ],
 )
 def test_a_machine_that_cannot_read_says_so(settings: dict[str, Any], code: str, pages: list[InputPage]) -> None:
     with raises_code(code):
         answered(pages, Hashes(), **settings)
-    with raises_code("cluster-path"):
+    with raises_code("cluster-failed"):
         answered([replace(page, path=page.path.parent / "elsewhere" / page.path.name) for page in pages], Hashes())
 
 

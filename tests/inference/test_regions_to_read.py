@@ -51,7 +51,7 @@ def test_lines_in_regions_of_other_types_keep_their_text(unit: Unit, tmp_path: P
     ("unit", "code"),
     [
         pytest.param("line", "regions-unknown", id="a scan states no types"),
-        pytest.param("page", "regions-need-lines", id="whole pages"),
+        pytest.param("page", "regions-unknown", id="whole pages"),
     ],
 )
 def test_types_that_cannot_be_chosen_are_refused_before_reading(unit: Unit, code: str, tmp_path: Path) -> None:

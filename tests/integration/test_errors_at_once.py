@@ -53,7 +53,7 @@ ERRORS = [
     ("forecast config.yaml --set dataset=tested", "split-missing", "tested"),
     ("forecast nowhere.yaml", "input-missing", "nowhere.yaml"),
     ("forecast lost/config.yaml", "not-a-dataset", "nowhere"),
-    ("prepare scans -o new --folds 2", "too-few-folds", None),
+    ("prepare scans -o new --folds 2", "too-few-groups", None),
     ("prepare scans -o new --text-policy no.yaml", "input-missing", "no.yaml"),
     ("prepare scans -o new --column text", "option-invalid", None),
     ("prepare scans -o new --encoding cp9", "encoding-unknown", None),
@@ -112,7 +112,7 @@ SAY_IT_ALL = {
     "file-unreadable",
     "input-missing",
     "segmenter-unknown",
-    "too-few-folds",
+    "too-few-groups",
 }
 """Errors that may come without a hint."""
 

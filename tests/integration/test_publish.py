@@ -112,7 +112,7 @@ def test_nothing_is_sent_without_a_licence_and_a_yes(hub: Hub, run: RunFolder) -
         dsocr.push(run.path, "me/letters", yes=True)
     with raises_code("not-confirmed"):
         dsocr.push(run.path, "me/letters", license="mit")
-    with raises_code("license-invalid"):
+    with raises_code("license-missing"):
         dsocr.push(run.path, "me/letters", license="CC BY 4.0", yes=True)
     for name in ("letters", "a/b/c", "https://huggingface.co/a/b"):
         with raises_code("repo-invalid"):

@@ -98,21 +98,21 @@ FLAGS, METHOD, SIZE = 6, 8, 22
         pytest.param(names("/tmp/evil.txt"), "path-outside", id="absolute"),
         pytest.param(names("\\\\server\\share\\evil.txt"), "path-outside", id="a share of Windows"),
         pytest.param(names("C:evil.txt"), "path-outside", id="drive letter"),
-        pytest.param(names("page:2.txt"), "archive-name", id="colon"),
-        pytest.param(names("con.txt"), "archive-name", id="a device"),
-        pytest.param(names("a/NUL"), "archive-name", id="a device in a folder"),
-        pytest.param(names("a/com².png"), "archive-name", id="a device with a raised digit"),
-        pytest.param(names("conin$"), "archive-name", id="the keyboard"),
-        pytest.param(names("a./b.txt"), "archive-name", id="a dot at the end"),
-        pytest.param(names("a \\b.txt"), "archive-name", id="a space at the end"),
-        pytest.param(names("what?.txt"), "archive-name", id="question mark"),
-        pytest.param(names("a\tb.txt"), "archive-name", id="control character"),
-        pytest.param(names("я" * 128 + ".txt"), "archive-name", id="too long"),
-        pytest.param(names("a.txt", "A.TXT"), "archive-collision", id="names differ in case"),
-        pytest.param(names("Йод.txt", "йод.txt"), "archive-collision", id="case of Cyrillic"),
-        pytest.param(names("\u0439.txt", "\u0438\u0306.txt"), "archive-collision", id="composed and decomposed"),
-        pytest.param(names("a/b.txt", "a\\b.txt"), "archive-collision", id="two kinds of slashes"),
-        pytest.param(names("a", "A/b.txt"), "archive-collision", id="a file and a folder"),
+        pytest.param(names("page:2.txt"), "archive-entry", id="colon"),
+        pytest.param(names("con.txt"), "archive-entry", id="a device"),
+        pytest.param(names("a/NUL"), "archive-entry", id="a device in a folder"),
+        pytest.param(names("a/com².png"), "archive-entry", id="a device with a raised digit"),
+        pytest.param(names("conin$"), "archive-entry", id="the keyboard"),
+        pytest.param(names("a./b.txt"), "archive-entry", id="a dot at the end"),
+        pytest.param(names("a \\b.txt"), "archive-entry", id="a space at the end"),
+        pytest.param(names("what?.txt"), "archive-entry", id="question mark"),
+        pytest.param(names("a\tb.txt"), "archive-entry", id="control character"),
+        pytest.param(names("я" * 128 + ".txt"), "archive-entry", id="too long"),
+        pytest.param(names("a.txt", "A.TXT"), "archive-entry", id="names differ in case"),
+        pytest.param(names("Йод.txt", "йод.txt"), "archive-entry", id="case of Cyrillic"),
+        pytest.param(names("\u0439.txt", "\u0438\u0306.txt"), "archive-entry", id="composed and decomposed"),
+        pytest.param(names("a/b.txt", "a\\b.txt"), "archive-entry", id="two kinds of slashes"),
+        pytest.param(names("a", "A/b.txt"), "archive-entry", id="a file and a folder"),
         pytest.param(entry_of_kind(stat.S_IFLNK), "archive-entry", id="link"),
         pytest.param(entry_of_kind(stat.S_IFIFO), "archive-entry", id="pipe"),
         pytest.param(entry_of_kind(stat.S_IFBLK), "archive-entry", id="device file"),
@@ -121,7 +121,7 @@ FLAGS, METHOD, SIZE = 6, 8, 22
         pytest.param(header(SIZE, 10, 4), "archive-damaged", id="longer than declared"),
         pytest.param(header(METHOD, 14), "archive-entry", id="LZMA"),
         pytest.param(header(METHOD, 12), "archive-entry", id="bzip2"),
-        pytest.param(ten_gigabytes, "archive-too-large", id="ten gigabytes"),
+        pytest.param(ten_gigabytes, "too-large", id="ten gigabytes"),
         pytest.param(wrong_checksum, "archive-damaged", id="a byte changed in the middle"),
         pytest.param(lambda path: path.write_bytes(b"PK\x03\x04 and no more"), "archive-damaged", id="cut off"),
         pytest.param(lambda path: path.write_bytes(b""), "archive-damaged", id="empty file"),
@@ -151,7 +151,7 @@ def test_an_archive_over_a_limit_is_rejected(
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     unpack(source, tmp_path / "within limits")
     monkeypatch.setattr(f"dsocr.io.{limit}", value)
-    with raises_code("archive-too-large"):
+    with raises_code("too-large"):
         unpack(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -282,7 +282,7 @@ def test_archives_of_a_source_share_a_budget(tmp_path: Path, monkeypatch: pytest
     for name in ("a.zip", "b.zip"):
         archive(tmp_path / "s" / name, {"x.txt": bytes(MB)})
     monkeypatch.setattr("dsocr.data.sources.MAX_BYTES", MB)
-    with raises_code("archive-too-large", str(tmp_path / "s" / "b.zip")), open_source(tmp_path / "s", tmp_path / "w"):
+    with raises_code("too-large", str(tmp_path / "s" / "b.zip")), open_source(tmp_path / "s", tmp_path / "w"):
         pass
 
 

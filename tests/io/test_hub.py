@@ -168,7 +168,7 @@ def test_the_hubs_conversion_is_used_and_noted(tmp_path: Path, main: Path, hub: 
     [
         pytest.param("hf:anna/letters", ["letters.py"], "hub-dataset-unreadable", id="a script"),
         pytest.param("hf:anna/letters", ["letters.tar.gz"], "hub-dataset-unreadable", id="something else"),
-        pytest.param("hf:anna/letters/de", ["ru/train.parquet"], "hub-folder-missing", id="no such folder"),
+        pytest.param("hf:anna/letters/de", ["ru/train.parquet"], "hub-dataset-not-found", id="no such folder"),
     ],
 )
 def test_a_repository_with_nothing_to_read_is_an_error(

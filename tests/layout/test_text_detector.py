@@ -81,7 +81,7 @@ def test_converted_detector_is_what_transformers_loads(tmp_path: Path, network: 
 
 def test_another_onnx_file(tmp_path: Path) -> None:
     (tmp_path / "other.onnx").write_bytes(field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))))
-    with raises_code("onnx-unknown"):
+    with raises_code("onnx-unreadable"):
         convert_detector(tmp_path / "other.onnx", tmp_path / "converted")
 
 

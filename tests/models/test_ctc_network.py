@@ -177,7 +177,7 @@ def test_incomplete_checkpoint(tmp_path: Path, name: str) -> None:
     (tmp_path / name).unlink()
     with pytest.raises(ModelError) as error:
         load_network(tmp_path)
-    assert error.value.code == "checkpoint-incomplete"
+    assert error.value.code == "base-incomplete"
 
 
 def test_checkpoint_of_another_network(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_convert_onnx(tmp_path: Path) -> None:
     ("content", "code"),
     [
         (b"\x00\xff not protobuf", "onnx-unreadable"),
-        (field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))), "onnx-unknown"),
+        (field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))), "onnx-unreadable"),
     ],
 )
 def test_other_files_are_not_converted(tmp_path: Path, content: bytes, code: str) -> None:

@@ -217,7 +217,7 @@ def test_start_end_and_pad_are_found_where_they_are(tmp_path: Path) -> None:
     tokens = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     del tokens["bos_token"]
     (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
-    with raises_code("token-ids-missing"):
+    with raises_code("base-incomplete"):
         load(folder)
 
 
@@ -272,13 +272,13 @@ def test_checkpoints_with_missing_files(tmp_path: Path) -> None:
             (copy / name).unlink()
         return copy
 
-    with raises_code("processor-missing"):
+    with raises_code("base-incomplete"):
         load(without("preprocessor_config.json"))
-    with raises_code("tokenizer-missing"):
+    with raises_code("base-incomplete"):
         load(without("tokenizer.json"))
-    with raises_code("checkpoint-incomplete"):
+    with raises_code("base-incomplete"):
         load(without("config.json", "image_size"))
-    with raises_code("tokenizer-mismatch"):
+    with raises_code("base-incomplete"):
         small = json.loads((folder / "config.json").read_text("utf-8"))
         small["decoder"]["vocab_size"] = 50
         (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")

@@ -97,9 +97,9 @@ def in_vllm(name: str) -> str:
 @pytest.mark.parametrize(
     ("scope", "variant", "code"),
     [
-        pytest.param("decoder+vision", "lora", "vllm-layers", id="vision"),
-        pytest.param("decoder+experts", "lora", "vllm-layers", id="routed experts"),
-        pytest.param("decoder", "dora", "vllm-dora", id="dora"),
+        pytest.param("decoder+vision", "lora", "vllm-unsupported", id="vision"),
+        pytest.param("decoder+experts", "lora", "vllm-unsupported", id="routed experts"),
+        pytest.param("decoder", "dora", "vllm-unsupported", id="dora"),
     ],
 )
 def test_adapters_that_vllm_cannot_load_are_rejected(
@@ -147,7 +147,7 @@ def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) ->
 
 def test_merged_chat_models_are_served_at_their_own_resolution(chat_base: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", str(chat_base), "decoder+vision")
-    with raises_code("vllm-layers"):
+    with raises_code("vllm-unsupported"):
         export_adapter(run, tmp_path / "out", "vllm")
     command = shlex.split(export_merged(run, tmp_path / "merged").serve_command(tmp_path / "merged") or "")
     assert command[:3] == ["vllm", "serve", (tmp_path / "merged").as_posix()]
@@ -157,7 +157,7 @@ def test_merged_chat_models_are_served_at_their_own_resolution(chat_base: Path, 
 def test_adapters_of_chat_models_that_vllm_was_not_tried_with(tmp_path: Path) -> None:
     base = write_chat_model(tmp_path / "base", "glm_ocr")
     run = make_run(tmp_path / "run", str(base), "decoder")
-    with raises_code("vllm-base") as caught:
+    with raises_code("vllm-unsupported") as caught:
         export_adapter(run, tmp_path / "out", "vllm")
     assert "--form merged" in caught.value.render()
     assert not (tmp_path / "out").exists()
@@ -175,7 +175,7 @@ def test_how_published_chat_models_are_served_is_known_without_them(
         command = export_adapter(run, tmp_path / "out", "vllm").serve_command(tmp_path / "out") or ""
         assert command.startswith(f"vllm serve {base} --enable-lora")
     else:
-        with raises_code("vllm-base"):
+        with raises_code("vllm-unsupported"):
             export_adapter(run, tmp_path / "out", "vllm")
 
 
@@ -198,7 +198,7 @@ def test_vllm_is_started_for_the_rank(rank: int, most: int, bases: dict[str, str
 
 
 def test_a_rank_above_the_limit_of_vllm_is_rejected() -> None:
-    with raises_code("vllm-rank"):
+    with raises_code("vllm-unsupported"):
         config_for_vllm({"r": 513, "target_modules": "x"}, [])
 
 
@@ -239,5 +239,5 @@ def test_an_adapter_with_a_strange_tensor_is_not_for_vllm(tmp_path: Path) -> Non
     run = make_run(tmp_path / "run", "nano")
     tensors = load_file(run.adapter / WEIGHTS)
     save_file(tensors | {"base_model.model.lm_head.lora_A.weight": torch.zeros(1)}, run.adapter / WEIGHTS)
-    with raises_code("vllm-layers"):
+    with raises_code("vllm-unsupported"):
         export_adapter(run, tmp_path / "out", "vllm")

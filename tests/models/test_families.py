@@ -360,23 +360,27 @@ def test_line_recognisers_that_transformers_does_not_load_are_named(tmp_path: Pa
     assert "pp_ocrv5_mobile_rec" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("code", ["model-unknown", "remote-code", "processor-missing", "tokenizer-no-image"])
+@pytest.mark.parametrize("kind", ["model-unknown", "remote-code", "no processor", "no image token"])
 def test_a_base_that_cannot_be_used_ends_with_the_remedy(
-    code: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    small_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     base = tmp_path / "base"
-    if code == "model-unknown":
+    if kind == "model-unknown":
         config_of(base, model_type="bert")
-    elif code == "remote-code":
+    elif kind == "remote-code":
         config_of(base, model_type="dots_ocr", auto_map={"AutoModel": "modeling.Dots"})
-    elif code == "processor-missing":
+    elif kind == "no processor":
         (write_trocr(base) / "preprocessor_config.json").unlink()
     else:
         tokenizer = write_first(base) / "tokenizer.json"
         tokenizer.write_text(tokenizer.read_text(encoding="utf-8").replace("<image>", "<picture>"), encoding="utf-8")
     arguments = ("train", small_dataset, "--set", f"base={base}", "--set", f"output={tmp_path / 'run'}")
     error = fail(*arguments)
-    assert error.code == code
+    assert error.code == ("base-incomplete" if kind.startswith("no ") else kind)
     assert error.hint
     exit_code, _, shown = call(monkeypatch, capsys, *arguments)
     assert exit_code == 2

@@ -388,22 +388,27 @@ def test_thoughts_that_a_template_writes_belong_to_the_prompt(qwen: Path, tmp_pa
     ("code", "file", "old", "new"),
     [
         (
-            "chat-template-prompt",
+            "chat-template-invalid",
             "chat_template.jinja",
             "<|im_start|>assistant\n{% endif %}",
             "<|im_start|>reader\n{% endif %}",
         ),
         (
-            "chat-template-prompt",
+            "chat-template-invalid",
             "chat_template.jinja",
             "{{ part['text'] }}",
             "{% if message['role'] == 'assistant' %}{{ part['text'] }}{% endif %}",
         ),
-        ("chat-template-answer", "chat_template.jinja", "{{ part['text'] }}", "{{ part['text'] | replace('Q', 'q') }}"),
+        (
+            "chat-template-invalid",
+            "chat_template.jinja",
+            "{{ part['text'] }}",
+            "{{ part['text'] | replace('Q', 'q') }}",
+        ),
         ("chat-template-invalid", "chat_template.jinja", "{% for message", "{% fo message"),
-        ("tokenizer-no-image", "chat_template.jinja", "<|image_pad|>", ""),
-        ("tokenizer-no-image", "tokenizer.json", "<|image_pad|>", "<|picture|>"),
-        ("processor-missing", "preprocessor_config.json", "Qwen2VLImageProcessorFast", "OwnImageProcessor"),
+        ("base-incomplete", "chat_template.jinja", "<|image_pad|>", ""),
+        ("base-incomplete", "tokenizer.json", "<|image_pad|>", "<|picture|>"),
+        ("base-incomplete", "preprocessor_config.json", "Qwen2VLImageProcessorFast", "OwnImageProcessor"),
         ("base-damaged", "preprocessor_config.json", '"patch_size": 16', '"patch_size": "x"'),
         ("base-damaged", "preprocessor_config.json", '"image_mean": [0.5, 0.5, 0.5]', '"image_mean": [0.5]'),
     ],
@@ -418,7 +423,7 @@ def test_files_that_cannot_be_used(code: str, file: str, old: str, new: str, tmp
 def test_a_processor_that_wants_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     base = write_chat_model(tmp_path / "base", "smolvlm")
-    with raises_code("processor-missing", "base"):
+    with raises_code("base-incomplete", "base"):
         load_processor(str(base), None, "free_ocr")
 
 

@@ -73,12 +73,12 @@ def cut(base: Path) -> None:
         ),
         pytest.param(of_another_kind, "model-unknown", id="an unsupported kind of model"),
         pytest.param(cut, "weights-damaged", id="cut off"),
-        pytest.param(index("model-00002-of-00002.safetensors"), "weights-missing", id="a shard that is missing"),
-        pytest.param(index("../outside.safetensors"), "weights-index", id="an index that leads out of the folder"),
-        pytest.param(index("weights.bin"), "weights-index", id="an index that leads to a pickle"),
-        pytest.param(index(7), "weights-index", id="an index of numbers"),
+        pytest.param(index("model-00002-of-00002.safetensors"), "base-incomplete", id="a shard that is missing"),
+        pytest.param(index("../outside.safetensors"), "base-incomplete", id="an index that leads out of the folder"),
+        pytest.param(index("weights.bin"), "base-incomplete", id="an index that leads to a pickle"),
+        pytest.param(index(7), "base-incomplete", id="an index of numbers"),
         pytest.param(lambda base: (base / WEIGHTS).rename(base / "pytorch_model.bin"), "weights-pickled", id="pickled"),
-        pytest.param(lambda base: (base / WEIGHTS).unlink(), "weights-missing", id="no weights"),
+        pytest.param(lambda base: (base / WEIGHTS).unlink(), "base-incomplete", id="no weights"),
     ],
 )
 def test_a_base_that_is_not_whole_is_an_error(copied_base: Path, damage: Damage, code: str) -> None:
@@ -118,7 +118,7 @@ def test_a_tokenizer_without_the_image_token_is_rejected(copied_base: Path) -> N
     (copied_base / "tokenizer.json").write_text(text, encoding="utf-8")
     settings = (copied_base / "tokenizer_config.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
     (copied_base / "tokenizer_config.json").write_text(settings, encoding="utf-8")
-    with raises_code("tokenizer-no-image"):
+    with raises_code("base-incomplete"):
         load_base(str(copied_base)).processor(None, "free_ocr")
 
 

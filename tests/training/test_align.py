@@ -144,8 +144,8 @@ def picture_pdf() -> bytes:
 @pytest.mark.parametrize(
     ("files", "code"),
     [
-        pytest.param({"text.txt": b" \n\f\n"}, "texts-empty", id="empty"),
-        pytest.param({"text.pdf": picture_pdf()}, "texts-empty", id="PDF of images"),
+        pytest.param({"text.txt": b" \n\f\n"}, "texts-missing", id="empty"),
+        pytest.param({"text.pdf": picture_pdf()}, "texts-missing", id="PDF of images"),
         pytest.param({"text.txt": RUSSIAN.encode("cp1251")}, "not-utf8", id="cp1251"),
         pytest.param({"text.txt": RUSSIAN.encode()}, "alignment-empty", id="another script"),
         pytest.param({"text.txt": ENGLISH.encode()}, "alignment-empty", id="another language"),

@@ -187,11 +187,11 @@ def test_numbers_without_a_line_or_page_are_not_shown(
     empty_store: CorrectionStore, archive: Archive, tmp_path: Path, number: int
 ) -> None:
     session = Session("scans", empty_store, archive, tmp_path)
-    with raises_code("no-such-line"):
+    with raises_code("no-such-place"):
         session.line_jpeg(number)
-    with raises_code("no-such-page"):
+    with raises_code("no-such-place"):
         session.pictures.page(number, number)
-    with raises_code("no-such-page"):
+    with raises_code("no-such-place"):
         session.pictures.thumbnail(number)
 
 

@@ -287,7 +287,7 @@ def test_a_region_is_moved_past_the_region_beside_it(empty_store: CorrectionStor
     edit(empty_store, "later", region=around.number)
     assert order() == [second, first, third]
     edit(empty_store, "assign", [empty_store.lines(1)[0]])
-    with raises_code("region-empty"):
+    with raises_code("edit-invalid"):
         edit(empty_store, "later", region=inner.number)
     while empty_store.undo("anna"):
         pass
@@ -302,7 +302,7 @@ def test_after_a_line_is_removed_the_next_one_is_chosen(empty_store: CorrectionS
 
 def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archive) -> None:
     first = empty_store.lines(1)[0]
-    with raises_code("cut-outside-line"):
+    with raises_code("edit-invalid"):
         cut(empty_store, (690, 0), (690, 30))
     cut(empty_store, (340, 30), (350, 130))
     left, right = empty_store.lines(1)[:2]

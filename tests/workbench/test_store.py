@@ -90,7 +90,7 @@ def test_lines_are_split_and_joined(store: CorrectionStore) -> None:
     with raises_code("last-line"):
         store.join(store.lines()[-1], who="anna")
     for at in (0, 13):
-        with raises_code("split-outside-text"):
+        with raises_code("edit-invalid"):
             store.split(store.lines()[0], at, who="anna")
 
 
@@ -140,7 +140,7 @@ def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]
 
 def test_splitting_and_joining_take_the_edited_text_in_one_change(store: CorrectionStore) -> None:
     first, _, _ = store.lines()
-    with raises_code("split-outside-text"):
+    with raises_code("edit-invalid"):
         store.split(first, 99, who="anna", text="другой текст")
     assert texts(store) == ["первая строка", "вторая", "третья"]
     left, _ = store.split(first, 7, who="anna", text="другой текст")

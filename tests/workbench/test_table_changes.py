@@ -261,12 +261,12 @@ def test_rows_of_the_register_are_those_of_the_grid(version: str | None, tmp_pat
 @pytest.mark.parametrize(
     ("what", "details", "code"),
     [
-        pytest.param("moveRuling", {"axis": "column", "place": 1, "points": [(450, 40)] * 4}, "ruling-crosses", id="x"),
-        pytest.param("addRuling", {"axis": "row", "at": (690, 200)}, "ruling-outside", id="beside the table"),
-        pytest.param("addRuling", {"axis": "row", "at": (300, 140)}, "ruling-outside", id="on another ruling"),
-        pytest.param("joinCells", {"cells": [0, 0, 1, 1]}, "too-few-cells", id="a cell alone"),
-        pytest.param("splitCells", {"cells": [0, 0, 1, 1]}, "cell-whole", id="nothing to split"),
-        pytest.param("addTable", {"polygon": [(5, 5), (6, 6)]}, "outline-empty", id="a table without area"),
+        pytest.param("moveRuling", {"axis": "column", "place": 1, "points": [(450, 40)] * 4}, "edit-invalid", id="x"),
+        pytest.param("addRuling", {"axis": "row", "at": (690, 200)}, "edit-invalid", id="beside the table"),
+        pytest.param("addRuling", {"axis": "row", "at": (300, 140)}, "edit-invalid", id="on another ruling"),
+        pytest.param("joinCells", {"cells": [0, 0, 1, 1]}, "edit-invalid", id="a cell alone"),
+        pytest.param("splitCells", {"cells": [0, 0, 1, 1]}, "edit-invalid", id="nothing to split"),
+        pytest.param("addTable", {"polygon": [(5, 5), (6, 6)]}, "edit-invalid", id="a table without area"),
     ],
 )
 def test_what_makes_no_table_is_refused_and_changes_nothing(

@@ -50,7 +50,7 @@ def test_letters_are_found_however_they_are_composed(store: CorrectionStore) -> 
 
 
 def test_an_empty_query_is_an_error(store: CorrectionStore) -> None:
-    with raises_code("search-empty"):
+    with raises_code("edit-invalid"):
         list(search(store, Query("  ")))
 
 

@@ -193,7 +193,7 @@ def read_corrections(path: Path) -> dict[str, str]:
         where = f"{path}:{number}"
         if not cells:
             hint = "put quotes around texts that contain the delimiter, or edit the table in a spreadsheet"
-            raise DataError("the row has more cells than columns", code="row-too-long", where=where, hint=hint)
+            raise DataError("the row has more cells than columns", code="correction-invalid", where=where, hint=hint)
         id_, text = unescape_formula(cells[columns["id"]]), unescape_formula(cells[columns["correction"]].strip())
         text = DROP if text == f"'{DROP}" else text
         if not text:
@@ -201,13 +201,13 @@ def read_corrections(path: Path) -> dict[str, str]:
         if _FORMULA_ERROR.fullmatch(text):
             message = f"the correction is {text}: the spreadsheet took the text for a formula"
             hint = "write the text again with an apostrophe in front, such as '- the first item"
-            raise DataError(message, code="correction-formula", where=where, hint=hint)
+            raise DataError(message, code="correction-invalid", where=where, hint=hint)
         if corrections.setdefault(id_, text) != text:
             message = f"the line {id_} has two corrections, {corrections[id_]!r} and {text!r}"
-            raise DataError(message, code="correction-twice", where=where, hint="leave only one of them")
+            raise DataError(message, code="correction-invalid", where=where, hint="leave only one of them")
     if not corrections:
         hint = "write a line's correct text into the column `correction`, or - to drop the line"
-        raise DataError("has no corrections", code="no-corrections", where=path, hint=hint)
+        raise DataError("has no corrections", code="correction-invalid", where=path, hint=hint)
     return corrections
 
 
@@ -236,7 +236,7 @@ def fix_dataset(
     rows = {row.sample.id: row for row in chain.from_iterable(splits.values())}
     if unknown := sorted(corrected.keys() - rows.keys()):
         message = f"corrects lines that the dataset does not have, such as {unknown[0]}"
-        raise DataError(message, code="correction-unmatched", where=corrections)
+        raise DataError(message, code="correction-invalid", where=corrections)
     for id_, text in corrected.items():
         row, after = rows[id_], None if text == DROP else dataset.card.policy().apply(text)
         if after != row.text:

@@ -83,7 +83,7 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
         if any(path.suffix.lower() in PDF_SUFFIXES for path in files):
             hint = "a PDF of images has no text; give a text file, or read it with an OCR program first"
         names = first_few([relative(path, root) for path in files], 5)
-        raise DataError(f"nothing is written in {names}", code="texts-empty", where=source, hint=hint)
+        raise DataError(f"nothing is written in {names}", code="texts-missing", where=source, hint=hint)
     return texts
 
 

@@ -147,7 +147,7 @@ def _collect(source: Path, files: list[Path], archives: list[Path], folder: Path
         target = folder / path.relative_to(source).with_suffix("")
         if target.exists():
             message, hint = "the archive and a folder beside it have the same name", "unpack it and move it away"
-            raise DataError(message, code="archive-collision", where=path, hint=hint)
+            raise DataError(message, code="archive-entry", where=path, hint=hint)
         aside = target.with_name(f".{target.name}-{uuid4().hex[:8]}")
         skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, aside, budget)]
         rename(_unwrapped(aside), target)  # `images.zip` often holds `images/`.
@@ -405,7 +405,7 @@ class UnitGrouper:
         """Raise DataError if regions were asked for and no line was in one; call it after all pages."""
         if self.unit == "region" and self._has_outlines and not self._has_regions:
             message, hint = "the source has no regions", "make samples of whole pages or of lines"
-            raise DataError(message, code="no-regions", hint=hint)
+            raise DataError(message, code="option-without-regions", hint=hint)
 
     def _join(self, where: str, lines: Sequence[Line], lost: Sequence[Line]) -> Line | Skipped:
         unit = self.unit

@@ -70,10 +70,10 @@ def read_fixed_list(path: Path) -> FixedList:
         split = parse_split(word) if tab else Split.TEST
         if split is None:
             message = f"{word.strip()!r} is not a split; write train, validation or test after the tab"
-            raise DataError(message, code="fixed-list-split", where=where)
+            raise DataError(message, code="fixed-list-invalid", where=where)
         entries.append(FixedEntry(name.strip(), split, where))
     if not entries:
-        raise DataError("the list is empty", code="fixed-list-empty", where=path)
+        raise DataError("the list is empty", code="fixed-list-invalid", where=path)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return FixedList(FixedListCard(file=path.name, sha256=sha256, names=len(entries)), tuple(entries))
 
@@ -101,7 +101,7 @@ def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandida
             other = fixed.setdefault(place, entry)
             if other.split != entry.split:
                 message = f"{entry.name!r} is assigned to {entry.split}, but {other.where} assigns it to {other.split}"
-                raise DataError(message, code="fixed-list-conflict", where=entry.where)
+                raise DataError(message, code="fixed-list-invalid", where=entry.where)
     return fixed
 
 
@@ -122,12 +122,12 @@ def _find_named(entry: FixedEntry, index: Mapping[str, Mapping[tuple[str, str], 
     }
     if not meanings:
         message = f"no writer, document, page or image of the source is called {entry.name!r}"
-        raise DataError(message, code="fixed-list-unknown", where=entry.where)
+        raise DataError(message, code="fixed-list-invalid", where=entry.where)
     if len(set(map(tuple, meanings.values()))) > 1:
         listed = " or ".join(f"{' '.join(key)} ({len(places)} samples)" for key, places in sorted(meanings.items()))
         hint = f"write which one, e.g. {min(meanings)[0]}:{name}, or an image's full path"
         message = f"{entry.name!r} is ambiguous: {listed}"
-        raise DataError(message, code="fixed-list-ambiguous", where=entry.where, hint=hint)
+        raise DataError(message, code="fixed-list-invalid", where=entry.where, hint=hint)
     return next(iter(meanings.values()))
 
 
@@ -169,7 +169,7 @@ class SplitPlan:
             parse_units(self.split_by)
         if self.folds is not None and self.folds < MIN_FOLDS:
             message = f"folds must be at least {MIN_FOLDS}, not {self.folds}: one tests, one validates, the rest train"
-            raise DataError(message, code="too-few-folds")
+            raise DataError(message, code="too-few-groups")
         if self.folds is not None and (self.fixed or self.split_by == GIVEN):
             other = "a list of fixed names" if self.fixed else "the source's own splits"
             message = f"folds cannot be combined with {other}: every fold is the test split once"

@@ -284,7 +284,7 @@ def _match_by_position(file: PredictionFile, samples: Sequence[Sample]) -> tuple
         if len(same) > 1:
             message = f"{len(same)} pages of the dataset are called {stem}"
             hint = "put the files into folders like those of the dataset's source"
-            raise DataError(message, code="page-ambiguous", where=file.path, hint=hint)
+            raise DataError(message, code="prediction-ambiguous", where=file.path, hint=hint)
         if same:
             pairs += _match_on_page(pages[same[0]], lines)
     return pairs, "by page and position"

@@ -59,7 +59,7 @@ def compare_paths(
     runs = {path: _EvaluatedRun.open(path) for _, path in named if RunFolder(path).config.is_file()}
     first = next(iter(runs.values()), None)
     if base and first is None:
-        raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-run")
+        raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-base")
     has_files = any(path not in runs for _, path in named)
     opened = _open_dataset(dataset, first, required=has_files)
     split = split or (Split(first.card.split) if first else Split.TEST)
@@ -120,9 +120,7 @@ def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> li
         raise DataError("no two runs differ in seed alone", code="seeds-none", hint=hint)
     if clusters_of(systems[0].lines).unit == "line":
         message = "seeds cannot be pooled where fewer than five writers and five pages are known"
-        raise DataError(
-            message, code="seeds-without-clusters", hint=f"prepare with {option('writer', ...)} to name writers"
-        )
+        raise DataError(message, code="seeds-none", hint=f"prepare with {option('writer', ...)} to name writers")
     times = math.lcm(*(len(group) for group in groups.values()))
     pooled = []
     for group in groups.values():
@@ -162,7 +160,7 @@ class _EvaluatedRun:
         hint = f"run {command('evaluate', self.path.as_posix(), **options, split=str(split))}"
         if self.card.split != split:
             message = f"was evaluated on the {self.card.split} split, not on {split}"
-            raise RunError(message, code="other-split", where=self.path, hint=hint)
+            raise RunError(message, code="other-dataset", where=self.path, hint=hint)
         other = first.card.dataset.get(split) if first else None
         if check_dataset and dataset is not None and split in dataset.card.splits:
             other = dataset.card.splits[split].sha256

@@ -355,7 +355,7 @@ def load_lines(path: Path) -> dict[str, list[LineScore]]:
         hint = "run `dsocr evaluate` on the run folder first"
         raise RunError("no such file", code="lines-missing", where=path, hint=hint) from error
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot be read: {error}", code="lines-unreadable", where=path) from error
+        raise RunError(f"cannot be read: {error}", code="lines-invalid", where=path) from error
     lines: dict[str, dict[str, LineScore]] = {}
     for number, row in enumerate(rows, start=1):
         try:
@@ -370,5 +370,5 @@ def load_lines(path: Path) -> dict[str, list[LineScore]]:
             raise RunError(problem, code="lines-invalid", where=f"{path}:{number}", hint=hint) from error
         lines.setdefault(model, {})[line.id] = line
     if not lines:
-        raise RunError("has no scored lines", code="lines-empty", where=path, hint="run `dsocr evaluate` again")
+        raise RunError("has no scored lines", code="lines-missing", where=path, hint="run `dsocr evaluate` again")
     return {model: list(by_id.values()) for model, by_id in lines.items()}

@@ -59,7 +59,7 @@ def _read_file(file: SourceFile, text_names: Sequence[str]) -> Iterator[Item]:
 def _list(data: object, key: str) -> list[object]:
     values = data.get(key) if isinstance(data, dict) else None
     if not isinstance(values, list):
-        raise DataError(f"it has no list of {key}", code="coco-list-missing")
+        raise DataError(f"it has no list of {key}", code="annotation-invalid")
     return values
 
 
@@ -134,7 +134,7 @@ def _points(numbers: object) -> tuple[Point, ...]:
     if not all(abs(number) <= LARGEST_COORDINATE for number in numbers):
         raise DataError("a coordinate is on no image", code="coordinates-invalid")
     if len(numbers) % 2:
-        raise DataError("an odd number of coordinates", code="coordinates-odd")
+        raise DataError("an odd number of coordinates", code="coordinates-invalid")
     rounded = [round(number) for number in numbers]
     return tuple(zip(rounded[::2], rounded[1::2], strict=True))
 

@@ -41,7 +41,7 @@ def read_label_studio(source: Path, columns: Columns | None = None) -> Iterator[
 def _read_file(file: SourceFile) -> Iterator[Item]:
     tasks = read_json(file.path)
     if not isinstance(tasks, list):
-        raise DataError("it is not a list of tasks", code="json-not-list")
+        raise DataError("it is not a list of tasks", code="annotation-invalid")
     for number, task in enumerate(tasks, start=1):
         yield from _read_task(file, task, f"{file.where}#{number}")
 
@@ -91,7 +91,7 @@ def _image_reference(task: Mapping[str, Any]) -> str:
     usual = [texts[name] for name in _IMAGE_NAMES if name in texts]
     images = [value for value in texts.values() if PurePosixPath(value).suffix.lower() in IMAGE_SUFFIXES]
     if not usual and not images:
-        raise DataError("the task names no image", code="image-unnamed")
+        raise DataError("the task names no image", code="annotation-invalid")
     return (usual or images)[0]
 
 
@@ -101,7 +101,7 @@ def _file_names(reference: str) -> list[str]:
         parts = urlsplit(reference.replace("\\", "/"))
         local_path = parse_qs(parts.query).get("d", [""])[0]
     except ValueError as error:
-        raise DataError(f"the task's image is no address: {error}", code="image-address-invalid") from error
+        raise DataError(f"the task's image is no address: {error}", code="annotation-invalid") from error
     path = PurePosixPath(local_path or unquote(parts.path))
     names = [path.name, _UPLOAD_PREFIX.sub("", path.name)]
     if local_path and path.parent.name:
@@ -129,11 +129,13 @@ def _json_min_text(task: Mapping[str, Any]) -> str:
     """Return the text of a JSON_MIN task, which does not say which box a text belongs to."""
     if any(_dicts(value) for value in task.values()):
         message = "JSON_MIN does not tell which text belongs to which box; export as JSON"
-        raise DataError(message, code="json-min-ambiguous")
+        raise DataError(message, code="annotation-invalid")
     name = next((name for name in _TEXT_NAMES if isinstance(task.get(name), str | list)), None)
     if name is None:
         has = ", ".join(map(writable, task))
-        raise DataError(f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {has}"[:300], code="text-missing")
+        raise DataError(
+            f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {has}"[:300], code="annotation-invalid"
+        )
     return _join_text(task[name])
 
 
@@ -185,7 +187,7 @@ def _region_text(items: Sequence[Mapping[str, Any]]) -> str:
         usual = [item for item in items if item.get("from_name") in _TEXT_NAMES]
         if len(usual) != 1:
             names = ", ".join(writable(item.get("from_name")) for item in items)
-            raise DataError(f"the region has {len(items)} texts: {names}"[:300], code="region-texts-ambiguous")
+            raise DataError(f"the region has {len(items)} texts: {names}"[:300], code="annotation-invalid")
         items = usual
     value = items[0].get("value") if items else None
     return _join_text(value.get("text") if isinstance(value, dict) else None)
@@ -207,7 +209,7 @@ def _outline(item: Mapping[str, Any]) -> Outline | None:
     if not isinstance(value, dict) or not ({"x", "y", "width", "height"} <= value.keys() or "points" in value):
         return None
     if size is None:
-        raise DataError("the region does not say how large its image is", code="image-size-missing")
+        raise DataError("the region does not say how large its image is", code="annotation-invalid")
     if item.get("image_rotation"):
         message = "the image was turned in Label Studio: turn the file itself, and annotate that"
         raise DataError(message, code="image-rotated")
@@ -215,7 +217,7 @@ def _outline(item: Mapping[str, Any]) -> Outline | None:
     if "points" in value:
         points = value["points"]
         if not isinstance(points, list) or len(points) < 3 or not all(_is_pair(point) for point in points):
-            raise DataError("its polygon is no list of three points or more", code="polygon-invalid")
+            raise DataError("its polygon is no list of three points or more", code="annotation-invalid")
         return Outline.of_polygon(tuple((round(_number(x) * across), round(_number(y) * down)) for x, y in points))
     left, top, width, height = (_number(value[name]) for name in ("x", "y", "width", "height"))
     angle = math.radians(_number(value.get("rotation") or 0))

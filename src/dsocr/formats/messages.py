@@ -67,7 +67,7 @@ def _read_file(file: SourceFile) -> Iterator[Item]:
     if file.path.suffix.lower() == ".json":
         rows = read_json(file.path)
         if not isinstance(rows, list):
-            raise DataError("it is not a list of conversations", code="json-not-list", where=file.path)
+            raise DataError("it is not a list of conversations", code="annotation-invalid", where=file.path)
         for number, row in enumerate(rows, start=1):
             yield _read_row(file, row, f"{file.where}#{number}")
         return
@@ -89,13 +89,13 @@ def _parse_row(row: object) -> tuple[str, str, dict[str, str]]:
     """Return the image's name, the transcription, and the row's other scalar values."""
     messages = row.get("messages", row.get("conversations")) if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(messages, list):
-        raise DataError("it has no list of messages", code="messages-missing")
+        raise DataError("it has no list of messages", code="annotation-invalid")
     answers: list[str] = []
     images = _image_names(row.get("images", row.get("image")))
     in_messages: list[str] = []
     for message in messages:
         if not isinstance(message, dict):
-            raise DataError("a message is not a JSON object", code="json-not-object")
+            raise DataError("a message is not a JSON object", code="annotation-invalid")
         # `role` and `content`, or LLaMA-Factory's `from` and `value`; the content may be in parts.
         content = message.get("content", message.get("value"))
         parts = content if isinstance(content, list) else [content]
@@ -105,10 +105,10 @@ def _parse_row(row: object) -> tuple[str, str, dict[str, str]]:
         in_messages += _image_names(message.get("images"))
         in_messages += [name for part in parts if isinstance(part, dict) for name in _image_names(part.get("image"))]
     if len(answers) != 1:
-        raise DataError(f"the assistant speaks {len(answers)} times, where once is expected", code="answer-count")
+        raise DataError(f"the assistant speaks {len(answers)} times, where once is expected", code="annotation-invalid")
     names = images or in_messages
     if len(names) != 1:
-        raise DataError(f"{len(names)} images in one conversation, where one is expected", code="image-count")
+        raise DataError(f"{len(names)} images in one conversation, where one is expected", code="annotation-invalid")
     return names[0], answers[0], {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
 
 
@@ -122,7 +122,7 @@ def _image_names(images: object) -> list[str]:
     entries = images if isinstance(images, list) else [] if images is None else [images]
     names = [image.get("path") if isinstance(image, dict) else image for image in entries]
     if not all(isinstance(name, str) for name in names):
-        raise DataError("an image is not named by its path", code="image-unnamed")
+        raise DataError("an image is not named by its path", code="annotation-invalid")
     return list(map(str, names))
 
 

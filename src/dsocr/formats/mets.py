@@ -36,7 +36,7 @@ def parse_mets(raw: bytes, address: str, *, images: str = "", texts: str = "") -
     """
     root = parse_xml_bytes(raw)
     if etree.QName(root).localname != "mets":
-        raise DataError("the XML is not METS", code="not-mets", where=address)
+        raise DataError("the XML is not METS", code="mets-empty", where=address)
     files = {file.get("ID", ""): file for file in root.iter("{*}file")}
     groups = sorted({_group(file) for file in files.values()})
     for group in filter(None, (images, texts)):

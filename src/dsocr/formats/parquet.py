@@ -146,7 +146,7 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     try:
         _identify_columns(path, columns)
     except DataError as error:
-        return error.code != "columns-unknown"
+        return error.code != "column-role-unknown"
     return True
 
 

@@ -205,7 +205,7 @@ def _page_width(path: Path, number: int) -> float:
 def _open_page(path: Path, number: int) -> "Iterator[pypdfium2.PdfPage]":
     with _open(path) as pdf:
         if not 1 <= number <= len(pdf):
-            raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-page-missing", where=f"{path}#{number}")
+            raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-damaged", where=f"{path}#{number}")
         yield pdf[number - 1]
 
 
@@ -234,12 +234,12 @@ def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
         across, down = scan.get_px_size()
         if across * down > _MAX_SCAN_PIXELS:
             message = f"an image on the page is {across}x{down} pixels, which is no scan"
-            raise DataError(message, code="pdf-image-too-large", where=where)
+            raise DataError(message, code="pdf-too-costly", where=where)
     width, height = (round(side / POINTS_PER_INCH * DPI) for side in page.get_size())
     if width * height > MAX_PIXELS:
         message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"
         limit = f"{MAX_PIXELS // 10**6} million are the most"
-        raise DataError(f"{message}; {limit}", code="pdf-page-too-large", where=where)
+        raise DataError(f"{message}; {limit}", code="pdf-too-costly", where=where)
     return _encode_png(_bitmap_image(page.render(scale=DPI / POINTS_PER_INCH)))
 
 

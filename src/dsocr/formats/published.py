@@ -103,7 +103,7 @@ def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
     if len(by_kind) > 1:
         kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in by_kind.items())
         message = f"the folder holds the lists of more than one split: {kinds}"
-        raise DataError(message, code="splits-ambiguous", where=source, hint="leave one of them in the folder")
+        raise DataError(message, code="splits-conflict", where=source, hint="leave one of them in the folder")
     for kind, files in by_kind.items():
         return f"{kind}: {', '.join(relative(path, source) for path, _ in files)}", _read_split_lists(files)
     return "", {}
@@ -149,7 +149,7 @@ def _read_annotation(file: SourceFile, stages: dict[str, str]) -> Iterator[Item]
     name, text = (data.get(key) if isinstance(data, dict) else None for key in ("name", "description"))
     if not isinstance(name, str) or not isinstance(text, str):
         message = "its name and description are not texts"
-        raise DataError(message, code="annotation-incomplete", where=file.path)
+        raise DataError(message, code="annotation-invalid", where=file.path)
     in_folder = split_of_folder(file.path.parent.relative_to(file.root))
     split = split_of_name(stages.get(name, "")) if stages else in_folder
     yield file.find_page(name, file.where, [Line(text, file.where)], folder="img", split=split)

@@ -149,7 +149,7 @@ def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[s
     missing += [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
     if missing:
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
-        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
+        raise DataError(message, code="column-role-unknown", where=path, hint=COLUMNS_HINT)
 
 
 def check_roles(columns: Columns) -> None:
@@ -228,7 +228,7 @@ def _parse_outline(values: Mapping[str, str]) -> Outline | None:
     cells = {role: values[role] for role in OUTLINE_ROLES if values.get(role)}
     for role, cell in cells.items():
         if not _NOTATIONS[role].fullmatch(cell):
-            raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`", code="outline-notation")
+            raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`", code="coordinates-invalid")
     polygon, baseline = parse_points(cells.get("polygon")), parse_points(cells.get("baseline"))
     if box := parse_box(cells.get("bbox", "")):
         return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
@@ -344,7 +344,7 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"line {number} is not JSON: {error}", code="not-json", where=path) from error
     if not isinstance(row, dict):
-        raise DataError(f"line {number} is not a JSON object", code="json-not-object", where=path)
+        raise DataError(f"line {number} is not a JSON object", code="annotation-invalid", where=path)
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
 
 

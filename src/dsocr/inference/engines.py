@@ -123,7 +123,7 @@ class RemoteReader:
             text, reason = choice["message"]["content"] or "", choice.get("finish_reason")
             tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
         except (LookupError, TypeError, ValueError) as error:
-            raise RunError("Answer is not a chat completion", code="engine-answer", where=self._url) from error
+            raise RunError("Answer is not a chat completion", code="engine-refused", where=self._url) from error
         scored = _scored(text, choice)
         start = loop_start(text)
         if start is not None:
@@ -196,9 +196,9 @@ class RemoteReader:
         try:
             answer = json.loads(content)
         except ValueError as error:
-            raise RunError("Answer is not JSON", code="engine-answer", where=self._url) from error
+            raise RunError("Answer is not JSON", code="engine-refused", where=self._url) from error
         if not isinstance(answer, dict):
-            raise RunError("Answer is not a JSON object", code="engine-answer", where=self._url)
+            raise RunError("Answer is not a JSON object", code="engine-refused", where=self._url)
         return answer
 
 
@@ -303,16 +303,16 @@ class Actor:
         if self._version != __version__:
             message = f"dsocr {__version__} is installed here, and {self._version} where the command runs"
             hint = "install the same version on all machines"
-            raise RunError(message, code="cluster-version", where=machine, hint=hint)
+            raise RunError(message, code="cluster-failed", where=machine, hint=hint)
         if attempt > _MAX_ATTEMPTS:
             lower = f"lower {option('actors', ...)} if memory runs out"
             hint = f"everything else is kept: remove the page that causes it, or {lower}"
             message = f"{_MAX_ATTEMPTS} processes died while reading these pages"
             where = ", ".join(page.id for page in pages[:3]) + (f" and {len(pages) - 3} more" if len(pages) > 3 else "")
-            raise RunError(message, code="cluster-actors-died", where=where, hint=hint)
+            raise RunError(message, code="cluster-failed", where=where, hint=hint)
         if not any(page.path.exists() for page in pages):
             hint = "keep scans, run, base and output where all machines see them under the same path"
-            raise RunError(f"Cannot see {pages[0].path}", code="cluster-path", where=machine, hint=hint)
+            raise RunError(f"Cannot see {pages[0].path}", code="cluster-failed", where=machine, hint=hint)
         if Path(self._folder).is_dir():
             # A base may be given relative to it.
             os.chdir(self._folder)
@@ -448,7 +448,7 @@ def _connection() -> Iterator[Any]:
         yield ray
     except ConnectionError as error:
         hint = "set RAY_ADDRESS to a running cluster, or unset it to start one on this machine"
-        raise RunError(f"Cannot reach the Ray cluster: {error}", code="cluster-unreachable", hint=hint) from error
+        raise RunError(f"Cannot reach the Ray cluster: {error}", code="cluster-failed", hint=hint) from error
     except ray.exceptions.RayTaskError:
         raise  # a bug in an actor, which needs its traceback
     except ray.exceptions.RayError as error:

@@ -355,7 +355,7 @@ class PagePreparer:
                 cut = [replace(part, outline=outline) for part, outline in zip(cut, outlines, strict=True)]
         cropped = crop_lines(replace(document, lines=tuple(cut)), data)
         if isinstance(cropped, CropFailure):
-            raise DataError(cropped.message, code="page-not-cropped")
+            raise DataError(cropped.message, code="page-not-readable")
         size, files = cropped
         crops = []
         for (part, lines), file in zip(parts, files, strict=True):

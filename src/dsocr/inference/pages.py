@@ -183,7 +183,7 @@ def read_locally(
             if isinstance(result, str):
                 raise DataError(result, code="page-not-readable", where=page.id)
             if result.failed:
-                raise DataError(result.failed[0], code="line-not-readable")
+                raise DataError(result.failed[0], code="page-not-readable")
         prepared = [(page, _choose_direction(result, preparer, opened_reader)) for page, result in prepared]
         crops = [crop for _, result in prepared if isinstance(result, PreparedPage) for crop in result.crops]
         predictions = iter(opened_reader().read(_open_crops(crops)) if crops else ())

@@ -383,7 +383,7 @@ def _finds_tables(tables: bool | None, unit: Unit, formats: Set[str]) -> bool:
     is_asked = bool(formats & set(REGISTERS)) if tables is None else tables
     if is_asked and unit != "line":
         hint = f"give {option('unit', 'line')}, or another format"
-        raise ConfigError("Tables are read line by line", code="tables-need-lines", hint=hint)
+        raise ConfigError("Tables are read line by line", code="regions-unknown", hint=hint)
     return is_asked
 
 
@@ -393,7 +393,7 @@ def _require_types(preparer: PagePreparer, pages: Sequence[InputPage]) -> None:
         return
     if preparer.unit == "page":
         hint = f"give {option('unit', 'line')}"
-        raise ConfigError("Regions are chosen line by line", code="regions-need-lines", hint=hint)
+        raise ConfigError("Regions are chosen line by line", code="regions-unknown", hint=hint)
     scan = next((page for page in pages if not page.image and page.shows == "page"), None)
     if scan is not None:
         hint = f"give ALTO or PAGE files that state them, or leave out {option('regions')}"

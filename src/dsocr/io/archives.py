@@ -73,7 +73,7 @@ def unpack(archive: Path, folder: Path, budget: Budget | None = None) -> list[st
             raise DataError(message, code="archive-damaged", where=archive, hint=_COPY_HINT) from error
         except OSError as error:
             message, hint = f"the archive cannot be unpacked: {error.strerror or error}", "check the free disk space"
-            raise DataError(message, code="archive-not-unpacked", where=archive, hint=hint) from error
+            raise DataError(message, code="archive-damaged", where=archive, hint=hint) from error
         cleanup.pop_all()
     return [name for name in entries if Path(name).suffix.lower() in ARCHIVE_SUFFIXES]
 
@@ -129,9 +129,9 @@ def _check_name(name: str, folder: Path) -> None:
     inside(folder, name)
     for part in PurePosixPath(name).parts:
         if _FORBIDDEN.search(part) or part.endswith((" ", ".")) or is_reserved(part):
-            raise DataError(f"the name {name!r} is not valid on Windows", code="archive-name")
+            raise DataError(f"the name {name!r} is not valid on Windows", code="archive-entry")
         if len(part.encode("utf-8")) > _MAX_NAME_BYTES:
-            raise DataError(f"a name is longer than {_MAX_NAME_BYTES} bytes: {name[:60]!r}...", code="archive-name")
+            raise DataError(f"a name is longer than {_MAX_NAME_BYTES} bytes: {name[:60]!r}...", code="archive-entry")
 
 
 def _check_entry(name: str, entry: ZipInfo) -> None:
@@ -151,12 +151,12 @@ def _check_collisions(names: Sequence[str]) -> None:
     files: dict[str, str] = {}
     for name in names:
         if other := files.get(name.casefold()):
-            raise DataError(f"two files have the same name: {other!r} and {name!r}", code="archive-collision")
+            raise DataError(f"two files have the same name: {other!r} and {name!r}", code="archive-entry")
         files[name.casefold()] = name
     for name in names:
         for folder in PurePosixPath(name).parents:
             if other := files.get(str(folder).casefold()):
-                raise DataError(f"{other!r} is both a file and the folder of {name!r}", code="archive-collision")
+                raise DataError(f"{other!r} is both a file and the folder of {name!r}", code="archive-entry")
 
 
 def _require_space(total: int, folder: Path) -> None:

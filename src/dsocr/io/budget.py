@@ -34,7 +34,6 @@ class Budget:
 
     Elements are those of XML and its attributes, JSON values, cells, and images in a file.
 
-    The code of an error ends in `-too-large` and begins with its subject, such as `archive` or `xml`.
     """
 
     size: int = 512 * MB
@@ -53,14 +52,14 @@ class Budget:
             if amount > left:
                 shown = [f"{n // MB:,} MB" if unit == "bytes" and n >= MB else f"{n:,} {unit}" for n in (amount, left)]
                 message = f"too large: {shown[0]}, and the limit is {shown[1]}"
-                raise DataError(message, code=f"{what}-too-large", where=where, hint=_HINTS[unit])
+                raise DataError(message, code="too-large", where=where, hint=_HINTS[unit])
         self.size, self.pixels, self.elements = self.size - size, self.pixels - pixels, self.elements - elements
 
     def unpack(self, what: str, where: object = None, *, packed: int, unpacked: int) -> None:
         """Subtract the bytes that a packed file states; far more than any real content packs to is an error."""
         if unpacked > max(RATIO_FREE_BYTES, MAX_RATIO * packed):
             message = f"would unpack to {unpacked // MB:,} MB, {unpacked // max(packed, 1):,} times its own size"
-            raise DataError(message, code=f"{what}-too-large", where=where)
+            raise DataError(message, code="too-large", where=where)
         self.take(what, where, size=unpacked)
 
     @property

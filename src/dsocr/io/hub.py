@@ -179,7 +179,7 @@ def fetch_dataset(dataset: HubDataset, image_suffixes: frozenset[str]) -> Fetche
         raise _not_found(dataset, error) from error
     names = [name for name in names if name.startswith(f"{dataset.folder}/" if dataset.folder else "")]
     if dataset.folder and not names:
-        raise DataError(f"{dataset.id} has no folder {dataset.folder!r}", code="hub-folder-missing")
+        raise DataError(f"{dataset.id} has no folder {dataset.folder!r}", code="hub-dataset-not-found")
     suffixes = set(map(_suffix, names))
     try:
         if suffixes & _PARQUET:

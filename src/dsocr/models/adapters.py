@@ -310,11 +310,11 @@ def validate_scale(scale: float, config: Mapping[str, Any]) -> None:
     point on the line from base to adapter. DoRA also sets the magnitude of the sum, so it has no such line.
     """
     if not 0 <= scale <= 1:
-        raise ConfigError(f"Scale must be from 0 (the base) to 1 (the adapter), not {scale:g}", code="scale-range")
+        raise ConfigError(f"Scale must be from 0 (the base) to 1 (the adapter), not {scale:g}", code="scale-invalid")
     if config.get("use_dora") and 0 < scale < 1:
         raise ConfigError(
             f"A DoRA adapter cannot be scaled to {scale:g}",
-            code="scale-dora",
+            code="scale-invalid",
             hint="train with adapter.variant lora or rslora to choose a scale afterwards",
         )
 
@@ -341,7 +341,7 @@ def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
     Raises ConfigError as `validate_scale` does, and for 0, which is the base itself.
     """
     if scale == 0:
-        raise ConfigError("At a scale of 0 nothing is left of the adapter", code="scale-zero", hint="use the base")
+        raise ConfigError("At a scale of 0 nothing is left of the adapter", code="scale-invalid", hint="use the base")
     validate_scale(scale, config)
     if scale == 1:
         return dict(config)

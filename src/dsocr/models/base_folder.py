@@ -91,9 +91,9 @@ def read_config_json(folder: Path) -> dict[str, Any]:
     """Read the `config.json` of a checkpoint. Raises ModelError if it is missing or not a JSON object."""
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError("Not a model folder: config.json is missing", code="config-missing", where=folder)
+        raise ModelError("Not a model folder: config.json is missing", code="base-incomplete", where=folder)
     config: dict[str, Any]
-    with reading_json(path, ModelError, "config-not-json", message="Not the configuration of a model") as config:
+    with reading_json(path, ModelError, "base-incomplete", message="Not the configuration of a model") as config:
         if not isinstance(config, dict):
             raise TypeError("not an object")
         return config
@@ -123,12 +123,12 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     from transformers import PreTrainedTokenizerFast
 
     if not (folder / "tokenizer.json").is_file():
-        raise ModelError("tokenizer.json is missing", code="tokenizer-missing", where=folder, hint=_AGAIN)
+        raise ModelError("tokenizer.json is missing", code="base-incomplete", where=folder, hint=_AGAIN)
     # Not AutoTokenizer: the published configs name a class with another pre-tokenizer than their tokenizer.json has.
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     for name in ("bos", "eos", "pad"):
         if getattr(tokenizer, f"{name}_token_id") is None:
-            raise ModelError(f"Tokenizer has no {name} token", code="tokenizer-incomplete", where=folder)
+            raise ModelError(f"Tokenizer has no {name} token", code="base-incomplete", where=folder)
     return tokenizer
 
 
@@ -148,7 +148,7 @@ def weight_files(folder: Path) -> list[Path]:
             where=folder,
             hint="use the checkpoint's safetensors files",
         )
-    raise ModelError(f"No weights: neither {SINGLE} nor {INDEX}", code="weights-missing", where=folder, hint=_AGAIN)
+    raise ModelError(f"No weights: neither {SINGLE} nor {INDEX}", code="base-incomplete", where=folder, hint=_AGAIN)
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -175,14 +175,14 @@ def tensor_headers(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def _indexed_files(index: Path) -> list[str]:
-    with reading_json(index, ModelError, "weights-index", message="Not an index of weights", hint=_AGAIN) as content:
+    with reading_json(index, ModelError, "base-incomplete", message="Not an index of weights", hint=_AGAIN) as content:
         names = sorted(set(content["weight_map"].values()))
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"Index names {name!r}, which is not a safetensors file in this folder"
-            raise ModelError(message, code="weights-index", where=index)
+            raise ModelError(message, code="base-incomplete", where=index)
         if not (index.parent / name).is_file():
-            raise ModelError(f"Index names {name}, which is missing", code="weights-missing", where=index, hint=_AGAIN)
+            raise ModelError(f"Index names {name}, which is missing", code="base-incomplete", where=index, hint=_AGAIN)
     return names
 
 

@@ -406,12 +406,12 @@ def load_transformers_processor(folder: Path, model_type: str) -> Any:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         message = f"Cannot load the processor: {reason}"
-        raise ModelError(message, code="processor-missing", where=folder, hint=_AGAIN) from error
+        raise ModelError(message, code="base-incomplete", where=folder, hint=_AGAIN) from error
     processor.chat_template = processor.chat_template or tokenizer.chat_template or _TEMPLATES.get(model_type)
     if not processor.chat_template:
         raise ModelError(
             "Model has no chat template",
-            code="chat-template-missing",
+            code="chat-template-invalid",
             where=folder,
             hint="use a model that was trained for instructions, or add its chat_template.jinja",
         )
@@ -564,7 +564,7 @@ def read_conversation(processor: Any, instructions: Instructions, folder: Path) 
         asked = _render(processor, question, folder, add_generation_prompt=True)
     if any(text and text.strip() not in asked for text in (instructions.system, instructions.prompt)):
         message = "Chat template leaves out the prompt or the system message"
-        raise ModelError(message, code="chat-template-prompt", where=folder, hint="correct its chat_template.jinja")
+        raise ModelError(message, code="chat-template-invalid", where=folder, hint="correct its chat_template.jinja")
     for content in ([{"type": "text", "text": _PROBE}], _PROBE):  # some templates take the answer as a list only
         answered = _render(processor, [*question, {"role": "assistant", "content": content}], folder)
         before, probe, after = answered.rpartition(_PROBE)
@@ -572,11 +572,11 @@ def read_conversation(processor: Any, instructions: Instructions, folder: Path) 
             break
     else:
         message = "Chat template does not write the answer as it is given"
-        raise ModelError(message, code="chat-template-answer", where=folder)
+        raise ModelError(message, code="chat-template-invalid", where=folder)
     if not before.startswith(asked):
         raise ModelError(
             f"Chat template writes another prompt once there is an answer: {asked[-60:]!r}, then {before[-60:]!r}",
-            code="chat-template-prompt",
+            code="chat-template-invalid",
             where=folder,
             hint="correct its chat_template.jinja",
         )
@@ -608,7 +608,7 @@ def _require_image_token(processor: Any, written: str, prompt: str, folder: Path
     number = getattr(processor, "image_token_id", None)
     if token is None or number is None or number == processor.tokenizer.unk_token_id or token not in written:
         message = f"Tokenizer or chat template has no {token or 'image token'}"
-        raise ModelError(message, code="tokenizer-no-image", where=folder, hint=_AGAIN)
+        raise ModelError(message, code="base-incomplete", where=folder, hint=_AGAIN)
     if token in prompt or "<image>" in prompt or written.count(token) != 1:
         message = "input.prompt must not contain the image: the chat template puts it first"
         raise ConfigError(message, code="prompt-image", hint=f"leave out {token} and <image>")
@@ -623,6 +623,6 @@ def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[int, ...]:
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special} | {*stops}
     written = [number for number in tokenizer(after, add_special_tokens=False)["input_ids"] if number in special]
     if not written and not stops:
-        raise ModelError("Tokenizer has no eos token", code="tokenizer-incomplete", where=folder)
+        raise ModelError("Tokenizer has no eos token", code="base-incomplete", where=folder)
     end = written[0] if written else tokenizer.eos_token_id if tokenizer.eos_token_id is not None else stops[0]
     return tuple(dict.fromkeys([int(end), *map(int, stops)]))

@@ -101,6 +101,6 @@ def read_characters(folder: Path) -> tuple[str, ...]:
     path = published if published.is_file() and not path.is_file() else path
     message, hint = "Cannot read the characters of the head", "download it again"
     if not path.is_file():
-        raise ModelError(f"{message}: no such file", code="checkpoint-incomplete", where=path, hint=hint)
-    with reading_json(path, ModelError, "checkpoint-incomplete", message=message, hint=hint) as content:
+        raise ModelError(f"{message}: no such file", code="base-incomplete", where=path, hint=hint)
+    with reading_json(path, ModelError, "base-incomplete", message=message, hint=hint) as content:
         return tuple(content["character_list"][1:] if path == published else content)

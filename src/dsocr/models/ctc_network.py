@@ -434,7 +434,7 @@ def load_network(folder: Path) -> tuple[Network, list[str]]:
     """
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise ModelError(f"Checkpoint has no {name}", code="checkpoint-incomplete", where=folder)
+            raise ModelError(f"Checkpoint has no {name}", code="base-incomplete", where=folder)
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kind = NETWORKS[raw.get("model_type", PPOCRV6SmallRecConfig.model_type)]
     config = kind.native.config_class.from_dict(raw)
@@ -489,7 +489,7 @@ def convert_onnx(file: Path, folder: Path) -> None:
         layers = [module for module in network.modules() if isinstance(module, kind)]
         targets: list[Any] = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
         if [tuple(parameter.shape) for parameter in targets] != [value.shape for value in values]:
-            raise ModelError("ONNX file is not the PP-OCRv6 small recogniser", code="onnx-unknown", where=file)
+            raise ModelError("ONNX file is not the PP-OCRv6 small recogniser", code="onnx-unreadable", where=file)
         parameters += list(zip(targets, values, strict=True))
     with torch.no_grad():
         for parameter, value in parameters:

@@ -145,7 +145,7 @@ def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
     if number is None or number == tokenizer.unk_token_id:
         raise ModelError(
             f"Tokenizer has no {IMAGE} token",
-            code="tokenizer-no-image",
+            code="base-incomplete",
             where=folder,
             hint="its tokenizer.json is another model's: download the base again",
         )

@@ -136,7 +136,7 @@ class DeepseekOcr(TokenFamily):
         except KeyError as error:
             raise ModelError(
                 f"Checkpoint is incomplete: {error.args[0]} is missing",
-                code="checkpoint-incomplete",
+                code="base-incomplete",
                 where=folder,
                 hint="download it again",
             ) from error

@@ -195,7 +195,7 @@ class EncoderDecoder(TokenFamily):
         ids = _token_ids(folder, tokenizer)
         if (largest := max(*ids, len(tokenizer) - 1)) >= self.vocabulary:
             message = f"the tokenizer writes id {largest}, and the decoder has {self.vocabulary} tokens"
-            raise ModelError(message, code="tokenizer-mismatch", where=folder, hint="download the checkpoint again")
+            raise ModelError(message, code="base-incomplete", where=folder, hint="download the checkpoint again")
         fill = 0 if image.get("do_pad") else PAD_COLOUR  # Donut's own padding is black
         height, width = self.size
         resample = Image.Resampling.BILINEAR if layout == "squash" else Image.Resampling.BICUBIC
@@ -279,7 +279,7 @@ def recognize(config: Mapping[str, Any]) -> EncoderDecoder | None:
         return EncoderDecoder("encoder_decoder", (height, width), patches, positions, vocabulary)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         message = f"config.json of an encoder and decoder is incomplete: {error}"
-        raise ModelError(message, code="checkpoint-incomplete", hint="download the checkpoint again") from error
+        raise ModelError(message, code="base-incomplete", hint="download the checkpoint again") from error
 
 
 def normalize(pixels: "Tensor", mean: "Tensor", std: "Tensor") -> "Tensor":
@@ -296,9 +296,9 @@ def _read_preprocessor(folder: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         hint = f"download {_PREPROCESSOR} from the page of the checkpoint into this folder"
-        raise ModelError(f"{_PREPROCESSOR} is missing", code="processor-missing", where=folder, hint=hint) from error
+        raise ModelError(f"{_PREPROCESSOR} is missing", code="base-incomplete", where=folder, hint=hint) from error
     except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read the image settings: {error}", code="processor-missing", where=path) from error
+        raise ModelError(f"Cannot read the image settings: {error}", code="base-incomplete", where=path) from error
     image: dict[str, Any] = settings.get("image_processor", settings) if isinstance(settings, dict) else {}
     return image
 
@@ -314,7 +314,7 @@ def _load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     except Exception as error:  # each tokenizer has its own way to miss a file or a package
         hint = "download the tokenizer's files, or save it with AutoTokenizer where its packages are installed"
         raise ModelError(
-            f"Cannot load the tokenizer: {error}", code="tokenizer-missing", where=folder, hint=hint
+            f"Cannot load the tokenizer: {error}", code="base-incomplete", where=folder, hint=hint
         ) from error
 
 
@@ -335,7 +335,7 @@ def _token_ids(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> tuple[int,
             if value is not None:
                 return int(value)
         message = f"No {name}: neither config.json nor generation_config.json nor the tokenizer has one"
-        raise ModelError(message, code="token-ids-missing", where=folder, hint=f"add {name} to config.json")
+        raise ModelError(message, code="base-incomplete", where=folder, hint=f"add {name} to config.json")
 
     end = find("eos_token_id", tokenizer.eos_token_id, tokenizer.sep_token_id)
     start = find("decoder_start_token_id", tokenizer.bos_token_id, tokenizer.cls_token_id)

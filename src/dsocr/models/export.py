@@ -220,7 +220,7 @@ def _export_network(export: Export, run: RunFolder, out: Path) -> Export:
     """Copy the files of a network all of whose weights were trained. Raises ConfigError for a scale below 1."""
     if export.scale != 1:
         message = "All weights of this network were trained, so there is no adapter to scale"
-        raise ConfigError(message, code="scale-without-adapter", hint=f"leave out {option('scale', ...)}")
+        raise ConfigError(message, code="scale-invalid", hint=f"leave out {option('scale', ...)}")
     with writing_folder(out) as draft:
         for file in sorted(run.adapter.iterdir()):
             if file.name in {SINGLE, CALIBRATION} or is_plain(file):
@@ -292,7 +292,7 @@ def export_adapter(
     if form == "vllm" and export.serving is None and any(name.startswith(_CHAT_DECODER) for name in names):
         kind = export.settings.base if export.family is None else f"{export.settings.base} ({export.family.name})"
         message = f"vLLM was not tried with adapters of {kind}"
-        raise ConfigError(message, code="vllm-base", hint=f"{_MERGE}; PEFT reads the adapter alone")
+        raise ConfigError(message, code="vllm-unsupported", hint=f"{_MERGE}; PEFT reads the adapter alone")
     config = config_for_vllm(export.adapter, names) if form == "vllm" else export.adapter
     with writing_folder(out) as draft:
         shutil.copyfile(run.adapter / WEIGHTS, draft / WEIGHTS)
@@ -310,17 +310,17 @@ def config_for_vllm(config: Mapping[str, Any], names: Sequence[str]) -> dict[str
     `names` are those of the adapter's tensors. Raises ConfigError for adapters that vLLM does not support.
     """
     if config.get("use_dora"):
-        raise ConfigError("vLLM does not support DoRA adapters", code="vllm-dora", hint=_MERGE)
+        raise ConfigError("vLLM does not support DoRA adapters", code="vllm-unsupported", hint=_MERGE)
     if config["r"] > VLLM_RANKS[-1]:
         message = f"vLLM supports ranks up to {VLLM_RANKS[-1]}, and this adapter has {config['r']}"
-        raise ConfigError(message, code="vllm-rank", hint=_MERGE)
+        raise ConfigError(message, code="vllm-unsupported", hint=_MERGE)
     matches = {name: _IN_VLLM.fullmatch(name) for name in names}
     if outside := [name for name, match in matches.items() if match is None]:
         example = outside[0].removeprefix("base_model.model.")
         raise ConfigError(
             "vLLM supports adapters of the decoder's attention, dense layers and shared experts only; "
             f"{len(outside)} of {len(names)} tensors are elsewhere, for example {example}",
-            code="vllm-layers",
+            code="vllm-unsupported",
             hint=_MERGE,
         )
     layers = {match["attention"] or match["mlp"] for match in matches.values() if match}

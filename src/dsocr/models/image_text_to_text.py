@@ -134,7 +134,7 @@ class ImageTextToText(TokenFamily):
             network_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
         except (ValueError, KeyError, TypeError, ImportError) as error:
             message = f"Cannot make a network from config.json: {error}"
-            raise ModelError(message, code="checkpoint-incomplete", where=folder) from error
+            raise ModelError(message, code="base-incomplete", where=folder) from error
         if options.pop("quantization", None):
             options["quantization_config"] = _four_bits(options["dtype"])
         network = load_pretrained(network_class, config, folder, unused=self.unused_tensors, **options)

@@ -95,7 +95,7 @@ def move_ruling(table: Table, axis: Axis, place: int, points: Sequence[Point]) -
     turns = np.sign(np.median(_turns(before))) * _turns(nodes)[..., max(place - 1, 0) : place + 1]
     if (turns < _LEAST_AREA).any():
         hint = "remove the ruling between them first"
-        raise DataError("the ruling would cross another ruling", code="ruling-crosses", hint=hint)
+        raise DataError("the ruling would cross another ruling", code="edit-invalid", hint=hint)
     return _rebuilt(table, ((cell, cell.place) for cell in table.cells), _turned(nodes, axis))
 
 
@@ -135,7 +135,7 @@ def join_cells(table: Table, area: CellPlace) -> Table:
     inside = [cell for cell in table.cells if cell.place.overlaps(area)]
     if len(inside) < 2:
         hint = "choose several with Shift and a click"
-        raise DataError("two cells or more can be joined", code="too-few-cells", hint=hint)
+        raise DataError("two cells or more can be joined", code="edit-invalid", hint=hint)
     joined = _around(*(cell.place for cell in inside))
     cells = [(cell, joined if cell is inside[0] else cell.place) for cell in table.cells]
     return _rebuilt(table, _without_overlaps(cells), nodes_of(table))
@@ -156,7 +156,7 @@ def split_cells(table: Table, area: CellPlace) -> Table:
             cells.append((cell, cell.place))
     if len(cells) == len(table.cells):
         hint = "add a ruling through it"
-        raise DataError("the cell is in one row and one column", code="cell-whole", hint=hint)
+        raise DataError("the cell is in one row and one column", code="edit-invalid", hint=hint)
     return _rebuilt(table, cells, nodes_of(table))
 
 
@@ -193,7 +193,7 @@ def _band_at(nodes: Nodes, at: tuple[float, float]) -> tuple[int, float]:
             if min(first, second) >= 1:
                 return band, first / (first + second)
     hint = "click inside the table, between two rulings"
-    raise DataError("there is no room for a ruling", code="ruling-outside", hint=hint)
+    raise DataError("there is no room for a ruling", code="edit-invalid", hint=hint)
 
 
 def _with_column(place: CellPlace, band: int) -> list[CellPlace]:

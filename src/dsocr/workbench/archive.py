@@ -427,7 +427,7 @@ class Pictures:
             image = self._decode(page)
             left, top, right, bottom = crop_box(line.outline, image.size)
             if min(right - left, bottom - top) <= 0:
-                raise DataError("the line is outside the image", code="line-not-cut", where=page.name)
+                raise DataError("the line is outside the image", code="page-not-cut", where=page.name)
             turns = quarter_turns(line.outline)
             height = right - left if turns else bottom - top
             across, down = round(_SIDES * height), round(_NEIGHBOURS * height)
@@ -462,7 +462,7 @@ class Pictures:
 
     def _page(self, number: int) -> StoredPage:
         if number not in self._pages:
-            raise DataError(f"there is no page {number}", code="no-such-page")
+            raise DataError(f"there is no page {number}", code="no-such-place")
         return self._pages[number]
 
     def _decode(self, page: StoredPage) -> Image.Image:

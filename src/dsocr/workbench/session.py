@@ -196,7 +196,7 @@ class Session:
         """A line between its neighbours as a JPEG file. Raises DataError if there is none."""
         line = self.store.line(number)
         if line is None:
-            raise DataError(f"there is no line {number}", code="no-such-line")
+            raise DataError(f"there is no line {number}", code="no-such-place")
         return self.pictures.line(line)
 
     def why_no_image(self, number: int) -> str:

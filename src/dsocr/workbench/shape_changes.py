@@ -137,7 +137,7 @@ def _cut(store: CorrectionStore, page: StoredPage, start: Point, end: Point, who
     line = line_at(around or lines, x, y)
     if line is None:
         hint = "draw the cut across a line"
-        raise DataError("there is no line where the cut is", code="cut-outside-line", hint=hint)
+        raise DataError("there is no line where the cut is", code="edit-invalid", hint=hint)
     return cut_line(store, line, start, end, who=who)[0].number
 
 
@@ -199,7 +199,7 @@ def merge_lines(store: CorrectionStore, lines: Sequence[StoredLine], *, who: str
     """Make one line of several, their texts in reading order. Raises StaleError, or DataError for fewer than two."""
     if len(lines) < 2 or len({line.page for line in lines}) > 1:
         hint = "choose them with Shift and a click"
-        raise DataError("two lines or more of a page can be merged", code="too-few-lines", hint=hint)
+        raise DataError("two lines or more of a page can be merged", code="edit-invalid", hint=hint)
 
     ordered = sorted(lines, key=lambda line: (line.place, line.number))
     return store.change("joined", who, ordered, lambda old, _: [join_lines(*old)])[0][0]
@@ -253,7 +253,7 @@ def move_region(store: CorrectionStore, region: StoredRegion, step: int, *, who:
     others = [line for line in lines if line.region != region.number]
     if not mine:
         message, hint = "the region has no lines, so it has no place in the reading order", "put lines into it first"
-        raise DataError(message, code="region-empty", hint=hint)
+        raise DataError(message, code="edit-invalid", hint=hint)
     first = mine[0] if step < 0 else mine[-1]
     at = sum((other.place, other.number) < (first.place, first.number) for other in others)
     if not 0 <= at - (step < 0) < len(others):

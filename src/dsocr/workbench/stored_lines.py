@@ -72,7 +72,7 @@ def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Ou
         )
         if len(polygon) < 3:
             hint = "draw the cut across the line of text"
-            raise DataError("the cut does not divide the line", code="cut-outside-line", hint=hint)
+            raise DataError("the cut does not divide the line", code="edit-invalid", hint=hint)
         parts.append(Outline.of_polygon(polygon, baseline if len(baseline) >= 2 else ()))
     left, top, right, bottom = outline.box
     share = 1.0
@@ -113,7 +113,7 @@ def checked_outline(
     corners, line = within(polygon, width, height), within(baseline, width, height)
     left, top, right, bottom = bounds(corners) if corners else (0, 0, 0, 0)
     if len(set(corners)) < 3 or min(right - left, bottom - top) < 2:
-        raise DataError("the outline has no area", code="outline-empty", hint="draw at least three corners")
+        raise DataError("the outline has no area", code="edit-invalid", hint="draw at least three corners")
     return Outline.of_polygon(corners, line if len(set(line)) >= 2 else ())
 
 
@@ -260,7 +260,7 @@ def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
     cut = left + round((right - left) * (1 - share if from_right else share))
     if not first or not second or not left < cut < right:
         hint = "put the cursor where the second line begins"
-        raise DataError("a line can only be split inside its text", code="split-outside-text", hint=hint)
+        raise DataError("a line can only be split inside its text", code="edit-invalid", hint=hint)
     halves = [
         clip_outline(line.outline, (left, top, cut, bottom)),
         clip_outline(line.outline, (cut, top, right, bottom)),

@@ -35,7 +35,7 @@ class Query:
         """Raises DataError if there is nothing to look for."""
         sought = comparable(self.text)
         if not sought:
-            raise DataError("there is nothing to look for", code="search-empty", hint="type a text to find")
+            raise DataError("there is nothing to look for", code="edit-invalid", hint="type a text to find")
         forms = {unicodedata.normalize(form, sought) for form in ("NFC", "NFD")}
         inner = "|".join(r"\s+".join(map(re.escape, form.split(" "))) for form in sorted(forms))
         around = (r"(?<!\w)", r"(?!\w)") if self.whole_words else ("", "")
