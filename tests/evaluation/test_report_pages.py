@@ -1,4 +1,4 @@
-"""Training curves, and the pages beside the report: comparison and forecast."""
+"""Training curves, and the pages beside the report: comparison; the plot of a forecast."""
 
 import json
 from pathlib import Path
@@ -7,24 +7,21 @@ import numpy as np
 import pytest
 from lxml import etree
 from matplotlib.figure import Figure
-from PIL import Image
 
 from dsocr.errors import RunError
 from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.contents import gather_contents, unbroken
-from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_plot
+from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, forecast_plot, writers_plot
 from dsocr.evaluation.report.result_pages import (
     CHANGES,
     NUMBERS,
     PAGE,
     PLOT,
     render_comparison_page,
-    render_forecast,
     require_free_comparison,
     write_comparison,
-    write_forecast,
 )
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history
@@ -85,33 +82,13 @@ def test_a_run_without_readable_metrics_has_no_history(content: str | None, tmp_
         read_history(tmp_path)
 
 
-def forecast(sizes: int, more: list[int]) -> Forecast:
+def test_a_forecast_is_drawn_with_its_interval() -> None:
     points = [
-        CurvePoint(100 * 2**place, 50, [ScoredLine(f"{line}", 300 // (place + 1), 1000) for line in range(20)])
-        for place in range(sizes)
+        CurvePoint(samples, 50, [ScoredLine(f"{line}", 30_000 // samples, 1000) for line in range(20)])
+        for samples in (100, 200, 400)
     ]
-    return Forecast.compute("validation", points, more=more, targets=[0.05])
-
-
-@pytest.mark.parametrize(("sizes", "has_curve"), [(4, True), (2, False)])
-def test_a_forecast_shows_points_curve_and_sentences(sizes: int, has_curve: bool) -> None:
-    found = forecast(sizes, [300])
-    page = Page(render_forecast(found, "<script>alert(1)</script>"))
-    assert "script" not in page.tags
-    assert all(sentence in page.words for sentence in found.sentences)
-    assert ("95 % interval" in page.words) == ("expected" in page.words) == has_curve
-    assert "trained and scored" in page.words
-
-
-def test_a_forecast_that_is_too_far_ahead_does_not_stretch_the_plot(tmp_path: Path) -> None:
-    write_forecast(forecast(4, [50_000_000]), "far", tmp_path)
-    assert (
-        "5,000"
-        not in (tmp_path / "forecast.html").read_text(encoding="utf-8").partition("<svg")[2].partition("</svg")[0]
-    )
-    with Image.open(tmp_path / "forecast.png") as picture:
-        assert picture.width < 1500
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["forecast.html", "forecast.png"]
+    drawn = forecast_plot(Forecast.compute(points, 400)).svg()
+    assert all(label in drawn for label in ("95 % interval", "expected", "trained and scored"))
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Pa
         pytest.param("export run -o a --scale 1.5", ["--scale", "1.5", "<= 1"], id="scale"),
         pytest.param("audit d --folds x", ["--folds", '"x"'], id="no number"),
         pytest.param("serve run --port 99999", ["--port", "99999", "<= 65535"], id="too large"),
-        pytest.param("forecast c --target 0.1 --target 2", ["--target", "<= 1"], id="one of several"),
+        pytest.param("forecast c --more 0", ["--more", ">= 1"], id="too small"),
         pytest.param("train a.yaml --dry-run --overwrite", ["--overwrite does not go with --dry-run"], id="switch"),
     ],
 )

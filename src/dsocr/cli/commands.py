@@ -122,10 +122,10 @@ COMMANDS = {
     ),
     "forecast": Command(
         "Train",
-        "Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve.",
+        "Forecast the gain of more lines. Trains on a quarter, a half and all, and extends the learning curve.",
         "dsocr:forecast",
         printing.forecasted,
-        ("dsocr forecast mine.yaml --more 500 --more 1000", "dsocr forecast mine.yaml --target 0.05"),
+        ("dsocr forecast mine.yaml", "dsocr forecast mine.yaml --more 500"),
         kept=f"finished trainings are kept; {AGAIN}, to resume",
     ),
     "demo": Command(

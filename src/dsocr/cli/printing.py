@@ -256,15 +256,13 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 
 def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
     """Print the learning curve and the forecast."""
-    from dsocr.evaluation.report.result_pages import FORECAST_PAGE
+    from dsocr.training.forecast import PICTURE
 
     rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
-    printer.table(["lines", "steps", f"{given['split']} CER"], rows)
-    printer.result("")
-    for sentence in result.sentences:
-        printer.result(sentence)
-    printer.message(f"\n{result.explanation}")
-    printer.result(f"forecast: {_run_folder(given).forecast / FORECAST_PAGE}")
+    printer.table(["lines", "steps", "validation CER"], rows)
+    printer.result(f"\n{result}")
+    printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
+    printer.result(f"plot: {_run_folder(given).forecast / PICTURE}")
 
 
 def _run_folder(given: Given) -> "RunFolder":

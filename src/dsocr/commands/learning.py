@@ -24,8 +24,6 @@ from dsocr.options import (
     Rare,
     RecipeKeys,
     RunConfigKeys,
-    Share,
-    SplitName,
     StrPath,
     between,
     read_pairs,
@@ -126,53 +124,38 @@ def forecast(
     *,
     dataset: Annotated[StrPath | Dataset | None, IN_PYTHON] = None,
     changes: Changes | None = None,
-    more: Sequence[Count] = (),
-    target: Sequence[Share] = (),
-    sizes: Rare[Sequence[Share]] = (),
-    split: SplitName = "validation",
+    more: Count | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
     **keys: Unpack[RunConfigKeys],
 ) -> "Forecast":
-    """Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve.
+    """Forecast the gain of more lines. Trains on a quarter, a half and all, and extends the learning curve.
 
     Args:
         config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
         dataset: The dataset, if the configuration does not name it.
         changes: Change a setting, as section.key=value; repeatable.
-        more: Number of additional lines to forecast for; repeatable.
-        target: CER to reach, as 0.05: how many lines does it take? Repeatable.
-        sizes: Share of the training split; repeatable; 0.125 0.25 0.5 1 if not given.
-        split: Split to score on.
+        more: Number of additional lines to forecast for; as many again if not given.
         overwrite: Replace what an earlier command wrote there.
         progress: Called with the steps done and in total, instead of a progress bar.
         keys: Keys of the configuration.
 
-    A stopped forecast resumes when it is called again. Writes numbers, a page and a plot into the run folder.
+    A stopped forecast resumes when it is called again. Writes numbers and a plot into the run folder.
 
     Raises:
-        ConfigError: The configuration or the sizes cannot be used.
+        ConfigError: The configuration cannot be used, or there are too few lines for a forecast.
         DataError: There is nothing to train on or to score.
         RunError: A folder holds another run.
     """
     from dsocr.evaluation.evaluate import require_samples
 
     job = resolve(complete_config(config, dataset, changes, keys), overwrite=True)
-    require_samples(job.samples_from, Split(split))
-    from dsocr.training.forecast import SIZES
+    require_samples(job.samples_from, Split.VALIDATION)
     from dsocr.training.forecast import forecast as follow_curve
     from dsocr.training.lifecycle import preserved_process
 
     with preserved_process(), progress_bar(progress, "training", "steps") as done:
-        return follow_curve(
-            job,
-            sizes=sizes or SIZES,
-            split=Split(split),
-            more=more,
-            targets=target,
-            overwrite=overwrite,
-            progress=done,
-        )
+        return follow_curve(job, more=more, overwrite=overwrite, progress=done)
 
 
 def audit(

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
-from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
+from dsocr.evaluation.learning_curve import Forecast
 from dsocr.html import BAR, PAPER, QUIET, Plot, counted, printable, run_colour
 from dsocr.inference.review import CheckedShare
 from dsocr.runs import History
@@ -56,29 +56,21 @@ def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[f
 
 
 def forecast_plot(forecast: Forecast) -> Plot:
-    """Plot the scored runs as dots, the curve with its 95 % band, and the forecasts that were asked for."""
+    """Plot the scored runs as dots, and the curve up to the forecast with its 95 % band."""
 
     def paint(axes: "Axes") -> None:
-        first, largest = forecast.points[0].samples or forecast.points[1].samples, forecast.largest.samples
-        if (curve := forecast.curve) is not None:
-            asked = [expected for expected in forecast.more if expected.count <= MAX_EXTRAPOLATION * largest]
-            farthest = max([2 * largest, *(expected.count for expected in asked)])
-            # Dense where the curve is steep.
-            counts = sorted({round(count) for count in np.geomspace(first, farthest, _CURVE_POINTS).tolist()})
-            band = [curve.expect(count) for count in counts]
-            low, high = ([100 * getattr(expected, end) for expected in band] for end in ("low", "high"))
-            axes.fill_between(counts, low, high, color=run_colour(1), alpha=0.15, linewidth=0, label="95 % interval")
-            axes.plot(counts, [100 * expected.rate for expected in band], color=run_colour(1), label="expected")
-            if asked:
-                x, y = zip(*((expected.count, 100 * expected.rate) for expected in asked), strict=True)
-                axes.plot(x, y, "D", color=run_colour(2), label="forecast")
+        sizes = np.geomspace(forecast.points[0].samples, forecast.expected.samples, _CURVE_POINTS)
+        band = [forecast.expect(round(size)) for size in sizes.tolist()]
+        low, high = ([100 * getattr(expected, end) for expected in band] for end in ("low", "high"))
+        axes.fill_between(sizes, low, high, color=run_colour(1), alpha=0.15, linewidth=0, label="95 % interval")
+        axes.plot(sizes, [100 * expected.rate for expected in band], color=run_colour(1), label="expected")
         x, y = zip(*((point.samples, 100 * point.cer) for point in forecast.points), strict=True)
         axes.plot(x, y, "o", color=run_colour(0), label="trained and scored")
-        axes.set(xlabel="training lines", ylabel=f"CER on the {forecast.split} split, %")
+        axes.set(xlabel="training lines", ylabel="CER on the validation split, %")
         axes.set_ylim(bottom=0)
         axes.legend()
 
-    return Plot(f"CER on the {forecast.split} split over training lines", paint, (6.4, 3.2))
+    return Plot("CER on the validation split over training lines", paint, (6.4, 3.2))
 
 
 def reliability_plot(noun: str, reliability: Reliability) -> Plot:

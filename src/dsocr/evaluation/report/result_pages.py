@@ -1,4 +1,4 @@
-"""Write the pages beside the report of a run: comparison, forecast and calibration."""
+"""Write the pages beside the report of a run: comparison and calibration."""
 
 import json
 from collections.abc import Callable
@@ -6,12 +6,10 @@ from pathlib import Path
 
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Comparison, read_lines
-from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.rates import describe_bounds, describe_p, describe_rate_change
 from dsocr.evaluation.report.contents import chapters_of, flat, format_ends, format_error, lines_by_writers, sentence
 from dsocr.evaluation.report.plots import (
     budget_plot,
-    forecast_plot,
     reliability_plot,
     writers_plot,
 )
@@ -22,7 +20,6 @@ from dsocr.io.work import require_free_output, write_file, writing_file, writing
 from dsocr.runs import to_json
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
-FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
 PAGE_SUFFIX = ".html"
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -89,19 +86,6 @@ def render_comparison_page(comparison: Comparison, progress: Callable[[int, int]
         about=about,
         **line_context(chapters_of(lines, names), lines, names, comparison.images, progress),
     )
-
-
-def write_forecast(forecast: Forecast, name: str, folder: Path) -> None:
-    """Write the page and the picture of a run's forecast into an existing folder."""
-    write_file(folder / FORECAST_PAGE, render_forecast(forecast, name))
-    write_file(folder / FORECAST_PICTURE, forecast_plot(forecast).png())
-
-
-def render_forecast(forecast: Forecast, name: str) -> str:
-    """Render the CER that a run is expected to reach with more training lines."""
-    rows = [(f"{point.samples:,}", f"{point.steps:,}", percent(point.cer, 2)) for point in forecast.points]
-    plot = forecast_plot(forecast)
-    return render(__package__, "forecast.html.jinja", name=name, forecast=forecast, plot=plot, rows=rows)
 
 
 def render_calibration(report: CalibrationReport, name: str) -> str:
