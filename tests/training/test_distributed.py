@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from dsocr.config import load_config
 from dsocr.training.distributed import connect
-from tests.training.running import train
+from dsocr.training.train import train
 
 if __name__ == "__main__":
     with connect():
