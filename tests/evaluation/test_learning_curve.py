@@ -14,9 +14,9 @@ from tests.raising import raises_code
 
 
 def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = None) -> CurvePoint:
-    """Make a run whose errors are spread evenly over lines of a thousand characters."""
+    """Make a run whose errors are spread evenly over long lines, so that their rounding does not matter."""
     names = [None if writers is None else f"w{number % writers}" for number in range(lines)]
-    scored = [ScoredLine(f"l{number}", round(1000 * cer), 1000, names[number]) for number in range(lines)]
+    scored = [ScoredLine(f"l{number}", round(100_000 * cer), 100_000, names[number]) for number in range(lines)]
     return CurvePoint(samples, samples // 4, scored)
 
 
