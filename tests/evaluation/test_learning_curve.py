@@ -26,7 +26,7 @@ FALLING = [point(200, 0.22), point(400, 0.165), point(800, 0.125)]
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])
 def test_a_power_law_is_recovered(exponent: float) -> None:
     def truth(samples: float) -> float:
-        return 0.3 * (samples / 200) ** -exponent
+        return float(0.3 * (samples / 200) ** -exponent)
 
     forecast = Forecast.compute([point(samples, truth(samples)) for samples in (200, 400, 800)], 800)
     assert forecast.expected.samples == 1600

@@ -36,9 +36,6 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 """Confidence level of all intervals."""
 
-INTERVAL_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
-"""Quantiles of drawn values: the lower end of an interval, the middle, the upper end."""
-
 MIN_CLUSTERS = 5
 """Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
 
