@@ -429,7 +429,6 @@ class RunConfig(Section):
     """The optimization."""
     validation: ValidationSection = ValidationSection()
     """Validation during training."""
-    """A small set that the base already reads, read again at every validation to see what training costs."""
     checkpoints: CheckpointsSection = CheckpointsSection()
     """Checkpoints, to resume an interrupted run."""
     generation: GenerationSection = GenerationSection()

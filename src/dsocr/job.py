@@ -39,7 +39,7 @@ _TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 _COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora": "variant"}
 """Keys of a saved adapter's config that must be as configured, and the settings of the adapter section for them."""
 
-DETECTOR_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "batch_size": 1, "micro_batch_size": 1}
+_DETECTOR_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "batch_size": 1, "micro_batch_size": 1}
 """A detector's settings of the training section where the configuration has none: pages differ in size."""
 _DETECTOR_VALIDATIONS = 10
 """Validations of a detector whose configuration does not set their interval."""
@@ -154,16 +154,6 @@ def _no_dataset() -> ConfigError:
     return ConfigError("there is no dataset to train on", code="dataset-missing", hint=hint)
 
 
-def _with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
-    """Return the keys with a file of texts. Raises ConfigError for a second one."""
-    if texts is None:
-        return keys
-    if "language_model" in keys:
-        message = f"{option('texts', texts)} and language_model both name texts"
-        raise ConfigError(message, code="option-invalid", hint="give one of them")
-    return {**keys, "language_model": Path(texts).as_posix()}
-
-
 def with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str, object]:
     """Return the keys with a file of texts. Raises ConfigError for a second one."""
     if texts is None:
@@ -207,8 +197,8 @@ def resolve(
         job = _with_detector(job, finds_lines=finds_lines)
     else:
         job = _with_reader(job, recorded, known)
-    if job.recorded is not None and job.dataset is not None:
-        require_same_settings(run, job.config, job.recorded, job.dataset)
+    if job.recorded is not None:
+        require_same_settings(run, job.config, job.recorded, job.samples_from)
     return job
 
 
@@ -229,7 +219,7 @@ def _with_detector(job: Job, *, finds_lines: bool) -> Job:
     training = config.training
     missing = {
         name: value
-        for name, value in DETECTOR_DEFAULTS.items()
+        for name, value in _DETECTOR_DEFAULTS.items()
         if name not in training.model_fields_set or getattr(training, name) is None
     }
     completed = config.model_copy(update={"training": training.model_copy(update=missing)})
@@ -258,7 +248,7 @@ def _require_detector_settings(config: RunConfig) -> None:
 
 def _with_reader(job: Job, recorded: RunConfig | None, known: Job | None) -> Job:
     config = job.given
-    if not config.learns_alone:  # else the run makes its dataset
+    if job.recorded is not None or not config.learns_alone:  # a new run that learns alone makes its dataset
         job = replace(job, dataset=_open_lines(config, job.dataset))
     require_trackers(config.training.report_to)
     texts = read_other_texts(config.generation.language_model)
@@ -309,7 +299,8 @@ def _open_lines(config: RunConfig, dataset: Dataset | None) -> Dataset:
         hint = f"{detect}, or prepare it with {option('unit', 'line')}, region or page"
         message = "the dataset shows layouts, whose lines may have no text, so no reader learns from it"
         raise DataError(message, code="dataset-is-layout", where=dataset.folder, hint=hint)
-    if config.training.unlabelled and not dataset.samples(Split.VALIDATION):
+    judges = config.training.unlabelled and not config.learns_alone
+    if judges and not dataset.samples(Split.VALIDATION):
         hint = f"prepare it with {option('split', '0.8/0.2/0')}, or leave the unlabelled scans out"
         message = "the dataset has no validation split, so nothing tells whether own readings help"
         raise DataError(message, code="unlabelled-unjudged", where=dataset.folder, hint=hint)

@@ -15,45 +15,41 @@ from dsocr.training.samples import Setup
 from dsocr.training.train import train as train_config
 
 
+def ignore(*_: object) -> None:
+    """Do nothing."""
+
+
 class Heard(Reporter):
     """Passes on what is said, and progress as its label, unit, and numbers."""
 
     def __init__(
-        self,
-        on_message: Callable[[str], None] | None = None,
-        on_stage: Callable[[str, str, int, int], None] | None = None,
+        self, on_message: Callable[[str], None] = ignore, on_stage: Callable[[str, str, int, int], None] = ignore
     ) -> None:
         self._say, self._stage = on_message, on_stage
 
     def complain(self, text: str) -> None:
-        if self._say is not None:
-            self._say(text)
+        self._say(text)
 
     @contextmanager
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
-        def show(done: int, total: int, note: str = "") -> None:
-            if self._stage is not None:
-                self._stage(label, unit, done, total)
-
-        yield show
+        yield lambda done, total, note="": self._stage(label, unit, done, total)
 
 
 def train(
     config: RunConfig,
     *,
     overwrite: bool = False,
-    on_message: Callable[[str], None] | None = None,
-    on_stage: Callable[[str, str, int, int], None] | None = None,
-    on_step: Callable[[int], None] | None = None,
+    on_message: Callable[[str], None] = ignore,
+    on_stage: Callable[[str, str, int, int], None] = ignore,
+    on_step: Callable[[int], None] = ignore,
     **options: Any,
 ) -> TrainResult:
     """Train or resume a run; `on_step` is called after each step, as often as a bar moves."""
 
     def show(label: str, unit: str, done: int, total: int) -> None:
-        if on_step is not None and label == "training":
+        if label == "training":
             on_step(done)
-        if on_stage is not None:
-            on_stage(label, unit, done, total)
+        on_stage(label, unit, done, total)
 
     with reporting_to(Heard(on_message, show)):
         return train_config(config, overwrite=overwrite, **options)

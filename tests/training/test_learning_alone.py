@@ -18,7 +18,7 @@ from tests.conftest import draw_line, eight_steps
 from tests.integration.calling import call, fail
 from tests.raising import raises_code
 from tests.training.running import train
-from tests.training.test_train import PowerCutError, cut_at
+from tests.training.test_train import PowerCutError, changed, cut_at
 from tests.training.test_unlabelled import COUNT, FakeReader, cut, true_text, weights_of
 
 Alone = Callable[[Path, Path], RunConfig]
@@ -147,6 +147,8 @@ def test_a_run_that_learns_alone_resumes_wherever_it_was(
     before = len(reader.read_lines)
     with pytest.raises(PowerCutError):
         train(config, on_step=cut_at(5))
+    with raises_code("other-settings"):
+        train(changed(config, training={"weight_decay": 0.5}))
     result = train(config)
     assert len(reader.read_lines) == before
     assert result.resumed_from == 4

@@ -151,18 +151,20 @@ def test_the_first_loss_is_compared_with_a_guess(losses: list[float], verdict: s
 @pytest.mark.parametrize(
     ("other", "verdict"),
     [
-        pytest.param([6.0, 6.5, 6.1, 5.9], "ok", id="images matter, and are the right ones"),
-        pytest.param([0.3, 0.6, 0.2, 0.5], "warning", id="a base that cannot tell"),
-        pytest.param([0.4, 0.5, 0.3, 0.4], "error", id="the image does not reach the loss"),
+        pytest.param([6.0] * 10, "ok", id="images matter, and are the right ones"),
+        pytest.param([6.0] * 5, "warning", id="so few may all win by chance"),
+        pytest.param([0.3, 0.6] * 5, "warning", id="a base that cannot tell"),
+        pytest.param([0.4] * 10, "error", id="the image does not reach the loss"),
     ],
 )
 def test_a_text_must_be_likelier_with_its_own_image(
     other: list[float], verdict: str, nano_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup, samples = setup_of(nano_config, 4)
-    encoded = [setup.samples[place] for place in range(4)]
+    count = len(other)
+    setup, samples = setup_of(nano_config, count)
+    encoded = [setup.samples[place] for place in range(count)]
     monkeypatch.setattr("dsocr.training.preflight.sample_losses", lambda *_: other)
-    assert check_pairs(setup, nano_config, samples, encoded, [0.4, 0.5, 0.3, 0.4]).verdict == verdict
+    assert check_pairs(setup, nano_config, samples, encoded, [0.4] * count).verdict == verdict
     assert check_pairs(setup, nano_config, samples[:1], encoded[:1], [0.4]).verdict == "warning"
 
 

@@ -35,6 +35,8 @@ CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
 _CLEAR_WINS = 0.9
 """Share of texts likelier with their own image from which image and text belong together."""
+_ENOUGH_PAIRS = 10
+"""All of fewer may win by chance, more often than once in a thousand."""
 _NO_DIFFERENCE = 1e-6
 _WORSE_THAN_UNIFORM, _LIKE_UNIFORM = 1.05, 0.9
 """Shares of a uniform guess's loss. Bases with random weights were measured at 1.002 and 1.004, nano at 0.07 on clean
@@ -186,7 +188,7 @@ def check_pairs(
         return Check("pairs", "error", "another image changes the loss of no sample", fix)
     wins = sum(rise > 0 for rise in rises)
     message = f"{wins} of {len(samples)} transcriptions are likelier with their own image than with another"
-    if wins >= _CLEAR_WINS * len(samples):
+    if len(samples) >= _ENOUGH_PAIRS and wins >= _CLEAR_WINS * len(samples):
         return Check("pairs", "ok", f"{message}; one wrong pair in ten would go unnoticed: see `dsocr check --html`")
     predictions = _read(setup, encoded, Generation(**config.generation.model_dump()))
     mismatches = find_mismatches(samples, predictions, [sample.text for sample in setup.samples.samples])

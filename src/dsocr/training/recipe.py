@@ -5,7 +5,7 @@ A learner says what differs between readers and the detector of lines. The resul
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -127,8 +127,7 @@ def run_job(
                 trainer.fit()
             else:
                 log.info("resuming from %s", checkpoint.name)
-                for message in _resume(trainer, run, dist, checkpoint, validator):
-                    announce(message)
+                _resume(trainer, run, dist, checkpoint, validator, announce)
             is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
@@ -178,18 +177,24 @@ def _save(run: RunFolder, keep: int, dist: Distributed, trainer: Trainer) -> Non
 
 
 def _resume(
-    trainer: Trainer, run: RunFolder, dist: Distributed, checkpoint: Path, validator: PeriodicValidation | None
-) -> Iterator[str]:
-    """Train from a checkpoint to the end or to a signal; yield what was damaged."""
+    trainer: Trainer,
+    run: RunFolder,
+    dist: Distributed,
+    checkpoint: Path,
+    validator: PeriodicValidation | None,
+    announce: Callable[[str], None],
+) -> None:
+    """Train from a checkpoint to the end or to a signal, and announce damage."""
     if dist.broadcast(lambda: rewind_run(run, step_of(checkpoint))):
-        yield f"the last line of {run.metrics.name} was incomplete and has been dropped"
+        announce(f"the last line of {run.metrics.name} was incomplete and has been dropped")
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)
     known = state["callbacks"].get(type(validator).__name__)
     if known and known["best_step"] is not None:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
-            yield f"the best weights, {best.name}, are damaged ({fault}); the next validation counts as the best"
+            message = f"the best weights, {best.name}, are damaged ({fault}); the next validation counts as the best"
+            announce(message)
             known["best_step"] = None
     trainer.load_state_dict(state)
     if not trainer.is_finished and not (validator and validator.is_out_of_patience):

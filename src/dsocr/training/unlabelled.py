@@ -88,8 +88,8 @@ def train_with_unlabelled(job: Job, *, preflight: bool, callbacks: Sequence[Call
     if job.given.learns_alone:
         require_one_process("start it without torchrun")
         report = _read_alone(job)
-        dataset = Dataset.open(job.config.dataset, fold=job.config.fold)
-        job = replace(job, dataset=dataset, overwrite=False)
+        if job.dataset is None:
+            job = replace(job, dataset=Dataset.open(job.config.dataset), overwrite=False)
         return run_job(job, preflight=preflight, callbacks=callbacks, unlabelled=report)
     require_one_process("start it without torchrun, or leave the unlabelled scans out")
     started, run, reporter = time.monotonic(), job.run, current_reporter()
