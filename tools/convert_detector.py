@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformers import PPOCRV6SmallDetForObjectDetection
 from transformers.models.pp_ocrv6_small_det.configuration_pp_ocrv6_small_det import PPOCRV6SmallDetConfig
 
+from convert_recogniser import read_onnx
 from dsocr.errors import ModelError
 from dsocr.layout.text_detector import Detector
-from dsocr.models.ctc_network import read_onnx
 
 
 def create_detector() -> Detector:

@@ -4,7 +4,7 @@
     python tools/draw_hands.py lines ...                                   # drawn lines; see there
     python tools/pretrain_small.py train --base PPOCR --cache CACHE --work WORK --out OUT --test DATASET/test
 
-PPOCR is what `dsocr.models.ctc_network.convert_onnx` writes. The cache has two files for each source: all lines as
+PPOCR is what `tools/convert_recogniser.py` writes. The cache has two files for each source: all lines as
 bytes, one after another, and a table of their texts. Training takes in every source that is in the cache when it
 starts; after an interruption the same command resumes from the last checkpoint. OUT gets the averaged weights with the
 lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
@@ -37,19 +37,19 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from convert_recogniser import save_network
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.models.ctc_inputs import prepare_line
 from dsocr.models.ctc_network import (
     compute_logits,
     compute_losses,
-    decode_greedy,
     load_network,
     pad_labels,
     replace_head,
-    save_network,
 )
 from dsocr.models.language_model import LanguageModel, search
+from dsocr.models.scripts import best_path, text_of
 from hands.archive_texts import archive_lines
 from small_lines import Batch, Line, Source, open_cache, stream_pools, to_batch, write_source
 from small_texts import CHARACTERS, count_words, literature_lines
@@ -127,8 +127,10 @@ def error_rate(network: Any, lines: Sequence[Line]) -> float:
         pixels, steps = to_batch(chosen).to(device)
         with torch.autocast(device.type, torch.bfloat16):
             logits = compute_logits(network, pixels, steps)
-        for (text, _), decoded in zip(chosen, decode_greedy(logits, steps, CHARACTERS), strict=True):
-            errors.append(character_errors(text, decoded))
+        for (text, _), rows, count in zip(
+            chosen, logits.float().softmax(-1).cpu().numpy(), steps.tolist(), strict=True
+        ):
+            errors.append(character_errors(text, text_of(best_path(rows[:count]), CHARACTERS)))
     return pool(errors).rate
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import dsocr
+from convert_recogniser import save_network
 from dsocr.data.source_report import SourceReport
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
-from dsocr.models.ctc_network import save_network
 from dsocr.models.scripts import describe_script, letter_script
 from dsocr.options import ScriptName
 from dsocr.runs import RunFolder

@@ -17,6 +17,7 @@ from PIL import Image
 from torch.nn import functional
 
 import dsocr
+from convert_recogniser import save_network
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
@@ -25,7 +26,7 @@ from dsocr.io.work import write_manifest
 from dsocr.models import ctc
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, score_texts
 from dsocr.models.ctc_inputs import count_steps
-from dsocr.models.ctc_network import LineNetwork, compute_logits, save_network
+from dsocr.models.ctc_network import LineNetwork, compute_logits
 from dsocr.models.families import load_processor
 from dsocr.models.family import UNWRITABLE
 from dsocr.models.generation import Generation

@@ -19,10 +19,11 @@ from transformers.models.pp_ocrv5_mobile_rec.configuration_pp_ocrv5_mobile_rec i
 from transformers.models.pp_ocrv5_server_rec.configuration_pp_ocrv5_server_rec import PPOCRV5ServerRecConfig
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
+from convert_recogniser import convert_recogniser, create_network, save_network
 from dsocr.errors import ModelError
 from dsocr.models import ctc_network
 from dsocr.models.ctc_inputs import collate_lines, count_steps, prepare_line
-from dsocr.models.ctc_network import compute_logits, create_network, load_network
+from dsocr.models.ctc_network import compute_logits, load_network
 
 CHARACTERS = ["a", "b", "e", " "]
 
@@ -117,7 +118,7 @@ def pixels(width: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
     network = small_network()
-    ctc_network.save_network(network, CHARACTERS, tmp_path)
+    save_network(network, CHARACTERS, tmp_path)
     native = PPOCRV6SmallRecForTextRecognition.from_pretrained(tmp_path).eval()
     loaded, characters = load_network(tmp_path)
     assert characters == CHARACTERS
@@ -129,7 +130,7 @@ def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
 
 def test_half_precision_checkpoint(tmp_path: Path) -> None:
     network = small_network()
-    ctc_network.save_network(network, CHARACTERS, tmp_path, torch.float16)
+    save_network(network, CHARACTERS, tmp_path, torch.float16)
     loaded, _ = load_network(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     with torch.inference_mode():
@@ -142,7 +143,7 @@ def test_published_checkpoint_computes_what_its_class_does(kind: str, tmp_path: 
     native = write_published(tmp_path / "published", kind)
     loaded, characters = load_network(tmp_path / "published")
     assert characters == CHARACTERS
-    ctc_network.save_network(loaded, characters, tmp_path / "saved")
+    save_network(loaded, characters, tmp_path / "saved")
     again = AutoModelForTextRecognition.from_pretrained(tmp_path / "saved").eval()
     assert type(again) is type(native)
     labels, lengths = torch.tensor([[1, 2, 2, 3]]), torch.tensor([4])
@@ -161,7 +162,7 @@ def test_published_checkpoint_computes_what_its_class_does(kind: str, tmp_path: 
 
 def test_saved_branches_are_one_and_load_to_the_same_bits(tmp_path: Path) -> None:
     network = small_network(kind="v5 mobile")
-    ctc_network.save_network(network, CHARACTERS, tmp_path)
+    save_network(network, CHARACTERS, tmp_path)
     loaded, _ = load_network(tmp_path)
     saved, state = loaded.state_dict(), network.state_dict()
     assert saved.keys() == state.keys()
@@ -173,7 +174,7 @@ def test_saved_branches_are_one_and_load_to_the_same_bits(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json"])
 def test_incomplete_checkpoint(tmp_path: Path, name: str) -> None:
-    ctc_network.save_network(small_network(), CHARACTERS, tmp_path)
+    save_network(small_network(), CHARACTERS, tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ModelError) as error:
         load_network(tmp_path)
@@ -181,8 +182,8 @@ def test_incomplete_checkpoint(tmp_path: Path, name: str) -> None:
 
 
 def test_checkpoint_of_another_network(tmp_path: Path) -> None:
-    ctc_network.save_network(small_network(), CHARACTERS, tmp_path / "one")
-    ctc_network.save_network(small_network(["a"]), ["a"], tmp_path / "other")
+    save_network(small_network(), CHARACTERS, tmp_path / "one")
+    save_network(small_network(["a"]), ["a"], tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
     with pytest.raises(ModelError) as error:
         load_network(tmp_path / "one")
@@ -248,13 +249,13 @@ def onnx_file(network: Any, characters: list[str]) -> bytes:
     return field(1, 8) + field(7, graph) + field(14, metadata)
 
 
-def test_convert_onnx(tmp_path: Path) -> None:
+def test_conversion_from_onnx(tmp_path: Path) -> None:
     torch.manual_seed(6)
     network = create_network(CHARACTERS, PPOCRV6SmallRecConfig(layer_norm_eps=1e-5)).eval()
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.1)
     (tmp_path / "rec.onnx").write_bytes(onnx_file(network, CHARACTERS))
-    ctc_network.convert_onnx(tmp_path / "rec.onnx", tmp_path / "converted")
+    convert_recogniser(tmp_path / "rec.onnx", tmp_path / "converted")
     converted, characters = load_network(tmp_path / "converted")
     assert characters == CHARACTERS
     with torch.inference_mode():
@@ -272,7 +273,7 @@ def test_convert_onnx(tmp_path: Path) -> None:
 def test_other_files_are_not_converted(tmp_path: Path, content: bytes, code: str) -> None:
     (tmp_path / "other.onnx").write_bytes(content)
     with pytest.raises(ModelError) as error:
-        ctc_network.convert_onnx(tmp_path / "other.onnx", tmp_path / "converted")
+        convert_recogniser(tmp_path / "other.onnx", tmp_path / "converted")
     assert error.value.code == code
 
 
@@ -338,12 +339,6 @@ def test_loss_is_the_probability_of_all_paths() -> None:
     assert loss.item() == pytest.approx(-math.log(total), rel=1e-5)
     assert count_steps("abb") == 4
     assert ctc_network.compute_losses(logits, torch.tensor([3]), ctc_network.pad_labels([[1, 2, 2]])).item() == 0
-
-
-def test_greedy_decoding() -> None:
-    path = [0, 1, 1, 0, 1, 2, 0, 0, 0, 1]
-    logits = nn.functional.one_hot(torch.tensor([path, [0] * 10]), 3).float()
-    assert ctc_network.decode_greedy(logits, torch.tensor([9, 3]), ["a", "b"]) == ["aab", ""]
 
 
 def test_replaced_head_keeps_the_rows_of_known_letters() -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import dsocr
+from convert_recogniser import save_network
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
@@ -22,7 +23,6 @@ from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
-from dsocr.models.ctc_network import save_network
 from dsocr.models.export import export_merged
 from dsocr.models.families import recognize
 from dsocr.models.generation import Generation

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 import pretrain_small
+from convert_recogniser import create_network, save_network
 from dsocr.models.ctc_inputs import HEIGHT, collate_lines
-from dsocr.models.ctc_network import create_network, load_network, save_network
+from dsocr.models.ctc_network import load_network
 from pretrain_small import Training
 from small_lines import Batches, open_cache, stream_pools, to_batch, write_source
 from small_texts import CHARACTERS, LineMaker, Words, spell_before_reform

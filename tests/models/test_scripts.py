@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from convert_recogniser import save_network
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.inference.reader import LocalReader
-from dsocr.models.ctc_network import save_network
 from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import LanguageModel

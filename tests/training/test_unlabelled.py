@@ -488,7 +488,7 @@ def test_own_readings_are_no_texts_of_the_language_model_and_no_letters(
     small_dataset: Path, tmp_path: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line recogniser: the second training has the head and the texts of the first."""
-    from dsocr.models.ctc_network import save_network
+    from convert_recogniser import save_network
     from tests.models.test_ctc import LETTERS, configuration
     from tests.models.test_ctc_network import small_network
 
