@@ -138,7 +138,7 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
 
 
 TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision", "all"]
-AugmentationName = Literal["none", "light", "medium", "strong"]
+AugmentationName = Literal["none", "light"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 _LR_SCHEDULERS = (
     "cosine",
@@ -169,7 +169,7 @@ def _target_modules(target: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def read_augmentation(value: object) -> float | str:
-    """Read the name of a preset, or a number from 0 to 2, also as text. Raises ValueError for anything else."""
+    """Read `none`, `light`, or a number from 0 to 2, also as text. Raises ValueError for anything else."""
     if value in get_args(AugmentationName):
         return str(value)
     try:
@@ -329,7 +329,7 @@ class TrainingSection(Section):
     feature_cache_views: PositiveInt = 4
     """Augmented views of each image in the feature cache; after this many epochs they repeat."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
-    """Augmentation: none, light (line recognisers' default), medium, strong, or a number (1: as a writer varies)."""
+    """Augmentation: none, light (line recognisers' default), or a number (1: as a writer varies)."""
     long_text: Literal["error", "exclude"] = "error"
     """What to do with a transcription over max_text_tokens: stop, or exclude the sample and count it."""
     max_text_tokens: PositiveInt = 512

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.config import AugmentationName
 from dsocr.data.augment import (
-    AMOUNTS,
-    OPERATIONS,
     Augmentation,
-    Operation,
-    add_ruler,
-    add_stamp,
     augment,
     change_stroke_width,
     changes,
@@ -27,8 +21,7 @@ from dsocr.data.augment import (
 )
 from tests.raising import raises_code
 
-PRESETS = list(AMOUNTS)
-EVERY: list[Augmentation] = [1.0, *PRESETS]
+EVERY: list[Augmentation] = [1.0, "light"]
 PAPER, INK = (240, 235, 220), (40, 40, 70)
 
 
@@ -57,8 +50,6 @@ def fingerprint(how: Augmentation) -> str:
 KNOWN: dict[Augmentation, str] = {
     1.0: "7d712038e07970e606af1a53ceac52358c39cbd9522778d8b87ef4a929023caa",
     "light": "81cc2292c2760491b4dc8ef85f0a7fdb4b7d669879101d71c36cc0bc4ca3ede2",
-    "medium": "cfc13ab711634f07cfae7b3b21990b70e0cb5502350b73bb999b979c679e817b",
-    "strong": "9aad6d99a4cb1d9067998667a1740b6ec8a694efb43e21687f454958cb5d48ec",
 }
 """With Pillow 13; other versions may filter and compress slightly differently."""
 
@@ -67,7 +58,7 @@ KNOWN: dict[Augmentation, str] = {
 def test_images_are_the_same_on_every_machine_and_in_every_process() -> None:
     assert {how: fingerprint(how) for how in EVERY} == KNOWN
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(fingerprint, ("strong",)) == KNOWN["strong"]
+        assert pool.apply(fingerprint, ("light",)) == KNOWN["light"]
 
 
 @pytest.mark.parametrize("how", EVERY)
@@ -83,9 +74,7 @@ def test_none_changes_nothing(how: Augmentation) -> None:
     assert not changes(how)
 
 
-def test_presets_are_those_of_the_configuration_and_grow_in_strength() -> None:
-    assert ["none", *PRESETS] == list(AugmentationName.__args__)  # type: ignore[attr-defined]
-    assert all(0 <= light <= medium <= strong <= 1 for light, medium, strong in OPERATIONS.values())
+def test_an_unknown_augmentation_is_refused() -> None:
     with raises_code("augmentation-unknown"):
         drawn((1,), "wild")
 
@@ -116,17 +105,16 @@ def test_any_size_survives(how: Augmentation, width: int, height: int, seed: int
     width=st.integers(20, 700),
     height=st.integers(8, 140),
     seed=st.integers(0, 10**6),
-    amount=st.sampled_from([0.3, 1.0, 1.4, 2.0]),
 )
-def test_warping_keeps_marks_in_all_four_corners(width: int, height: int, seed: int, amount: float) -> None:
+def test_warping_keeps_marks_in_all_four_corners(width: int, height: int, seed: int) -> None:
     """Each corner has a mark of another colour, which is still there at nearly its size."""
     side = 3
     marks = {"red": (0, 0), "lime": (width - 3, 0), "blue": (0, height - 3), "black": (width - 3, height - 3)}
     image = Image.new("RGB", (width, height), "white")
     for colour, corner in marks.items():
         image.paste(Image.new("RGB", (side, side), colour), corner)
-    result = warp(image, np.random.default_rng(seed), amount)
-    scale = 1 / np.prod([1 + amount * 0.18] * 2)
+    result = warp(image, np.random.default_rng(seed))
+    scale = 1 / np.prod([1 + 0.6 * 0.18] * 2)
     for colour in marks:
         assert area(result, colour) > 0.6 * scale * area(image, colour)
 
@@ -151,20 +139,6 @@ def test_marks_at_both_ends_of_a_line_stay(seed: int, how: Augmentation) -> None
     assert np.percentile(ends[-1], 1) < middle - 30
 
 
-@pytest.mark.parametrize("operation", [add_stamp, add_ruler])
-def test_stamps_and_rulers_do_not_hide_letters(operation: Operation) -> None:
-    """They cover little, darken by at most two thirds, and never hide a stroke."""
-    image = line(600, 60)
-    for seed in range(40):
-        before, after = (
-            np.asarray(item, dtype=float).mean(axis=2)
-            for item in (image, operation(image, np.random.default_rng(seed), 1.4))
-        )
-        assert (before - after).max() < 0.67 * before.max()
-        assert ((before - after) > 25).mean() < 0.12
-        assert (after <= before + 1).all()
-
-
 @pytest.mark.parametrize(
     ("size", "height"),
     [
@@ -179,15 +153,14 @@ def test_line_height(size: tuple[int, int], height: int) -> None:
     assert line_height(Image.new("L", size)) == height
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_letters_keep_their_size_on_the_canvas(preset: str) -> None:
+def test_letters_keep_their_size_on_the_canvas() -> None:
     """A model that has only seen small letters mistakes large ones for capitals."""
     image = Image.new("L", (600, 60), 235)
     for left in range(20, 580, 40):
         image.paste(30, (left, 12, left + 10, 48))
     shares = []
     for seed in range(40):
-        pixels = np.asarray(warp(image, np.random.default_rng(seed), AMOUNTS[preset]))
+        pixels = np.asarray(warp(image, np.random.default_rng(seed)))
         middle = pixels[:, pixels.shape[1] // 2 - 20 :][:, :40]
         shares.append((middle.min(axis=1) < 130).mean() / 0.6)
     assert 0.93 < np.mean(shares) < 1.05
@@ -198,4 +171,4 @@ def test_hairline_is_not_thinned_away() -> None:
     image = Image.new("L", (200, 40), 235)
     image.paste(40, (100, 5, 101, 35))
     for seed in range(40):
-        assert np.asarray(change_stroke_width(image, np.random.default_rng(seed), 1.4)).min() < 125
+        assert np.asarray(change_stroke_width(image, np.random.default_rng(seed))).min() < 125

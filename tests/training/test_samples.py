@@ -47,7 +47,7 @@ def test_worker_processes_give_the_same_batches_and_see_the_epoch_change(
     lines: list[Sample], processor: Processor
 ) -> None:
     """Spawned workers, as on Windows, get everything pickled, and open images themselves."""
-    alone, shared = (EncodedSamples(lines, processor, augmentation="medium", seed=3) for _ in range(2))
+    alone, shared = (EncodedSamples(lines, processor, augmentation="light", seed=3) for _ in range(2))
     collate = Collator(processor)
     loader = DataLoader(
         shared,
@@ -116,9 +116,9 @@ def test_a_large_image_is_shrunk_only_to_be_augmented(
 def test_a_preview_shows_the_images_that_training_encodes(
     as_model: bool, small_config: RunConfig, lines: list[Sample], processor: Processor
 ) -> None:
-    training = small_config.training.model_copy(update={"augmentation": "strong"})
+    training = small_config.training.model_copy(update={"augmentation": "light"})
     config = small_config.model_copy(update={"training": training, "seed": 5})
-    seen: Any = EncodedSamples(lines, processor, augmentation="strong", seed=5)
+    seen: Any = EncodedSamples(lines, processor, augmentation="light", seed=5)
     rows = list(preview(resolve(config, overwrite=True), processor, samples=3, epochs=2, as_model=as_model))
     assert [row.text for row in rows] == [lines[place].text for place in (0, 8, 15)], "spread over the split"
     for place, row in zip((0, 8, 15), rows, strict=True):

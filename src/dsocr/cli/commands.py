@@ -90,7 +90,7 @@ COMMANDS = {
         to_json=lambda config, given: config.model_dump(mode="json"),
         examples=(
             "dsocr preview data/mine -o preview.html",
-            "dsocr preview mine.yaml --as-model --set training.augmentation=strong",
+            "dsocr preview mine.yaml --as-model --set training.augmentation=light",
         ),
     ),
     "convert": Command(

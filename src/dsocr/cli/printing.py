@@ -161,7 +161,7 @@ def previewed(printer: Printer, config: "RunConfig", given: Given) -> None:
     """Print the page and what to look for."""
     printer.result(f"page: {given['output']}")
     if config.training.augmentation in (0, "none") and not given["as_model"]:
-        printer.message("next: nothing is augmented; --set training.augmentation=medium shows what that would do")
+        printer.message("next: nothing is augmented; --set training.augmentation=light shows what that would do")
     else:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
 

@@ -157,7 +157,7 @@ def preview(
         output: Page to write, an .html file.
         samples: Number of training samples, evenly spread.
         epochs: Number of epochs to show each of them in.
-        changes: Change a setting, as seed=3 or training.augmentation=strong; repeatable.
+        changes: Change a setting, as seed=3 or training.augmentation=light; repeatable.
         as_model: Show images as the model sees them, with their number of tokens.
 
     Raises:

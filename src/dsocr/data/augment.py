@@ -1,36 +1,36 @@
 """Augment images of handwriting for training: another pen, sheet and camera, but the same text.
 
 The random draws depend on the generator alone, so that (seed, epoch, sample) gives the same image on every machine and
-in every process. Images are RGB or L, and keep their mode. Every operation takes (image, rng, amount); 1 is a plausible
-amount, and all lengths are relative to the height of a line.
+in every process. Images are RGB or L, and keep their mode. All lengths are relative to the height of a line.
 """
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageChops, ImageDraw, ImageFilter
+from PIL import Image, ImageChops, ImageFilter
 
 from dsocr.errors import ConfigError
 from dsocr.images import Colour, median_colour
 
 Augmentation = float | str
-"""How to augment: a preset (`none`, `light`, `medium`, `strong`), or a number that scales the variation of one writer.
+"""How to augment: `none`, `light`, or a number that scales the variation of one writer.
 
-A preset changes writing, pen, paper and camera; a number writing, pen and light. 1 is what the lines of one writer
-differ by, 0 changes nothing.
+`light` changes writing, pen, paper and camera; a number writing, pen and light. 1 is how much the lines of one writer
+differ, 0 changes nothing.
 """
 
 Values = NDArray[np.float64]
-Operation = Callable[[Image.Image, np.random.Generator, float], Image.Image]
+Operation = Callable[[Image.Image, np.random.Generator], Image.Image]
 Quad = tuple[tuple[int, int, int, int], tuple[float, ...]]
 """A box of the result and the corners of the quadrilateral of the source that it shows, as `Image.transform` wants."""
 
 MAX_LINE_HEIGHT = 128
 """Pixels; higher images are treated as lines this high, so that strokes and blurs keep the size of a pen."""
+_AMOUNT = 0.6
+"""Scale of every operation of `light`."""
 
 
 def augment(image: Image.Image, rng: np.random.Generator, augmentation: Augmentation = 1.0) -> Image.Image:
@@ -41,16 +41,12 @@ def augment(image: Image.Image, rng: np.random.Generator, augmentation: Augmenta
         image = _change_pen(_wave(image, rng, augmentation), rng, augmentation)
         gain, shift = 1 + augmentation * rng.uniform(-0.25, 0.25), augmentation * rng.uniform(-20, 20)
         return _adjust_levels(image, gain, shift)
-    if augmentation not in AMOUNTS:
-        presets = ", ".join(("none", *AMOUNTS))
-        raise ConfigError(
-            f"unknown augmentation {augmentation!r}: use {presets}, or a number from 0 to 2",
-            code="augmentation-unknown",
-        )
-    place = list(AMOUNTS).index(augmentation)
-    for operation, probabilities in OPERATIONS.items():
-        if rng.random() < probabilities[place]:
-            image = operation(image, rng, AMOUNTS[augmentation])
+    if augmentation != "light":
+        message = f"unknown augmentation {augmentation!r}: use none, light, or a number from 0 to 2"
+        raise ConfigError(message, code="augmentation-unknown")
+    for operation, probability in _LIGHT:
+        if rng.random() < probability and operation:
+            image = operation(image, rng)
     return image
 
 
@@ -122,11 +118,10 @@ def _change_pen(image: Image.Image, rng: np.random.Generator, strength: float) -
 # Geometry.
 
 _MAX_STRETCH, _MAX_SLANT = 0.18, 0.42
-"""At amount 1: a share of the size, and a slope."""
+"""A share of the size, and a slope, before they are scaled."""
 _MAX_SHIFT = (0.1, 0.035)
-"""Elastic shift of a point along the line and across it at amount 1, in line heights."""
+"""Elastic shift of a point along the line and across it, in line heights, before it is scaled."""
 _MAX_ROTATION = math.radians(2)
-"""At any amount."""
 _MAX_RISE = 0.25
 """Rise of a rotated line as a share of its height: a steeper one would be shown too small to read."""
 _MIN_INK_CONTRAST = 20
@@ -137,21 +132,21 @@ _SUBPIXEL = 256
 """Source positions are rounded to this fraction of a pixel: machines differ in the last digit of a sine."""
 
 
-def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def warp(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Scale, slant, rotate and locally stretch the image without losing ink.
 
     The canvas has the size of the scaled image if that holds all ink, so that letters appear about as large as in an
     image that is not warped; otherwise it grows.
     """
     unit, paper = line_height(image), _paper(image)
-    wide, tall = (1 + amount * _MAX_STRETCH * _bell(rng) for _ in range(2))
-    slant = amount * _MAX_SLANT * _bell(rng)
-    angle = min(amount, 1) * min(_MAX_ROTATION, _MAX_RISE * unit / image.width) * _bell(rng)
+    wide, tall = (1 + _AMOUNT * _MAX_STRETCH * _bell(rng) for _ in range(2))
+    slant = _AMOUNT * _MAX_SLANT * _bell(rng)
+    angle = _AMOUNT * min(_MAX_ROTATION, _MAX_RISE * unit / image.width) * _bell(rng)
     rotation = np.array([[1, -angle], [angle, 1]])
     # From points of the result to points of the source.
     inverse: Values = np.linalg.inv(rotation @ np.array([[wide, slant * tall], [0, tall]]))
     # Every point may be shown this far from where the affine transform puts it.
-    shift = np.array(_MAX_SHIFT) * amount * unit
+    shift = np.array(_MAX_SHIFT) * _AMOUNT * unit
     difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
     is_ink = [0] * _MIN_INK_CONTRAST + [255] * (256 - _MIN_INK_CONTRAST)
     ink = difference.point(is_ink).getbbox() or (0, 0, *image.size)
@@ -209,11 +204,8 @@ def grid_mesh(
 
 # Pen.
 
-_MAX_FADING = 0.5
-"""Share of contrast that ink may lose: illegible ink teaches guessing."""
 
-
-def change_stroke_width(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def change_stroke_width(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Make strokes up to a pixel thicker or thinner on either side; less for small writing."""
     pixels = np.asarray(image)
     thicker, share = rng.random() < 0.6, float(rng.random())
@@ -221,169 +213,67 @@ def change_stroke_width(image: Image.Image, rng: np.random.Generator, amount: fl
     padded = np.pad(pixels, ((1, 1), (1, 1), *((0, 0),) * (pixels.ndim - 2)), mode="edge")
     spread = extreme(extreme(padded[:-2, 1:-1], padded[2:, 1:-1]), extreme(padded[1:-1, :-2], padded[1:-1, 2:]))
     # A hairline is nothing but edge: thinned fully it would be gone.
-    share *= min(1.0 if thicker else 0.4, amount * line_height(image) / (60 if thicker else 150))
+    share *= min(1.0 if thicker else 0.4, _AMOUNT * line_height(image) / (60 if thicker else 150))
     return Image.blend(image, Image.fromarray(extreme(pixels, spread)), share)
 
 
-def fade_ink(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def fade_ink(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Fade ink here and there, like a pen that runs dry and is dipped again."""
-    strongest = min(_MAX_FADING, amount * float(rng.uniform(0.25, 0.6)))
+    strongest = _AMOUNT * float(rng.uniform(0.25, 0.6))
     clouds = _clouds(rng, image.size, 2 * line_height(image))
     levels = (np.arange(256) * strongest).round().astype(np.uint8).tolist()
     paper = Image.new(image.mode, image.size, _paper(image))
     return Image.composite(paper, image, clouds.point(levels))
 
 
-# Paper and things on it.
+# Paper.
 
-# Shares of red, green and blue that something takes away.
 _AGED_PAPER = np.array([0.04, 0.09, 0.2])
-_RULE_INKS = np.array([(0.42, 0.24, 0.08), (0.3, 0.3, 0.3), (0.3, 0.36, 0.14)])  # blue, grey, violet
-_BLEEDING_INK = np.array([0.85, 1.0, 1.15])
-_STAMP_INKS = np.array([(0.75, 0.65, 0.2), (0.6, 0.75, 0.25), (0.25, 0.75, 0.65)])  # blue, violet, red
-_STAMP_SCALE = 2
-"""Stamps are drawn this much larger and reduced, for smooth edges."""
+"""Shares of red, green and blue that it takes away."""
 
 
-def tint_paper(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def tint_paper(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Yellow or grey the paper, with clouds and grain."""
     clouds = _clouds(rng, image.size, line_height(image))
     grain = _clouds(rng, image.size, 2)
     # Clouds take between five eighths and all of the tint.
     mask = Image.blend(clouds, grain, 0.4).point((160 + np.arange(256) * 3 // 8).tolist())
-    return _shade(image, mask, amount * (float(rng.random()) * _AGED_PAPER + float(rng.uniform(0, 0.12))))
-
-
-def add_rules(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Print the lines or squares of a notebook under the ink."""
-    unit = line_height(image)
-    squares = rng.random() < 0.5
-    step = unit * float(rng.uniform(0.32, 0.6) if squares else rng.uniform(0.7, 1.3))
-    slope, thickness = 0.008 * _bell(rng), max(1.0, unit / 70)
-    ink = _RULE_INKS[int(rng.integers(len(_RULE_INKS)))] * float(rng.uniform(0.4, 1.0)) * min(amount, 1.2)
-    mask = _draw_rules(image.size, step, float(rng.random()), thickness, slope)
-    across = float(rng.random())
-    if squares:
-        upright = _draw_rules((image.height, image.width), step, across, thickness, -slope)
-        mask = ImageChops.lighter(mask, upright.transpose(Image.Transpose.TRANSPOSE))
-    return _shade(image, mask, ink)
-
-
-def _draw_rules(size: tuple[int, int], step: float, phase: float, thickness: float, slope: float) -> Image.Image:
-    """A mask of horizontal rules `step` pixels apart that fall by `slope` pixels per pixel."""
-    width, height = size
-    room = int(abs(slope) * width) + 2
-    place = np.arange(-room, height + room) + phase * step
-    covered = np.clip(thickness / 2 + 0.5 - np.abs(place % step - step / 2), 0, 1)
-    column = Image.fromarray(np.repeat((255 * covered).astype(np.uint8)[:, None], 3, axis=1))
-    return column.transform(size, Image.Transform.AFFINE, (0, 0, 1.5, -slope, 1, room), Image.Resampling.BILINEAR)
-
-
-def bleed_through(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Add the faint mirrored writing of the other side, for which this very line is used."""
-    unit = line_height(image)
-    faintness = min(amount, 1.3) * float(rng.uniform(0.06, 0.22))
-    grey = image.convert("L").reduce(2 if min(image.size) > 4 else 1)
-    paper = median_colour(grey)
-    assert isinstance(paper, int)
-    ink = grey.point(np.clip(255 - np.arange(256) * 255 // max(paper, 1), 0, 255).tolist())
-    back = ink.transpose(Image.Transpose.FLIP_LEFT_RIGHT).filter(ImageFilter.GaussianBlur(unit / 80))
-    back = ImageChops.offset(back, int(rng.integers(back.width)), int(rng.integers(-unit // 5, unit // 5 + 1)))
-    return _shade(image, back.resize(image.size, Image.Resampling.BILINEAR), faintness * _BLEEDING_INK)
-
-
-def add_stamp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Add a faint round stamp over a few letters, at most one and a half line heights wide."""
-    unit = line_height(image)
-    side = max(8, round(unit * float(rng.uniform(0.8, 1.5))))
-    ink = _STAMP_INKS[int(rng.integers(len(_STAMP_INKS)))] * min(amount, 1.2) * float(rng.uniform(0.25, 0.5))
-    corner = (int(rng.integers(-side // 2, image.width)), int(rng.integers(-side // 2, image.height)))
-    mask = Image.new("L", image.size)
-    mask.paste(_draw_stamp(side, rng), corner)
-    return _shade(image, mask, ink)
-
-
-def _draw_stamp(side: int, rng: np.random.Generator) -> Image.Image:
-    """A mask of a worn round stamp: two rings around imitated words."""
-    large = side * _STAMP_SCALE
-    drawing = Image.new("L", (large, large))
-    draw = ImageDraw.Draw(drawing)
-    for rim, stroke in ((0.0, 0.035), (0.16, 0.02)):
-        box = (rim * large, rim * large, (1 - rim) * large, (1 - rim) * large)
-        draw.ellipse(box, outline=255, width=max(1, round(stroke * large)))
-    for row in (0.38, 0.5, 0.62):
-        left = 0.26
-        while left < 0.7:
-            right = left + float(rng.uniform(0.03, 0.09))
-            draw.rectangle((left * large, row * large, right * large, (row + 0.045) * large), fill=255)
-            left = right + 0.03
-    stamp = np.asarray(drawing.resize((side, side), Image.Resampling.BOX))
-    worn = rng.integers(160, 256, (side, side), dtype=np.uint16)
-    return Image.fromarray((stamp * worn // 255).astype(np.uint8))
-
-
-def add_ruler(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Add a clear ruler along the upper or lower edge, at most an eighth of a line high."""
-    unit = line_height(image)
-    height = min(image.height, max(1, round(unit * float(rng.uniform(0.06, 0.125)))))
-    step, below = max(2.0, unit * float(rng.uniform(0.07, 0.12))), rng.random() < 0.5
-    marks = np.arange(float(rng.uniform(0, step)), image.width, step).astype(int)
-    ruler = np.full((height, image.width), 60, dtype=np.uint8)
-    ruler[: max(1, height // 2), marks] = 255
-    ruler[:, marks[int(rng.integers(5)) :: 5]] = 255
-    mask = Image.new("L", image.size)
-    mask.paste(Image.fromarray(ruler if below else ruler[::-1]), (0, image.height - height if below else 0))
-    return _shade(image, mask, [0.45 * min(amount, 1.2)] * 3)
+    return _shade(image, mask, _AMOUNT * (float(rng.random()) * _AGED_PAPER + float(rng.uniform(0, 0.12))))
 
 
 # Light and camera.
 
-_DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 
-
-def cast_shadow(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def cast_shadow(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Let light fall off to one side, and now and then cast the soft edge of a shadow."""
     across = np.linspace(-1, 1, image.width, dtype=np.float32)
     down = np.linspace(-1, 1, image.height, dtype=np.float32)[:, None]
-    slope, fall = _bell(rng), 0.16 * amount * _bell(rng)
+    slope, fall = _bell(rng), 0.16 * _AMOUNT * _bell(rng)
     place = across + slope * down * image.height / image.width
     darkness = abs(fall) - fall * place
     edge, soft, dark = float(rng.uniform(-1, 1)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.1, 0.3))
     if rng.random() < 0.4:
         step = np.clip((place - edge) / soft + 0.5, 0, 1)
-        darkness = darkness + min(amount, 1.2) * dark * step * step * (3 - 2 * step)
+        darkness = darkness + _AMOUNT * dark * step * step * (3 - 2 * step)
     mask = Image.fromarray((255 * np.clip(darkness, 0, 1)).astype(np.uint8))
     return _shade(image, mask, [1.0] * 3)
 
 
-def change_light(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def change_light(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Change contrast and brightness."""
-    return _adjust_levels(image, 1 + min(amount, 1.2) * 0.3 * _bell(rng), amount * 30 * _bell(rng))
+    return _adjust_levels(image, 1 + _AMOUNT * 0.3 * _bell(rng), _AMOUNT * 30 * _bell(rng))
 
 
-def soften(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def soften(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Soften the edges of strokes, as of a pencil or of a lens a little out of focus."""
-    deviation = min(amount, 1.5) * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
+    deviation = _AMOUNT * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
     # A box that blurs like a Gaussian of this deviation, at a third of the cost.
     return image.filter(ImageFilter.BoxBlur((math.sqrt(12 * deviation * deviation + 1) - 1) / 2))
 
 
-def blur_motion(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Blur in one direction, by at most a thirtieth of the line's height."""
-    side = 5 if line_height(image) * min(amount, 1.2) >= 90 else 3
-    right, down = _DIRECTIONS[int(rng.integers(len(_DIRECTIONS)))]
-    middle = side // 2
-    kernel = np.zeros((side, side))
-    for place in range(-middle, middle + 1):
-        kernel[middle + down * place, middle + right * place] = 1
-    strength = min(1.0, amount * float(rng.uniform(0.4, 1)))
-    blurred = image.filter(ImageFilter.Kernel((side, side), kernel.ravel().tolist()))
-    return Image.blend(image, blurred, strength)
-
-
-def add_noise(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+def add_noise(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Add the grain of a sensor in weak light."""
-    most = max(1, round(min(amount, 1.5) * float(rng.uniform(2, 11))))
+    most = max(1, round(_AMOUNT * float(rng.uniform(2, 11))))
     size = (image.height, image.width)
     grain = rng.integers(-most, most + 1, size, dtype=np.int8) + rng.integers(-most, most + 1, size, dtype=np.int16)
     if image.mode == "RGB":
@@ -391,36 +281,22 @@ def add_noise(image: Image.Image, rng: np.random.Generator, amount: float) -> Im
     return Image.fromarray(np.clip(np.asarray(image) + grain, 0, 255).astype(np.uint8))
 
 
-def compress_jpeg(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Save as a JPEG of low quality and open it again."""
-    worst = round(90 - 55 * min(amount, 1.2))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=int(rng.integers(worst, 91)))
-    with Image.open(file) as stored:
-        stored.load()
-        return stored.convert(image.mode)
+_LIGHT: Sequence[tuple[Operation | None, float]] = (
+    (warp, 1.0),
+    (change_stroke_width, 0.3),
+    (fade_ink, 0.15),
+    (tint_paper, 0.2),
+    *[(None, 0.0)] * 4,
+    (cast_shadow, 0.1),
+    (change_light, 0.7),
+    (soften, 0.2),
+    (None, 0.0),
+    (add_noise, 0.1),
+)
+"""Operations and their probabilities, in the order in which they happen to a sheet of paper.
 
-
-OPERATIONS: dict[Operation, tuple[float, float, float]] = {
-    warp: (1.0, 1.0, 1.0),
-    change_stroke_width: (0.3, 0.4, 0.5),
-    fade_ink: (0.15, 0.25, 0.35),
-    tint_paper: (0.2, 0.35, 0.5),
-    add_rules: (0.0, 0.12, 0.25),
-    bleed_through: (0.0, 0.12, 0.25),
-    add_stamp: (0.0, 0.02, 0.06),
-    add_ruler: (0.0, 0.02, 0.05),
-    cast_shadow: (0.1, 0.25, 0.4),
-    change_light: (0.7, 0.7, 0.8),
-    soften: (0.2, 0.25, 0.3),
-    blur_motion: (0.0, 0.06, 0.12),
-    add_noise: (0.1, 0.2, 0.3),
-    compress_jpeg: (0.0, 0.15, 0.3),
-}
-"""Operation -> its probability in each preset, in the order in which it happens to a sheet of paper."""
-
-AMOUNTS = {"light": 0.6, "medium": 1.0, "strong": 1.4}
-"""Preset -> the amount of its operations."""
+Removed operations still take their draw, so that a seed gives the images with which the recipe was measured.
+"""
 
 
 # Shared by the operations.
