@@ -34,7 +34,6 @@ _MODULES = {
         "export",
         "report",
     ),
-    "dsocr.commands.servers": ("open_workbench", "serve"),
     "dsocr.config": ("RunConfig", "load_config"),
     "dsocr.data.check": ("Findings",),
     "dsocr.data.convert": ("ConvertReport",),
@@ -58,11 +57,13 @@ _MODULES = {
     "dsocr.options": ("ExportForm", "RecipeKeys", "RunConfigKeys", "SplitName", "StrPath"),
     "dsocr.publish": ("Publication", "push"),
     "dsocr.runs": ("History",),
+    "dsocr.server": ("serve",),
     "dsocr.text": ("TextPolicy",),
     "dsocr.training.align": ("AlignReport",),
     "dsocr.training.callbacks": ("Callback",),
     "dsocr.training.dry_run": ("DryRun",),
     "dsocr.training.trainer": ("Batch", "LossFunction", "Trainer", "TrainerState"),
+    "dsocr.workbench": ("open_workbench",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -33,15 +33,9 @@ from dsocr.commands.learning import (
 from dsocr.commands.learning import (
     train as train,
 )
-from dsocr.commands.reading import (
-    Reader as Reader,
-)
-from dsocr.commands.reading import (
-    load as load,
-)
-from dsocr.commands.reading import (
-    transcribe as transcribe,
-)
+from dsocr.commands.reading import Reader as Reader
+from dsocr.commands.reading import load as load
+from dsocr.commands.reading import transcribe as transcribe
 from dsocr.commands.scoring import (
     Run as Run,
 )
@@ -63,39 +57,17 @@ from dsocr.commands.scoring import (
 from dsocr.commands.scoring import (
     report as report,
 )
-from dsocr.commands.servers import (
-    open_workbench as open_workbench,
-)
-from dsocr.commands.servers import (
-    serve as serve,
-)
-from dsocr.config import (
-    RunConfig as RunConfig,
-)
-from dsocr.config import (
-    load_config as load_config,
-)
+from dsocr.config import RunConfig as RunConfig
+from dsocr.config import load_config as load_config
 from dsocr.data.check import Findings as Findings
 from dsocr.data.convert import ConvertReport as ConvertReport
 from dsocr.data.dataset import Dataset as Dataset
-from dsocr.doctor import (
-    Fact as Fact,
-)
-from dsocr.doctor import (
-    examine as examine,
-)
-from dsocr.document import (
-    Sample as Sample,
-)
-from dsocr.document import (
-    SampleUnit as SampleUnit,
-)
-from dsocr.document import (
-    Split as Split,
-)
-from dsocr.document import (
-    Unit as Unit,
-)
+from dsocr.doctor import Fact as Fact
+from dsocr.doctor import examine as examine
+from dsocr.document import Sample as Sample
+from dsocr.document import SampleUnit as SampleUnit
+from dsocr.document import Split as Split
+from dsocr.document import Unit as Unit
 from dsocr.errors import (
     ConfigError as ConfigError,
 )
@@ -114,12 +86,8 @@ from dsocr.errors import (
 from dsocr.evaluation.compare import Comparison as Comparison
 from dsocr.evaluation.layout_scores import LayoutScores as LayoutScores
 from dsocr.evaluation.learning_curve import Forecast as Forecast
-from dsocr.evaluation.metrics import (
-    cer as cer,
-)
-from dsocr.evaluation.metrics import (
-    wer as wer,
-)
+from dsocr.evaluation.metrics import cer as cer
+from dsocr.evaluation.metrics import wer as wer
 from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
 from dsocr.formats.format import Format as Format
@@ -144,13 +112,10 @@ from dsocr.options import (
 from dsocr.options import (
     StrPath as StrPath,
 )
-from dsocr.publish import (
-    Publication as Publication,
-)
-from dsocr.publish import (
-    push as push,
-)
+from dsocr.publish import Publication as Publication
+from dsocr.publish import push as push
 from dsocr.runs import History as History
+from dsocr.server import serve as serve
 from dsocr.text import TextPolicy as TextPolicy
 from dsocr.training.align import AlignReport as AlignReport
 from dsocr.training.callbacks import Callback as Callback
@@ -167,6 +132,7 @@ from dsocr.training.trainer import (
 from dsocr.training.trainer import (
     TrainerState as TrainerState,
 )
+from dsocr.workbench import open_workbench as open_workbench
 
 __version__: str
 __all__: list[str]

@@ -19,7 +19,7 @@ used: `overwrite=True` from Python, `--overwrite` on the command line.
 import errno
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -110,6 +110,17 @@ def first_few(names: Sequence[str], count: int = 3) -> str:
     return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
+def group_messages(items: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each message, with the first of its places and the number of the others."""
+    places: dict[str, list[str]] = {}
+    for where, message in items:
+        places.setdefault(message, []).append(where)
+    return [
+        f"{named[0]} and {len(named) - 1} more: {message}" if len(named) > 1 else f"{named[0]}: {message}"
+        for message, named in places.items()
+    ]
+
+
 class DsocrError(Exception):
     """A problem that the user can solve: the fault, its place, and the remedy.
 
@@ -159,6 +170,12 @@ class ModelError(DsocrError):
 
 class RunError(DsocrError):
     """A run folder is missing, incomplete or in use."""
+
+
+def not_installed(use: str, package: str | None, extra: str) -> RunError:
+    """Return the error for a use whose package only an extra of this one installs."""
+    hint = f'pip install "dsocr-hw[{extra}]"'
+    return RunError(f"{use} needs {package}, which is not installed", code="package-missing", hint=hint)
 
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.commands.servers import listen
 from dsocr.io.work import write_manifest
 from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.server import listen
 from dsocr.text import TextPolicy
 from tests.data.making import picture, write
 from tests.integration.calling import Call, Fail

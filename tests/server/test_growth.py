@@ -17,7 +17,6 @@ from PIL import Image
 
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
-from dsocr.server import adapter_folder
 from dsocr.server.engine import ServedModels
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE, draw_line
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 def _serve_small(results: Any, stopping: Event) -> None:
-    with listening(create_app(ServedModels({"small": adapter_folder(Path("small"))}))) as address:
+    with listening(create_app(ServedModels({"small": RunFolder.to_read_with(Path("small")).adapter}))) as address:
         results.put(address)
         stopping.wait()
 

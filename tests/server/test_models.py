@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.errors import ModelError, RunError
+from dsocr.errors import ModelError
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
-from dsocr.server import adapter_folder, adapter_name
+from dsocr.server import adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
@@ -118,6 +118,3 @@ def test_an_adapter_has_the_name_of_its_run(tmp_path: Path, name: str) -> None:
     SETTINGS.save(folder)
     write_manifest(folder)
     assert adapter_name(tmp_path / name) == adapter_name(folder) == name
-    assert adapter_folder(folder) == folder
-    with pytest.raises(RunError):
-        adapter_folder(tmp_path)

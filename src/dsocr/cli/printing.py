@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsocr.console import Printer, Reporter, current_reporter, format_duration
-from dsocr.errors import first_few, option, typed
+from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
@@ -350,7 +350,6 @@ def compared(printer: Printer, comparison: "Comparison", given: Given) -> None:
 
 def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> None:
     """Print what was transcribed, and what could not be read or written."""
-    from dsocr.commands.servers import group_messages
     from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
 
