@@ -61,7 +61,7 @@ format: setup
 docs: setup
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable ".[docs]"
 	$(BIN)/python tools/write_reference.py
-	$(BIN)/zensical build --strict
+	$(BIN)/python -m zensical build --strict
 
 clean:
 	rm -rf .venv .venv-newest .venv-engines site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

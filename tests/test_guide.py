@@ -150,7 +150,7 @@ SAME_WORDS = {"base-incomplete"}
 
 
 def test_a_fact_has_one_code_and_the_reference_lists_all() -> None:
-    listed = set(re.findall(r"^\| `([a-z0-9-]+)` \|", write_reference.codes_page(), re.MULTILINE))
+    listed = set(re.findall(r"^- `([a-z0-9-]+)`", write_reference.codes_page(), re.MULTILINE))
     written = {
         code
         for module in (ROOT / "src" / "dsocr").rglob("*.py")
