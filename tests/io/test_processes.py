@@ -6,14 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import connection
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
 from dsocr.io import processes
-from dsocr.io.processes import START_AFTER, LimitedProcess, OverLimit, worker_processes
+from dsocr.io.processes import START_AFTER, LimitedProcess, OverLimit, Workers
 from tests.conftest import PATIENCE
 from tests.io.called import die, fail, fill_memory, fill_memory_slowly, never_end, raise_a_bug, square
 from tests.raising import raises_code
@@ -22,25 +22,25 @@ from tests.raising import raises_code
 @pytest.mark.parametrize("count", [1, 2], ids=["here", "in two processes"])
 def test_answers_and_errors_come_with_the_result(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
-    with worker_processes(count) as workers:
+    with closing(Workers(count)) as workers:
         answers = [workers.submit(square, number) for number in range(5)]
         refused = workers.submit(fail, 7)
-        assert [workers.result(answer) for answer in answers] == [0, 1, 4, 9, 16]
+        assert [answer.result() for answer in answers] == [0, 1, 4, 9, 16]
         with raises_code("refused") as error:
-            workers.result(refused)
+            refused.result()
     assert (error.value.where, error.value.hint) == ("here", "give another")
 
 
 def test_little_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "START_AFTER", START_AFTER)
-    with worker_processes(8) as workers:
-        assert workers.result(workers.submit(os.getpid)) == os.getpid()
+    with closing(Workers(8)) as workers:
+        assert workers.submit(os.getpid).result() == os.getpid()
 
 
 def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
-    with worker_processes(2) as workers, raises_code("worker-died"):
-        workers.result(workers.submit(die))
+    with closing(Workers(2)) as workers, raises_code("worker-died"):
+        workers.submit(die).result()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_interrupted_call_does_not_answer_the_next_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "wait", interrupt)
+        patch.setattr(processes, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             limited.call(square, 5)
     assert limited.call(square, 6) == 36
@@ -111,11 +111,11 @@ def test_an_interrupted_call_does_not_answer_the_next_one(
 
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     code = """
-import os, sys
+import contextlib, os
 from dsocr.io import processes
 processes.START_AFTER = 0.0
-with processes.worker_processes(2) as workers:
-    print(workers.result(workers.submit(os.getpid)) != os.getpid(), os.path.basename(__file__))
+with contextlib.closing(processes.Workers(2)) as workers:
+    print(workers.submit(os.getpid).result() != os.getpid(), os.path.basename(__file__))
 """
     (tmp_path / "script.py").write_text(code, encoding="utf-8")
     ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
@@ -125,17 +125,17 @@ with processes.worker_processes(2) as workers:
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param("workers.result(workers.submit(os.getpid))", id="workers"),
-        pytest.param("processes.LimitedProcess(2**30, 60).call(os.getpid)", id="with limits"),
+        pytest.param("workers.submit(os.getpid).result()", id="workers"),
+        pytest.param("(limited := processes.LimitedProcess(2**30, 60)).call(os.getpid)", id="with limits"),
     ],
 )
 def test_processes_go_when_their_parent_is_killed(call: str) -> None:
     code = f"""
-import os, time
+import contextlib, os, time
 from dsocr.io import processes
 processes.START_AFTER = 0.0
 if __name__ == "__main__":
-    with processes.worker_processes(2) as workers:
+    with contextlib.closing(processes.Workers(2)) as workers:
         print({call}, flush=True)
         time.sleep(60)
 """

@@ -135,7 +135,7 @@ class Cropper:
         return partial(self._finish, page, key, picture, result)
 
     def _finish(self, page: Page, key: str, picture: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
-        crops = self._workers.result(result)
+        crops = result.result()
         if isinstance(crops, CroppedPage):
             self._journal.add([(key, crops_to_json(crops))])
             self._new.add(key)

@@ -46,7 +46,7 @@ from dsocr.formats.layers import preferred_layer
 from dsocr.images import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
-from dsocr.io.processes import ProgressCallback, worker_processes
+from dsocr.io.processes import ProgressCallback, Workers
 from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import resumable_work
 from dsocr.options import ON, Columns, Count, Output, Rare, StrPath, Texts, read_pairs
@@ -162,7 +162,7 @@ def prepare(
         total = reader.count()
         work.journal.add(read_earlier_crops(output), replace=False)
         pages = work.folder / "pages.jsonl"
-        with worker_processes(workers) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
+        with closing(Workers(workers)) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
             for result in Cropper(work, output, pool, largest_sample(sample_unit)).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:

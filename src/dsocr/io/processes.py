@@ -1,23 +1,25 @@
-"""Worker processes for CPU-bound work on images, and one process with limits; none is ever left behind.
+"""Processes of our own that call functions for this one: workers for images, and one with limits.
 
-Processes are spawned, as on Windows, so arguments and results must be picklable.
+Each is a Python that gets pickled calls on its standard input and ends with it, so none is left behind, and the
+caller's script is never run again: it needs no `__main__` guard. Functions, arguments and results must be picklable.
 """
 
 import ctypes
-import multiprocessing
 import os
+import pickle  # only to and from processes that this one started
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from multiprocessing import connection
-from multiprocessing.process import BaseProcess
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 import psutil
@@ -34,99 +36,177 @@ START_AFTER = 1.0
 """Seconds of work done in this process before others are started; starting one takes about half a second."""
 
 _WATCH_SECONDS = 0.05
-"""Time between two looks at what a process with limits takes."""
+"""Time between two looks at a process with limits."""
 _PATIENCE = 10
-"""Times its processor time that a call may wait: for a disk, or beside other work."""
+"""A call may wait for this many times its processor time: for a disk, or beside other work."""
+_START = (
+    "import pickle, sys; sys.path = pickle.load(sys.stdin.buffer); "
+    "from dsocr.io.processes import answer_calls; answer_calls({memory})"
+)
 
-_HIDING = threading.Lock()
+
+class _Died(Exception):  # noqa: N818 - no error of the program
+    """The other process has ended."""
+
+
+class _Process:
+    """Another Python that calls functions, one at a time; `memory` limits its bytes where the system can."""
+
+    def __init__(self, memory: int | None = None) -> None:
+        code = _START.format(memory=memory)
+        # One thread, for there is a process for every core.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        started = subprocess.Popen(  # noqa: S603 - this Python
+            [sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        assert started.stdin
+        assert started.stdout
+        self._calls, self._answers = started.stdin, started.stdout
+        self.end = weakref.finalize(self, _end, started, os.getpid())
+        self._calls.write(pickle.dumps(sys.path))
+        self.pid: int = self.call(os.getpid)  # in a virtual environment on Windows not that of `started`
+
+    def call(self, function: Callable[[], R]) -> R:
+        """Return the result, or raise what the function raises. Raises _Died if the process ends meanwhile."""
+        pickled = pickle.dumps(function)
+        try:
+            self._calls.write(pickled)
+            self._calls.flush()
+            is_result, answer = pickle.load(self._answers)  # noqa: S301
+        except BaseException as error:
+            self.end()  # a late answer would be taken for that of the next call
+            if isinstance(error, EOFError | OSError | pickle.UnpicklingError):
+                raise _Died from error
+            raise
+        if is_result:
+            result: R = answer
+            return result
+        raise answer
+
+
+def _end(started: "subprocess.Popen[bytes]", owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the owner does not end its process
+        return
+    started.kill()
+    for pipe in (started.stdin, started.stdout):
+        with suppress(OSError):
+            if pipe:
+                pipe.close()
+    started.wait()
+
+
+def answer_calls(memory: int | None) -> None:
+    """Answer the calls on standard input in this process, which ends with its parent or when that closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of libraries must not get between the answers
+    if memory is not None:
+        _limit_memory(memory)
+    calls = SimpleQueue[Any]()
+    threading.Thread(target=_read_calls, args=(calls,), daemon=True).start()
+    while True:
+        try:
+            answer = pickle.dumps((True, calls.get()()))
+        except Exception as error:  # noqa: BLE001 - raised by `call`
+            if not isinstance(error, DsocrError):
+                error.add_note(traceback.format_exc())  # its traceback is not pickled
+            answer = pickle.dumps((False, error))
+        answers.write(answer)
+        answers.flush()
+
+
+def _read_calls(calls: "SimpleQueue[Any]") -> None:
+    """Read calls in a thread of its own, so that the process ends with its parent even in the middle of a call."""
+    try:
+        while True:
+            calls.put(pickle.load(sys.stdin.buffer))  # noqa: S301
+    except EOFError:
+        os._exit(0)
+    except Exception:  # noqa: BLE001 - a call that cannot be unpickled
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _limit_memory(memory: int) -> None:
+    """Let allocations of this process fail above a limit, and no core be written, where the system can."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):  # not on Windows; macOS has no limit on data
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 class Workers:
-    """Runs functions in this process and, once that took some time, in others; results are futures."""
+    """Runs functions in this process and, once that took some time, in `count` others; results are futures.
+
+    Without a count, there is one process a core. `close` ends them.
+    """
 
     def __init__(self, count: int | None) -> None:
         self.count = count or available_cores()
         self._spent = 0.0
-        self._pool: ProcessPoolExecutor | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._idle: deque[_Process] = deque()
 
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        """Call the function here or in another process; its exceptions are raised by `result`."""
-        if self.count == 1 or self._spent < START_AFTER:
-            return self._call(function, *args, **kwargs)
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_initialize_worker)
-        with _explain_broken_pool(), _main_module_hidden():
-            return self._pool.submit(function, *args, **kwargs)
-
-    def result(self, future: "Future[R]") -> R:
-        """Wait for a future. Raises DataError if its process died."""
-        with _explain_broken_pool():
-            return future.result()
+        """Call the function here or in another process. The future raises DataError if its process dies."""
+        call = partial(function, *args, **kwargs)
+        if self._threads is None and self.count > 1 and self._spent >= START_AFTER:
+            self._threads = ThreadPoolExecutor(self.count)
+        if self._threads:
+            return self._threads.submit(self._call_elsewhere, call)
+        future: Future[R] = Future()
+        start = time.perf_counter()
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised by the future, as from a process
+            future.set_exception(error)
+        self._spent += time.perf_counter() - start
+        return future
 
     def in_order(self, started: Iterable[Callable[[], R]]) -> Iterator[R]:
-        """Call functions that wait for results, a few behind those that `started` has yielded.
+        """Call functions that wait for results, a few behind the last that `started` has yielded.
 
         So no worker is idle, and memory stays small.
         """
         pending: deque[Callable[[], R]] = deque()
-        for wait in started:
-            pending.append(wait)
-            while len(pending) > (3 * self.count if self._pool else 1):
+        for result in started:
+            pending.append(result)
+            while len(pending) > (3 * self.count if self._threads else 1):
                 yield pending.popleft()()
         while pending:
             yield pending.popleft()()
 
     def close(self) -> None:
         """End the processes; calls that have not started are cancelled."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+        if self._threads:
+            self._threads.shutdown(cancel_futures=True)
+        for process in self._idle:
+            process.end()
 
-    def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        future: Future[R] = Future()
-        start = time.perf_counter()
+    def _call_elsewhere(self, call: Callable[[], R]) -> R:
         try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - raised by `result`, as from a process
-            future.set_exception(error)
-        self._spent += time.perf_counter() - start
-        return future
+            with self._idle_process() as process:
+                return process.call(call)
+        except _Died as error:
+            hint = f"it may have run out of memory: use fewer workers ({option('workers', 1)} shows which image it is)"
+            raise DataError("a worker process died", code="worker-died", hint=hint) from error
 
-
-@contextmanager
-def worker_processes(count: int | None) -> Iterator[Workers]:
-    """Workers that end with the block; `count` None means one per core."""
-    workers = Workers(count)
-    try:
-        yield workers
-    finally:
-        workers.close()
-
-
-@contextmanager
-def _main_module_hidden() -> Iterator[None]:
-    """Let processes that start in the block not run the caller's script, so that it needs no `__main__` guard."""
-    names = vars(sys.modules["__main__"])
-    with _HIDING:
-        hidden: dict[str, object] = {name: names.pop(name) for name in ("__file__", "__spec__") if name in names}
-        names["__spec__"] = None
+    @contextmanager
+    def _idle_process(self) -> Iterator[_Process]:
         try:
-            yield
+            process = self._idle.pop()
+        except IndexError:
+            process = _Process()
+        try:
+            yield process
         finally:
-            names.update(hidden)
-
-
-@contextmanager
-def _explain_broken_pool() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        hint = f"it may have run out of memory: use fewer workers ({option('workers', 1)} shows which image it is)"
-        raise DataError("a worker process died", code="worker-died", hint=hint) from error
+            if process.end.alive:
+                self._idle.append(process)
 
 
 class OverLimit(Exception):  # noqa: N818 - no error of the program: whoever calls says what it means
-    """A call took more memory or time than it may, or ended its process: what the subject of a message did."""
+    """A call took more memory or time than it may, or ended its process; the message is the end of a sentence."""
 
 
 class LimitedProcess:
@@ -143,99 +223,55 @@ class LimitedProcess:
     def __init__(self, memory: int, seconds: float) -> None:
         self.memory, self.seconds = memory, seconds
         self._lock = threading.Lock()
-        self._process: BaseProcess | None = None
-        self._connection: connection.Connection | None = None
+        self._process: _Process | None = None
         self._owner = 0
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function there and return its result. Raises OverLimit, or what the function raises."""
-        with self._lock:
-            process, pipe = self._start()
+        with self._lock, ThreadPoolExecutor(1) as thread:
             try:
-                pipe.send((function, args, kwargs))
-                self._wait(process, pipe)
-                is_result, answer = pipe.recv()
-            except BaseException as error:
-                self._end()  # an answer that nobody waits for would be taken for the next one's
-                if isinstance(error, EOFError | ConnectionError):
-                    raise OverLimit(f"ended its process, which may hold {_megabytes(self.memory)}") from error
-                raise
-        if is_result:
-            result: R = answer
-            return result
-        raise answer
+                process = self._start()
+                answer = thread.submit(process.call, partial(function, *args, **kwargs))
+                try:
+                    self._watch(process, answer)
+                finally:
+                    if not answer.done():
+                        process.end()
+                return answer.result()
+            except _Died as error:
+                raise OverLimit(f"ended its process, which may hold {_megabytes(self.memory)}") from error
+            except MemoryError as error:
+                raise OverLimit(f"takes more than {_megabytes(self.memory)}") from error
 
     def close(self) -> None:
         """End the process; the next call starts another one."""
         with self._lock:
-            self._end()
+            if self._process:
+                self._process.end()
 
-    def _start(self) -> "tuple[BaseProcess, connection.Connection]":
-        is_ours = self._owner == os.getpid()  # a process that was forked from the owner must not share its pipe
-        if is_ours and self._process and self._connection and self._process.is_alive():
-            return self._process, self._connection
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_answer_calls, args=(theirs, self.memory), daemon=True)
-        self._owner = os.getpid()
-        with _main_module_hidden():
-            self._process.start()
-        theirs.close()
-        return self._process, self._connection
+    def _start(self) -> _Process:
+        # A process that was forked from the owner must not share its pipes.
+        if not (self._process and self._process.end.alive and self._owner == os.getpid()):
+            self._process, self._owner = _Process(self.memory), os.getpid()
+        return self._process
 
-    def _wait(self, process: BaseProcess, pipe: "connection.Connection") -> None:
-        """Wait for an answer or the end of the process. Raises OverLimit when it takes too much."""
-        watched, started = psutil.Process(process.pid), time.monotonic()
-        spent = sum(watched.cpu_times()[:2])
-        while not connection.wait([pipe, process.sentinel], _WATCH_SECONDS):
-            with suppress(psutil.Error):  # it has just ended
+    def _watch(self, process: _Process, answer: "Future[R]") -> None:
+        """Wait for an answer. Raises OverLimit if it takes too much."""
+        started = time.monotonic()
+        with suppress(psutil.Error):  # it has just ended
+            watched = psutil.Process(process.pid)
+            spent = sum(watched.cpu_times()[:2])
+            while not wait([answer], _WATCH_SECONDS).done:
                 if watched.memory_info().rss > self.memory:
                     raise OverLimit(f"takes more than {_megabytes(self.memory)}")
                 if sum(watched.cpu_times()[:2]) - spent > self.seconds:
                     raise OverLimit(f"takes more than {self.seconds:g} s of the processor")
-            if time.monotonic() - started > _PATIENCE * self.seconds:
-                raise OverLimit(f"takes more than {_PATIENCE * self.seconds:g} s")
-
-    def _end(self) -> None:
-        if self._process and self._connection:
-            self._process.kill()
-            self._process.join()
-            self._connection.close()
-        self._process = self._connection = None
+                if time.monotonic() - started > _PATIENCE * self.seconds:
+                    raise OverLimit(f"takes more than {_PATIENCE * self.seconds:g} s")
 
 
 def _megabytes(memory: int) -> str:
     return f"{memory // 2**20:,} MB of memory"
-
-
-def _answer_calls(pipe: "connection.Connection", memory: int) -> None:
-    """Call what is asked for until the other end is closed."""
-    _initialize_worker()
-    _limit_memory(memory)
-    while True:
-        try:
-            function, args, kwargs = pipe.recv()
-        except EOFError:
-            return
-        answer: tuple[bool, Any]
-        try:
-            answer = True, function(*args, **kwargs)
-        except MemoryError:
-            answer = False, OverLimit(f"takes more than {_megabytes(memory)}")
-        except Exception as error:  # noqa: BLE001 - raised by `call`
-            if not isinstance(error, DsocrError):
-                error.add_note(traceback.format_exc())  # its traceback does not come along
-            answer = False, error
-        pipe.send(answer)
-
-
-def _limit_memory(memory: int) -> None:
-    """Let allocations of this process fail above a limit, and no core be written, where the system can."""
-    with suppress(ImportError, AttributeError, OSError, ValueError):  # not on Windows; macOS has no limit on data
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 def return_free_memory() -> None:
@@ -259,19 +295,6 @@ def free_threads() -> int | None:
     if "OMP_NUM_THREADS" in os.environ or load <= cores:
         return None
     return max(1, int(cores * cores / (cores + load)))
-
-
-def _initialize_worker() -> None:
-    """Compute in one thread, leave Ctrl-C to the parent, and exit when the parent is gone, even if it was killed."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; there is a process for every core
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
 
 
 def rank_and_count() -> tuple[int, int]:

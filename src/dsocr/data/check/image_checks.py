@@ -9,8 +9,8 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ from dsocr.data.layouts import largest_sample
 from dsocr.document import Outline, Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import decode_image, read_bytes
-from dsocr.io.processes import worker_processes
+from dsocr.io.processes import Workers
 from dsocr.outlines import is_off_baseline
 from dsocr.text import is_blank, percentage
 
@@ -63,8 +63,8 @@ def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[Check
     samples = (item for split in Split for item in dataset.numbered(split, may_be_short=True))
     batches = iter(lambda: list(islice(samples, _BATCH)), [])
     largest = largest_sample(dataset.card.unit)
-    with worker_processes(workers) as pool:
-        started = (partial(pool.result, pool.submit(_inspect, batch, largest)) for batch in batches)
+    with closing(Workers(workers)) as pool:
+        started = (pool.submit(_inspect, batch, largest).result for batch in batches)
         for inspected in pool.in_order(started):
             yield from inspected
 
