@@ -17,7 +17,7 @@ from dsocr.document import Outline, SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export, export_dataset, export_log
-from dsocr.workbench.shape_changes import add_line, add_region
+from dsocr.workbench.shape_changes import add_line, add_region, move_beside
 from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
 from tests.data.making import write_pages
@@ -81,9 +81,9 @@ def markup(
 
 
 @contextmanager
-def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
+def opened(source: Path, work: Path, *, strict: bool = True) -> Iterator[tuple[CorrectionStore, Archive]]:
     with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
-        import_pages(store, archive, SourceReport(strict=True))
+        import_pages(store, archive, SourceReport(strict=strict))
         yield store, archive
 
 
@@ -138,6 +138,18 @@ def test_an_aligned_text_is_marked_until_somebody_accepts_it(source: Path, tmp_p
         content = exported(store, archive, tmp_path / "out", "page")
     assert "alignment {text:sure;}" in content
     assert "alignment {text:doubt;}" not in content
+
+
+def test_a_line_that_was_not_imported_stays_where_it_is(source: Path, tmp_path: Path) -> None:
+    unusable = '  <TextLine id="l3"><TextEquiv><Unicode>without an outline</Unicode></TextEquiv></TextLine>\n'
+    described = PAGE.replace("    </TextRegion>", f"    {unusable}    </TextRegion>")
+    (source / "page" / "scan-1.xml").write_text(described, encoding="utf-8", newline="\n")
+    with opened(source, tmp_path / "work", strict=False) as (store, archive):
+        assert exported(store, archive, tmp_path / "out", "page") == described
+        first, second = store.lines(1)
+        move_beside(store, second.number, first.number, after=False, who="anna")
+        content = exported(store, archive, tmp_path / "moved", "page")
+    assert [id_ for id_, _ in text_lines(content)] == ["l2", "l3", "l1"]
 
 
 def test_unreadable_lines_lose_their_text_and_keep_their_place(

@@ -39,7 +39,7 @@ from dsocr.io.work import write_file
 from dsocr.layout import FindLines, detect_lines
 from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
-from dsocr.workbench.file_regions import read_regions
+from dsocr.workbench.page_structure import read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center, region_id, tables_of
 from dsocr.workbench.table_changes import with_tables

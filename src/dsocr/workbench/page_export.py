@@ -29,11 +29,11 @@ from dsocr.formats.format import Format
 from dsocr.formats.registers import TARGETS
 from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import parse_xml, read_xml
+from dsocr.formats.xml_tree import XmlTree
 from dsocr.io.files import UniqueStems, inside
 from dsocr.io.work import explain_disk_errors, write_file, writing_folder
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.file_regions import read_regions
-from dsocr.workbench.page_structure import PageStructure
+from dsocr.workbench.page_structure import PageStructure, read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, tables_of
 
@@ -321,8 +321,10 @@ class _SourceFile:
             for region, _ in read_regions(self.raw)
             if region.element in self.page.regions
         }
-        structure = PageStructure(self.page, lines, self.regions, self.outlines, regions, self.scale)
-        raw, places = structure.write(self.raw)
+        tree = XmlTree(self.raw)
+        structure = PageStructure(tree, lines, self.regions, regions, self.scale)
+        structure.write(self.outlines, self.page.elements)
+        places = {element: place for place, element in enumerate(tree.iter("TextLine"))}
         fills = {}
         for line in lines:
             text = texts[line.number]
@@ -336,5 +338,7 @@ class _SourceFile:
             is_machine_text = text == line.machine
             confidences = {"confidence": line.confidence, "characters": line.characters} if is_machine_text else {}
             outline = line.outline.scaled(*self.scale)
-            fills[places[line.number]] = Line(text, self.page.name, outline, prediction=confidences)
-        return fill_xml(raw, fills, step)
+            fills[places[structure.line_elements[line.number]]] = Line(
+                text, self.page.name, outline, prediction=confidences
+            )
+        return fill_xml(tree.content(), fills, step)

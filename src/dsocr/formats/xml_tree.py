@@ -1,0 +1,220 @@
+"""The XML of ALTO, PAGE and METS as a tree of what is written, so that untouched elements keep their bytes.
+
+Elements may be changed, moved, added and removed; white space, the order of attributes, prefixes and unknown elements
+stay as they are.
+"""
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import unescape
+from xml.parsers import expat
+
+from dsocr.errors import DataError
+from dsocr.formats.xml import escape_attribute
+
+_TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_ATTRIBUTE = re.compile(r"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+_DECLARED = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_MAX_DEPTH = 256
+
+
+@dataclass(slots=True, eq=False)
+class Element:
+    """An element: its name without prefix, its tags as they are written, and between them text and elements.
+
+    `prefix` ends in a colon; `end` is empty for an element written `<name/>`.
+    """
+
+    name: str
+    prefix: str
+    tag: str
+    end: str = ""
+    content: list["Element | str"] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return the element as it is written."""
+        return "".join([self.tag, *map(str, self.content), self.end])
+
+    @property
+    def children(self) -> list["Element"]:
+        """The elements in it."""
+        return [part for part in self.content if isinstance(part, Element)]
+
+    def all(self, *names: str) -> list["Element"]:
+        """Return the children of these names."""
+        return [child for child in self.children if child.name in names]
+
+    def iter(self, *names: str) -> Iterator["Element"]:
+        """Yield the elements of these names in it, or all elements, in the file's order."""
+        for child in self.children:
+            if not names or child.name in names:
+                yield child
+            yield from child.iter(*names)
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes with their values."""
+        return {name: unescape(quoted[1:-1]) for name, quoted in _ATTRIBUTE.findall(self.tag)}
+
+    def get(self, name: str) -> str:
+        """Return the value of an attribute; empty if it has none."""
+        return self.attributes.get(name, "")
+
+    def set(self, values: Mapping[str, str | None], *, add: bool = True) -> None:
+        """Give attributes other values; None and "" remove one. Without `add`, only those are changed that it has."""
+        missing = dict(values)
+
+        def changed(match: re.Match[str]) -> str:
+            name, quoted = match.groups()
+            if name not in values:
+                return match[0]
+            if not (value := missing.pop(name)):
+                return ""
+            escaped = escape_attribute(value)
+            mark = '"' if quoted[0] in escaped else quoted[0]
+            return f"{match[0].removesuffix(quoted)}{mark}{escaped}{mark}"
+
+        self.tag = _ATTRIBUTE.sub(changed, self.tag)
+        if add:
+            at = 1 + len(self.prefix + self.name)
+            self.tag = self.tag[:at] + _written(missing) + self.tag[at:]
+
+    def insert(self, new: "Element", after: Sequence["Element"] = ()) -> None:
+        """Insert a child after the last of the children `after`, else as the first, indented like its neighbours."""
+        if not self.end:
+            self.tag, self.end = f"{self.tag[:-2]}>", f"</{self.prefix}{self.name}>"
+        neighbour = next(iter(after[-1:] or self.children), None)
+        indent = self.indent_before(neighbour) if neighbour else ""
+        at = self.content.index(after[-1]) + 1 if after else 0
+        self.content[at:at] = [indent, new] if indent else [new]
+
+    def remove(self, child: "Element") -> None:
+        """Remove a child, with its indent if it begins a line of the file."""
+        at, indent = self.content.index(child), self.indent_before(child)
+        del self.content[at]
+        if indent:
+            self.content[at - 1] = str(self.content[at - 1]).removesuffix(indent)
+
+    def indent_before(self, child: "Element") -> str:
+        """Return the white space before a child that begins a line of the file, else nothing."""
+        at = self.content.index(child)
+        before = str(self.content[at - 1]) if at else ""
+        space = before[len(before.rstrip(" \t\r\n")) :]
+        return space if "\n" in space else ""
+
+
+class XmlTree:
+    """An XML file to edit: its outermost element is `root`, with the `namespace`.
+
+    The encoding stays; characters that it does not have become references.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        """Parse a file; a document type declaration is an error."""
+        text, self._encoding = _decode(raw)
+        self._document = _parse(text.encode("utf-8"))
+        (self.root,) = self._document.children
+        self._taken: set[str] = set()
+        self.namespace = self.root.get(f"xmlns:{self.root.prefix[:-1]}" if self.root.prefix else "xmlns")
+
+    def iter(self, *names: str) -> Iterator[Element]:
+        """Yield the elements of these names, or all, in the file's order."""
+        return self._document.iter(*names)
+
+    def parents(self) -> dict[Element, Element]:
+        """Return the parent of each element."""
+        return {child: parent for parent in (self._document, *self.iter()) for child in parent.children}
+
+    def new(self, name: str, attributes: Mapping[str, str | None], *content: Element | str) -> Element:
+        """Return an element to insert, in the root's namespace; empty attributes are omitted."""
+        prefix = self.root.prefix
+        start = f"<{prefix}{name}{_written(attributes)}"
+        if not content:
+            return Element(name, prefix, f"{start}/>")
+        return Element(name, prefix, f"{start}>", f"</{prefix}{name}>", [*content])
+
+    def free_id(self, id_: str) -> str:
+        """Return this id, numbered if an attribute has it already; it is taken now."""
+        if not self._taken:
+            self._taken = {value for element in self.iter() for value in element.attributes.values()}
+        number, free = 1, id_
+        while free in self._taken:
+            number += 1
+            free = f"{id_}-{number}"
+        self._taken.add(free)
+        return free
+
+    def content(self) -> bytes:
+        """Return the file."""
+        return str(self._document).encode(self._encoding, "xmlcharrefreplace")
+
+
+def _written(attributes: Mapping[str, str | None]) -> str:
+    return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items() if value)
+
+
+def _parse(data: bytes) -> Element:
+    """Return the whole file as an element without tags."""
+    # The encoding is given because the file may declare the one it had before.
+    parser = expat.ParserCreate("utf-8", " ")
+    path = [Element("", "", "")]
+    at = 0
+
+    def read_until(offset: int) -> str:
+        nonlocal at
+        text, at = data[at:offset].decode(), offset
+        return text
+
+    def read_text() -> None:
+        if text := read_until(max(at, parser.CurrentByteIndex)):  # an element without content ends where it begins
+            path[-1].content.append(text)
+
+    def on_start(full: str, _: dict[str, str]) -> None:
+        read_text()
+        tag = _TAG.match(data, at)
+        if tag is None or len(path) > _MAX_DEPTH:
+            raise DataError(
+                "the XML cannot be read: its tags are too deep, or written in an unknown way", code="xml-invalid"
+            )
+        name = full.rpartition(" ")[2]
+        element = Element(name, tag[1].decode().removesuffix(name), read_until(tag.end()))
+        path[-1].content.append(element)
+        path.append(element)
+
+    def on_end(_: str) -> None:
+        read_text()
+        element = path.pop()
+        if not element.tag.endswith("/>"):
+            element.end = read_until(data.index(b">", at) + 1)
+
+    def on_doctype(*_: object) -> None:
+        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype")
+
+    parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
+    parser.StartDoctypeDeclHandler = on_doctype
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid") from error
+    path[0].content.append(read_until(len(data)))
+    return path[0]
+
+
+def _decode(raw: bytes) -> tuple[str, str]:
+    """Return a file's text, and its encoding."""
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
+    if encoding is None:
+        declared = _DECLARED.search(raw[:200])
+        encoding = declared[1].decode("ascii") if declared else "utf-8"
+    try:
+        text = raw.decode(encoding)
+        if text.encode(encoding) != raw:
+            message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
+            raise DataError(message, code="xml-encoding")
+    except (LookupError, UnicodeError) as error:
+        message = f"the file is not in the encoding that it states, {encoding}: {error}"
+        raise DataError(message, code="xml-encoding") from error
+    return text, encoding
