@@ -32,7 +32,7 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.base_folder import tensor_shapes, tensor_types
 from dsocr.models.batch import collate, drop_ignored_positions
-from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
+from dsocr.models.deepseek_ocr import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_inputs import CanvasEncoded

@@ -18,11 +18,10 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
-from dsocr.models.causal_training import checkpoint_activations, compile_layers
-from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt, find_resolution
-from dsocr.models.deepseek_ocr import DeepseekOcr, original_config
+from dsocr.models.deepseek_ocr import DeepseekOcr, DeepseekProcessor, find_prompt, find_resolution, original_config
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
+from dsocr.models.token_family import TokenFamily
 from dsocr.models.token_inputs import CanvasEncoded
 from dsocr.training.callbacks import Callback
 from dsocr.training.feature_cache import vision_features
@@ -177,7 +176,9 @@ class Bench:
         row: Row = {"what": "train", "recipe": recipe.name, "images": images, "steps": steps}
         self._reset_peak()
         if recipe.compiled:
-            compile_layers(self.model)
+            FAMILY.prepare_training(
+                self.model, self.model.get_base_model(), compile_layers=True, checkpoint_activations=False
+            )
         try:
             batch = self._batch(images, recipe)
             losses, seconds = self._steps(batch, steps)
@@ -269,7 +270,7 @@ class Bench:
     def _set_checkpointing(self, on: bool) -> None:
         network = self.model.get_base_model()
         if on:
-            checkpoint_activations(network)
+            TokenFamily.prepare_training(FAMILY, network, network, compile_layers=False, checkpoint_activations=True)
         else:
             network.activation_checkpointing_disable()
 

@@ -25,7 +25,7 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.models.base_folder import embedded_bases
-from dsocr.models.families import Base
+from dsocr.models.loading import Base
 from dsocr.server.engine import ServedModels
 from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app

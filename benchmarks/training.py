@@ -27,8 +27,7 @@ from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
-from dsocr.models.causal_training import compile_layers
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.training.feature_cache import cache_features
@@ -135,7 +134,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     if cache_features(config, setup, None):
         print(f"caching the features of {len(lines)} lines took {time.process_time() - started:.1f} s of processor")
     if recipe.compiled:
-        compile_layers(model)
+        encoder.family.prepare_training(model, base.network, compile_layers=True, checkpoint_activations=False)
     optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=2e-3)
     order = [index for batch in make_sampler(config, samples) for index in batch]
     return Training(recipe, model, samples, order, optimizer)

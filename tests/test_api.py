@@ -31,7 +31,7 @@ from dsocr.cli.commands import COMMANDS
 from dsocr.config import Component, config_sections
 from dsocr.data.dataset import Dataset
 from dsocr.job import complete_config
-from dsocr.models.families import family_of
+from dsocr.models.loading import family_of
 from tests.integration.calling import arguments_of
 from tests.raising import raises_code
 from tests.training.running import pinned

@@ -15,7 +15,7 @@ import torch
 
 from dsocr import __version__, doctor
 from dsocr.doctor import Fact
-from dsocr.models.families import PUBLISHED_BASES
+from dsocr.models.loading import PUBLISHED_BASES
 from tests.integration.calling import call
 
 

@@ -186,7 +186,7 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
     """Report the published bases that a Hub cache holds, the user's by default, and those that it lacks."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    from dsocr.models.families import PUBLISHED_BASES
+    from dsocr.models.loading import PUBLISHED_BASES
 
     try:
         cached = {

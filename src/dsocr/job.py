@@ -20,10 +20,9 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
 from dsocr.io.work import hash_file, require_free_output
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
-from dsocr.models.families import Base
 from dsocr.models.family import Family, default_learning_rate, require_script, trains_all_weights
 from dsocr.models.language_model import read_other_texts
-from dsocr.models.loading import require_quantization
+from dsocr.models.loading import Base, require_quantization
 from dsocr.options import Changes, Paths, StrPath
 from dsocr.runs import DETECTOR, READING, ReadingSettings, RunFolder, is_detector_base, read_provenance
 

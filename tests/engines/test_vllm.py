@@ -25,8 +25,7 @@ from safetensors.torch import save_file
 import dsocr
 from dsocr.config import RunConfig
 from dsocr.inference.reader import LocalReader
-from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.deepseek_ocr import serving_of
+from dsocr.models.deepseek_ocr import SERVING, DeepseekProcessor
 from dsocr.runs import RunFolder
 from tests.training.running import train
 
@@ -88,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_dataset: Path) -> Pat
         "base": write_base(folder / "base").as_posix(),
         "dataset": small_dataset,
         "output": folder / "run",
-        "input": {"resolution": serving_of("deepseek-ai/DeepSeek-OCR").resolution},
+        "input": {"resolution": SERVING.resolution},
         "adapter": {"target_modules": "decoder", "r": 8, "alpha": 16},
         "training": {"max_steps": 1, "batch_size": 2, "micro_batch_size": 1, "learning_rate": 2e-2, "warmup_ratio": 0},
         "validation": {"max_samples": 1},
@@ -179,7 +178,7 @@ def test_vllm_reads_an_export_as_dsocr_does(form: str, folder: Path) -> None:
         adapter = ["--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"mine={folder / 'lora'}"]
         model, options = folder / "plain", [*adapter, "--lora-target-modules", *LAYERS]
     reader = LocalReader.of_run(RunFolder(folder / "run"))
-    with serve(model, *serving_of("deepseek-ai/DeepSeek-OCR").options, *options) as address:
+    with serve(model, *SERVING.options, *options) as address:
         spread = []
         for name in ("p00", "p09"):  # without tiles, and with
             answer = ask(address, "mine", folder / "in" / f"{name}.png")

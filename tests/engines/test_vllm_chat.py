@@ -9,7 +9,7 @@ from PIL import Image
 import dsocr
 from dsocr.inference.reader import LocalReader
 from dsocr.models.chat_inputs import ChatProcessor
-from dsocr.models.image_text_to_text import serving_of
+from dsocr.models.image_text_to_text import ImageTextToText
 from dsocr.runs import RunFolder
 from tests.engines.test_vllm import NEAR, PYTHON, ask, serve
 from tests.making_models import make_run
@@ -17,8 +17,8 @@ from tests.models.chat_models import draw_text, write_chat_model
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
 
-MODELS = {"qwen3_vl": (32, "Qwen/Qwen3-VL-2B-Instruct")}
-"""The sides of their image tokens in pixels, and a published one of each."""
+MODELS = {"qwen3_vl": 32}
+"""The sides of their image tokens in pixels."""
 PROMPT = "Read this."
 
 
@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     run = make_run(folder / "run", str(base), "decoder", prompt=PROMPT)
     dsocr.export(run.path, folder / "merged", form="merged")
     dsocr.export(run.path, folder / "lora", form="vllm")
-    side = MODELS[request.param][0]
+    side = MODELS[request.param]
     # The first two fit image tokens, so that nobody resizes them; the third is resized.
     for name, size in {"a": (8 * side, 2 * side), "b": (5 * side, 3 * side), "c": (301, 47)}.items():
         draw_text(f"Привет {name}", size).save(folder / f"{name}.png")
@@ -63,7 +63,7 @@ def test_vllm_reads_an_export_of_a_chat_model_as_dsocr_does(form: str, folder: P
     if form == "adapter":
         model, options = folder / "base", ["--enable-lora", "--max-lora-rank", "8"]
         options += ["--lora-modules", f"mine={folder / 'lora'}"]
-    serving = serving_of(MODELS[folder.name][1])
+    serving = ImageTextToText(folder.name).serving
     assert serving is not None
     reader = LocalReader.of_run(RunFolder(folder / "run"), precision="fp32")
     firsts = []

@@ -12,7 +12,7 @@ from PIL import Image
 
 from dsocr.models.batch import collate
 from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.models.token_inputs import CanvasEncoded

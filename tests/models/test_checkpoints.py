@@ -10,7 +10,7 @@ import pytest
 
 from dsocr.errors import ConfigError
 from dsocr.models.checkpoints import find_instructions, published_settings
-from dsocr.models.families import load_processor, recognize
+from dsocr.models.loading import load_processor, recognize
 from tests.models.chat_models import small_processors, write_chat_model
 
 GENERAL = "Transcribe the text in this image. Answer with the text only."

@@ -27,11 +27,10 @@ from dsocr.models import ctc
 from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, score_texts
 from dsocr.models.ctc_inputs import count_steps
 from dsocr.models.ctc_network import LineNetwork, compute_logits
-from dsocr.models.families import load_processor
 from dsocr.models.family import UNWRITABLE
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE, LanguageModel
-from dsocr.models.loading import choose_dtype, load_base
+from dsocr.models.loading import choose_dtype, load_base, load_processor
 from dsocr.runs import RunFolder
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.trainer import Trainer

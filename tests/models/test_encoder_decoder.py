@@ -19,9 +19,8 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import EncoderDecoderProcessor
-from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
-from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.loading import BaseModel, load_base, load_processor
 from dsocr.models.token_inputs import CanvasEncoded
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code

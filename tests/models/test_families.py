@@ -24,9 +24,8 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
 from dsocr.models.export import export_merged
-from dsocr.models.families import recognize
 from dsocr.models.generation import Generation
-from dsocr.models.loading import load_base
+from dsocr.models.loading import load_base, recognize
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.training.preflight import overfit

@@ -24,10 +24,9 @@ from dsocr.models.batch import aligned_labels, collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
 from dsocr.models.export import export_merged
-from dsocr.models.families import family_of, load_processor, recognize
 from dsocr.models.family import IGNORED
 from dsocr.models.generation import Generation
-from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.loading import BaseModel, family_of, load_base, load_processor, recognize
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
 from tests.integration.calling import fail

@@ -8,11 +8,10 @@ import torch
 from PIL import Image
 
 from dsocr.models.batch import collate
-from dsocr.models.causal_training import check_image_slots, check_labels, check_prompt
-from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.families import load_processor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.family import IGNORED
-from dsocr.models.loading import BaseModel
+from dsocr.models.loading import BaseModel, load_processor
+from dsocr.models.token_family import check_image_slots, check_labels, check_prompt
 
 TEXTS = ["йод", "чернила"]
 

@@ -11,7 +11,7 @@ from PIL import Image
 from dsocr.config import RunConfig
 from dsocr.models.adapters import adapter_tensors, attach_adapter
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.causal_training import SparseLastBlock, compile_layers
+from dsocr.models.deepseek_ocr import SparseLastBlock
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.training.readers import fresh_adapter
 from tests.making_models import write_first, write_second
@@ -20,11 +20,10 @@ from tests.training.test_train import changed
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name() -> None:
-    model = attach_adapter(
-        load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4
-    )
+    base = load_base("nano")
+    model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4)
     before = [list(model.state_dict()), list(adapter_tensors(model))]
-    compile_layers(model)
+    base.family.prepare_training(model, base.network, compile_layers=True, checkpoint_activations=False)
     compiled = [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
     assert [name.rpartition(".")[2] for name in compiled] == ["vision_tower", "language_model"]
     assert [list(model.state_dict()), list(adapter_tensors(model))] == before

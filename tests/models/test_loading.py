@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.models.base_folder import explain_damage
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from dsocr.models.families import recognize
-from dsocr.models.loading import BaseModel, choose_dtype, load_base
+from dsocr.models.loading import BaseModel, choose_dtype, load_base, recognize
 from tests.raising import raises_code
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dsocr.models.canvas import another_resolution
-from dsocr.models.deepseek_inputs import Variant, find_resolution, resolutions
+from dsocr.models.deepseek_ocr import RESOLUTIONS, Variant, find_resolution
 
 LINE, PAGE = (1600, 100), (1200, 1700)
 
@@ -25,5 +25,5 @@ LINE, PAGE = (1600, 100), (1200, 1700)
     ],
 )
 def test_another_resolution(family: Variant, image_size: tuple[int, int], current: str, other: str | None) -> None:
-    found = another_resolution(image_size, find_resolution(family, current), resolutions(family))
+    found = another_resolution(image_size, find_resolution(family, current), RESOLUTIONS[family])
     assert (found and found.name) == other

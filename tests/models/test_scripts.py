@@ -14,10 +14,9 @@ from convert_recogniser import save_network
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.inference.reader import LocalReader
-from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import LanguageModel
-from dsocr.models.loading import load_base
+from dsocr.models.loading import load_base, load_processor
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, script_of_texts, text_of
 from dsocr.text import TextPolicy
 from dsocr.training.validation import decided_generation

@@ -10,7 +10,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.canvas import show
-from dsocr.models.deepseek_inputs import Variant, find_resolution
+from dsocr.models.deepseek_ocr import Variant, find_resolution
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 

@@ -10,8 +10,8 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_inputs import DeepseekProcessor, find_resolution
-from dsocr.models.families import load_processor
+from dsocr.models.deepseek_ocr import DeepseekProcessor, find_resolution
+from dsocr.models.loading import load_processor
 
 OWN = {"<｜begin▁of▁sentence｜>": 0, "<｜end▁of▁sentence｜>": 1, "<｜▁pad▁｜>": 2, "<image>": 128815, "<td>": 128821}
 """Some of the tokens that are DeepSeek-OCR's own, with their published ids."""

@@ -8,7 +8,7 @@ from torch import Tensor, manual_seed, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from dsocr.models.ctc import LineProcessor, LineRecognizer
-from dsocr.models.families import register_family
+from dsocr.models.loading import register_family
 
 LETTERS = [chr(code) for code in (*range(0x20, 0x7F), *range(0x410, 0x452))]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.loading import BaseModel, load_base
 from tests.making_models import deepseek_processor
 from tests.parity.rules import Fixture, fixture_stems, picture

@@ -8,7 +8,7 @@ from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, Reporter, reporting_to
 from dsocr.document import Sample
 from dsocr.job import resolve, with_defaults
-from dsocr.models.families import Base
+from dsocr.models.loading import Base
 from dsocr.runs import TrainResult
 from dsocr.training import readers
 from dsocr.training.samples import Setup

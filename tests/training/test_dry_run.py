@@ -20,8 +20,8 @@ from dsocr.errors import RunError, for_command_line
 from dsocr.images import open_image
 from dsocr.job import resolve
 from dsocr.models.canvas import Resolution, Tiling
-from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.families import load_processor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
+from dsocr.models.loading import load_processor
 from dsocr.training.dry_run import Plan, dry_run
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.samples import measure_lengths

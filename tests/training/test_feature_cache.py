@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
-from dsocr.models.deepseek_inputs import find_resolution
+from dsocr.models.deepseek_ocr import find_resolution
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.models.token_inputs import CanvasEncoded, Features

@@ -15,7 +15,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.family import IGNORED, Check
 from dsocr.models.generation import Generation
 from dsocr.training.preflight import (

@@ -20,8 +20,8 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from dsocr.job import resolve
-from dsocr.models.families import load_processor
 from dsocr.models.family import Processor
+from dsocr.models.loading import load_processor
 from dsocr.training.preview import preview
 from dsocr.training.samples import Collator, EncodedSamples, LengthGroupedSampler
 from tests.conftest import draw_line

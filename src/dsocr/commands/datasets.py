@@ -108,7 +108,7 @@ def check(
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
     from dsocr.data.check.leaks import report_leaks, to_markdown
-    from dsocr.models.families import load_processor
+    from dsocr.models.loading import load_processor
     from dsocr.training.preview import text_limit
 
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)

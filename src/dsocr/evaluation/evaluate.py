@@ -21,8 +21,8 @@ from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
-from dsocr.models.families import Base
 from dsocr.models.generation import ScoredText, spread
+from dsocr.models.loading import Base
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import percentage

@@ -11,10 +11,9 @@ from PIL import Image
 
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.models.adapters import is_whole_network, load_adapter, without_adapter
-from dsocr.models.families import Base
 from dsocr.models.family import Processor, require_script
 from dsocr.models.generation import Decoded, Generation, batches
-from dsocr.models.loading import choose_device, choose_dtype, load_base
+from dsocr.models.loading import Base, choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

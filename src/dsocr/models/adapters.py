@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from dsocr.errors import ConfigError, ModelError, command
 from dsocr.io.encodings import reading_json
 from dsocr.models.base_folder import INDEX, SINGLE
-from dsocr.models.families import NAMED_TARGET_MODULES, family_of
+from dsocr.models.loading import NAMED_TARGET_MODULES, family_of
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"

@@ -7,27 +7,24 @@ sizes come from the shapes of the tensors, and `config.json` is read only for va
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dsocr.errors import ModelError
+from PIL import Image
+
+from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
-from dsocr.models.deepseek_inputs import (
-    DeepseekProcessor,
-    Variant,
-    find_prompt,
-    find_resolution,
-    image_token_id,
-    resolutions,
-)
-from dsocr.models.family import VLLM_GUARD, Check, PublishedBase, Serving
-from dsocr.models.token_family import TokenFamily
+from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling, another_resolution
+from dsocr.models.family import IMAGE, VLLM_GUARD, Check, InputLength, PublishedBase, Serving
+from dsocr.models.token_family import TokenFamily, check_prompt
+from dsocr.models.token_inputs import CanvasEncoded, CanvasProcessor, Features
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from torch import Tensor
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 UNUSED_TENSORS = (
     "model.vision_model.embeddings.patch_embedding.weight",
@@ -58,32 +55,154 @@ EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
 _PARITY = "tested here with random weights of its own size, and against the authors' code with small ones"
 
-BASES = (
-    PublishedBase("deepseek-ai/DeepSeek-OCR", "MIT", "6.7 GB", _PARITY),
-    PublishedBase("deepseek-ai/DeepSeek-OCR-2", "Apache-2.0", "3 billion weights", _PARITY),
-    PublishedBase("deepseek-community/DeepSeek-OCR-2", "Apache-2.0", "3 billion weights"),
-    PublishedBase("baidu/Unlimited-OCR", "MIT", "3 billion weights"),
-)
-"""Published networks, and which parts were tried."""
-
 _BASE_NOTE = (
     "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
     "`dsocr export RUN -o FOLDER --form merged --scale 0` writes the base without it: serve that folder instead."
 )
 
 
-_VIEWS = "vLLM shows the whole image at 1024 x 1024 and up to six tiles"
+SERVING = Serving(
+    ("--logits-processors", VLLM_GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0"),
+    "gundam_vllm",
+    "vLLM shows the whole image at 1024 x 1024 and up to six tiles",
+    _BASE_NOTE,
+)
+_SERVING_2 = SERVING._replace(resolution="gundam", base_note="")
+
+_SIZE = "3 billion weights"
+BASES = (
+    PublishedBase("deepseek-ai/DeepSeek-OCR", "MIT", "6.7 GB", _PARITY, SERVING),
+    PublishedBase("deepseek-ai/DeepSeek-OCR-2", "Apache-2.0", _SIZE, _PARITY, _SERVING_2),
+    PublishedBase("deepseek-community/DeepSeek-OCR-2", "Apache-2.0", _SIZE, serving=_SERVING_2),
+    PublishedBase("baidu/Unlimited-OCR", "MIT", _SIZE, serving=SERVING),
+)
+"""Published networks."""
+
+Variant = Literal["deepseek_ocr", "unlimited_ocr", "deepseek_ocr_2", "nano"]
+"""Bases with the same image preparation; `nano` is DeepSeek-OCR's network with small numbers."""
+
+_SQUASHED = [Resolution("tiny", 512, "squash", 64), Resolution("small", 640, "squash", 64)]
+_BASE = Resolution("base", 1024, "pad", 64)
+# Not one of the authors': a line as a small paragraph, at the size of their `small`.
+_WRAP = Resolution("wrap", 640, "wrap", 64, max_row_height=128)
+
+RESOLUTIONS = {
+    "deepseek_ocr": [
+        *_SQUASHED,
+        _BASE,
+        Resolution("large", 1280, "pad", 64),
+        Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 9)),
+        # The authors' vLLM configuration, and vLLM's own, stop at six tiles.
+        Resolution("gundam_vllm", 1024, "pad", 64, tiling=Tiling(640, 2, 6)),
+        _WRAP,
+    ],
+    "unlimited_ocr": [*_SQUASHED, _BASE, Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 32)), _WRAP],
+    "deepseek_ocr_2": [
+        Resolution("small", 768, "squash", 64, row_ends=False),
+        Resolution("base", 1024, "pad", 64, row_ends=False),
+        Resolution("gundam", 1024, "pad", 64, tiling=Tiling(768, 2, 6), row_ends=False),
+        Resolution("wrap", 768, "wrap", 64, max_row_height=128, row_ends=False),
+    ],
+    "nano": [Resolution("wrap", 256, "wrap", 32, max_row_height=64)],
+}
 
 
-def _serving(*, second: bool) -> Serving:
-    """Return how vLLM serves a network: with the whole view and up to six tiles."""
-    options = ("--logits-processors", VLLM_GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0")
-    return Serving(options, "gundam", _VIEWS) if second else Serving(options, "gundam_vllm", _VIEWS, _BASE_NOTE)
+def find_resolution(variant: Variant, name: str | None) -> Resolution:
+    """Return the resolution of that name, or the default for None. Raises ConfigError listing the names."""
+    known = {resolution.name: resolution for resolution in RESOLUTIONS[variant]}
+    name = name or ("wrap" if variant == "nano" else "base")
+    chosen = known.get(name)
+    if chosen is None:
+        raise ConfigError(
+            f"This base has no resolution {name!r} (input.resolution)",
+            code="resolution-unknown",
+            hint=f"it has {', '.join(known)}",
+        )
+    return chosen
 
 
-def serving_of(base: str) -> Serving:
-    """Return how vLLM serves a published base."""
-    return _serving(second=base.endswith("-2"))
+_PROMPTS = {
+    "free_ocr": f"{IMAGE}\nFree OCR.",
+    "ocr": f"{IMAGE}\n<|grounding|>OCR this image.",
+    "markdown": f"{IMAGE}\n<|grounding|>Convert the document to markdown.",
+    "figure": f"{IMAGE}\nParse the figure.",
+    "describe": f"{IMAGE}\nDescribe this image in detail.",
+}
+"""The prompts of the authors, without the trailing space that their code strips."""
+
+
+def find_prompt(name: str) -> str:
+    """Return the prompt of that name, or the text itself if it contains `<image>`.
+
+    Raises ConfigError for an unknown name, and for a text that does not contain `<image>` exactly once.
+    """
+    if IMAGE not in name:
+        if name not in _PROMPTS:
+            raise ConfigError(
+                f"Unknown prompt {name!r} in input.prompt",
+                code="prompt-unknown",
+                hint=f"known prompts are {', '.join(_PROMPTS)}; a custom prompt must contain {IMAGE}",
+            )
+        return _PROMPTS[name]
+    if name.count(IMAGE) != 1:
+        raise ConfigError(f"input.prompt must contain {IMAGE} once, not {name.count(IMAGE)} times", code="prompt-image")
+    return name.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class DeepseekProcessor(CanvasProcessor):
+    """Turn images and texts into model inputs, for one base, resolution and prompt.
+
+    `others` are the base's other resolutions.
+    """
+
+    image_token_id: int
+    others: tuple[Resolution, ...] = ()
+
+    @property
+    def image_slots(self) -> int:
+        """The number of image slots without tiles."""
+        return self.resolution.slots()
+
+    def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
+        """Return begin token, image slots and prompt, without end token; `grid` decides the number of slots."""
+        before, after = self.prompt.split(IMAGE)
+        slots = (self.image_token_id,) * self.resolution.slots(grid)
+        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
+
+    def is_encoder(self, name: str) -> bool:
+        """Whether a tensor is outside of the decoder."""
+        return not (name.startswith("lm_head") or ".language_model." in name)
+
+    def encoder_features(self, network: Any, samples: Sequence[CanvasEncoded], dtype: "torch.dtype") -> list[Features]:
+        """Return the decoder's inputs in the image slots of each sample."""
+        images = self.image_inputs(samples, network, dtype)
+        features = network.get_image_features(**images, return_dict=True).pooler_output
+        return [Features(tokens, sample.views.grid) for tokens, sample in zip(features, samples, strict=True)]
+
+    def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
+        """Measure a sample without encoding it; the size of the image matters for tiles only."""
+        grid = UNTILED if self.resolution.tiling is None else self.resolution.grid(*image_size())
+        vision, answer = self.resolution.slots(grid), len(self.answer_ids(text))
+        return InputLength(vision, answer, len(self.prompt_ids()) - self.resolution.slots() + vision + answer)
+
+    def at_another_resolution(self, image: Image.Image) -> Self | None:
+        """Return the processor at a resolution that shows an image larger, or else smaller; None if there is none."""
+        other = another_resolution(image.size, self.resolution, self.others)
+        return None if other is None else replace(self, resolution=other)
+
+
+def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
+    """Return the id that fills the image slots. Raises ModelError if the tokenizer has none."""
+    number = tokenizer.convert_tokens_to_ids(IMAGE)
+    if number is None or number == tokenizer.unk_token_id:
+        raise ModelError(
+            f"Tokenizer has no {IMAGE} token",
+            code="base-incomplete",
+            where=folder,
+            hint="its tokenizer.json is another model's: download the base again",
+        )
+    return int(number)
 
 
 _NANO_VOCABULARY = 1000
@@ -107,7 +226,9 @@ class DeepseekOcr(TokenFamily):
     @property
     def serving(self) -> Serving | None:
         """How vLLM serves a checkpoint in the authors' layout; it has no class for others."""
-        return _serving(second=self.name == "deepseek_ocr_2") if self.original else None
+        if not self.original:
+            return None
+        return _SERVING_2 if self.name == "deepseek_ocr_2" else SERVING
 
     @property
     def network_class(self) -> Any:
@@ -130,7 +251,7 @@ class DeepseekOcr(TokenFamily):
         """Return the native config. Raises ModelError if a tensor or an entry of `config.json` is missing."""
         shapes = tensor_shapes(folder)
         if not self.original:
-            return _config_class(self.name).from_dict(raw)
+            return self.network_class.config_class.from_dict(raw)
         try:
             return original_config(self, raw, shapes, image_token_id(load_tokenizer(folder), folder))
         except KeyError as error:
@@ -160,7 +281,7 @@ class DeepseekOcr(TokenFamily):
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
         tokenizer = load_tokenizer(folder)
         chosen = find_resolution(self.name, resolution)
-        others = tuple(other for other in resolutions(self.name) if other != chosen)
+        others = tuple(other for other in RESOLUTIONS[self.name] if other != chosen)
         slot, ends, pad_id = image_token_id(tokenizer, folder), (tokenizer.eos_token_id,), tokenizer.pad_token_id
         prompt = find_prompt(prompt)
         return DeepseekProcessor(self, tokenizer, chosen, slot, others, end_ids=ends, pad_id=pad_id, prompt=prompt)
@@ -169,8 +290,6 @@ class DeepseekOcr(TokenFamily):
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
     ) -> None:
         """Compute the last layer at trained positions only, unless layers are compiled."""
-        from dsocr.models.causal_training import SparseLastBlock
-
         if not compile_layers:
             SparseLastBlock(network)
         options = {"compile_layers": compile_layers, "checkpoint_activations": checkpoint_activations}
@@ -185,9 +304,46 @@ class DeepseekOcr(TokenFamily):
 
     def check_tokens(self, batch: Mapping[str, Any], processor: Any, vocabulary_size: int) -> Check:
         """Check that each row starts with the begin token, has it once, and has only ids that the base knows."""
-        from dsocr.models.causal_training import check_prompt
-
         return check_prompt(batch, processor, vocabulary_size)
+
+
+class SparseLastBlock:
+    """Hooks that compute the last block's MLP only at positions that get logits.
+
+    The loss and its gradients stay the same; where logits are wanted everywhere, the hooks do nothing.
+    """
+
+    def __init__(self, network: "PreTrainedModel") -> None:
+        self._positions: Tensor | None = None
+        self._size: tuple[int, ...] = ()
+        self._is_sparse = False
+        network.register_forward_pre_hook(self._remember, with_kwargs=True)
+        mlp = network.model.language_model.layers[-1].mlp
+        mlp.register_forward_pre_hook(self._gather)
+        mlp.register_forward_hook(self._scatter)
+
+    def _remember(self, network: Any, args: Any, inputs: dict[str, Any]) -> None:
+        """Keep the positions (B, L) that get logits, also for a backward pass that computes the block again."""
+        from torch import Tensor
+
+        kept = inputs.get("logits_to_keep")
+        self._positions = kept if isinstance(kept, Tensor) and kept.dim() == 2 else None
+        self._size = tuple(inputs["input_ids"].shape) if self._positions is not None else ()
+
+    def _gather(self, block: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor] | None":
+        (hidden,) = inputs
+        # The network's inner model may also be called directly.
+        self._is_sparse = self._positions is not None and tuple(hidden.shape[:2]) == self._size
+        return (hidden.gather(1, self._index(hidden)),) if self._is_sparse else None
+
+    def _scatter(self, block: Any, inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor | None":
+        if not self._is_sparse:
+            return None
+        return output.new_zeros(*self._size, output.shape[-1]).scatter(1, self._index(output), output)
+
+    def _index(self, hidden: "Tensor") -> "Tensor":
+        assert self._positions is not None
+        return self._positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
@@ -211,12 +367,6 @@ def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
     return DeepseekOcr("deepseek_ocr" if full else "unlimited_ocr", original=False)
 
 
-def _config_class(name: Variant) -> Any:
-    from transformers import DeepseekOcr2Config, UnlimitedOcrConfig
-
-    return DeepseekOcr2Config if name == "deepseek_ocr_2" else UnlimitedOcrConfig
-
-
 def original_config(
     family: DeepseekOcr, config: Mapping[str, Any], shapes: Shapes, image_token_id: int
 ) -> "PreTrainedConfig":
@@ -224,23 +374,20 @@ def original_config(
 
     Raises KeyError if a required tensor or entry of `config.json` is missing.
     """
-    text = _text_config(config["language_config"], shapes)
+    text, make = _text_config(config["language_config"], shapes), family.network_class.config_class
     if family.name == "deepseek_ocr_2":
         # DeepSeek-OCR-2 is built from the same decoder, but its class has other defaults.
         text |= {"rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
-        text |= {"mlp_layer_types": _mlp_types(text.pop("first_k_dense_replace"), text["num_hidden_layers"])}
+        dense = text.pop("first_k_dense_replace")
+        text["mlp_layer_types"] = ["dense" if n < dense else "sparse" for n in range(text["num_hidden_layers"])]
         vision = {"sam_config": _sam_config(shapes), "encoder_config": _qwen_config(shapes)}
-        return _config_class(family.name)(vision_config=vision, text_config=text, image_token_id=image_token_id)
+        return make(vision_config=vision, text_config=text, image_token_id=image_token_id)
     # Unlimited-OCR attends to the prompt and the last 128 tokens, which DeepSeek-OCR was not trained for. The window
     # must still be a number; full attention ignores it.
     text |= {"layer_types": ["full_attention"] * text["num_hidden_layers"], "sliding_window": 128}
     heads = config["vision_config"]["width"]["clip-l-14-224"]["heads"]
     vision = {"sam_config": _sam_config(shapes), "encoder_config": _clip_config(shapes, heads)}
-    return _config_class(family.name)(vision_config=vision, text_config=text, image_token_id=image_token_id)
-
-
-def _mlp_types(dense: int, layers: int) -> list[str]:
-    return ["dense" if layer < dense else "sparse" for layer in range(layers)]
+    return make(vision_config=vision, text_config=text, image_token_id=image_token_id)
 
 
 def _text_config(language: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:

@@ -209,15 +209,13 @@ class EncoderDecoder(TokenFamily):
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
     ) -> None:
         """Compile encoder and decoder, and recompute activations, if wanted."""
-        from dsocr.models import causal_training
-
         if (pooler := getattr(network.encoder, "pooler", None)) is not None:
             pooler.requires_grad_(False)  # the decoder attends to the encoder's states, not to the pooled ones
         if compile_layers:
             network.encoder.compile()
             network.decoder.compile()
-        if checkpoint_activations:
-            causal_training.checkpoint_activations(model)
+        options = {"compile_layers": False, "checkpoint_activations": checkpoint_activations}
+        TokenFamily.prepare_training(self, model, network, **options)
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
         """Normalize pixels, or wrap the encoder's output as the decoder takes it."""

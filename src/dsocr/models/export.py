@@ -39,8 +39,7 @@ from dsocr.models.base_folder import (
     tensor_types,
     weight_files,
 )
-from dsocr.models.families import Base, recognize
-from dsocr.models.loading import load_base
+from dsocr.models.loading import Base, load_base, recognize
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 

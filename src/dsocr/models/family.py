@@ -90,6 +90,45 @@ class Encoded(Protocol):
         """Return the network's input as one picture, (H, W, 3) bytes."""
 
 
+_PIXELS = re.compile(r"pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
+
+
+class Serving(NamedTuple):
+    """How vLLM serves a family: arguments, how it shows images, what to know of serving a base.
+
+    `resolution` is the one at which it shows images, which `images` describes; None if it shows them at the run's own,
+    told by `options_at`.
+    """
+
+    options: tuple[str, ...]
+    resolution: str | None
+    images: str
+    base_note: str = ""
+
+    def options_at(self, resolution: str | None) -> tuple[str, ...]:
+        """Return the arguments with which it shows images as a run saw them, such as at `pixels1024-4096`."""
+        match = _PIXELS.fullmatch(resolution or "")
+        if self.resolution is not None or match is None:
+            return self.options
+        sizes = {"min_pixels": match["least"], "max_pixels": match["most"]}
+        given = {name: int(number) for name, number in sizes.items() if number}
+        return (*self.options, "--mm-processor-kwargs", json.dumps(given))
+
+
+RANDOM_NETWORKS = "tested here with small random networks of its class, not with its weights"
+
+
+class PublishedBase(NamedTuple):
+    """A published network of a family: its name on the Hub, licence, size, which parts of it were tried
+    here, and how vLLM serves it."""
+
+    name: str
+    licence: str
+    size: str
+    tested: str = RANDOM_NETWORKS
+    serving: Serving | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Processor(ABC):
     """Turns images and texts into the inputs of one base, at one resolution and with one prompt.
@@ -400,40 +439,3 @@ def require_script(family: Family, script: str) -> None:
     if script not in ("auto", "any") and not family.reads_by_character:
         message = f"{option('script', script)}: models of the family {family.name} choose letters by themselves"
         raise ConfigError(message, code="script-unsupported", hint="leave it out; only line recognisers take a script")
-
-
-RANDOM_NETWORKS = "tested here with small random networks of its class, not with its weights"
-
-
-class PublishedBase(NamedTuple):
-    """A published network of a family: its name on the Hub, licence, size, and which parts of it were tried here."""
-
-    name: str
-    licence: str
-    size: str
-    tested: str = RANDOM_NETWORKS
-
-
-class Serving(NamedTuple):
-    """How vLLM serves a family: arguments, how it shows images, what to know of serving a base.
-
-    `resolution` is the one at which it shows images, which `images` describes; None if it shows them at the run's own,
-    told by `options_at`.
-    """
-
-    options: tuple[str, ...]
-    resolution: str | None
-    images: str
-    base_note: str = ""
-
-    def options_at(self, resolution: str | None) -> tuple[str, ...]:
-        """Return the arguments with which it shows images as a run saw them, such as at `pixels1024-4096`."""
-        match = _PIXELS.fullmatch(resolution or "")
-        if self.resolution is not None or match is None:
-            return self.options
-        sizes = {"min_pixels": match["least"], "max_pixels": match["most"]}
-        given = {name: int(number) for name, number in sizes.items() if number}
-        return (*self.options, "--mm-processor-kwargs", json.dumps(given))
-
-
-_PIXELS = re.compile(r"pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")

@@ -45,13 +45,24 @@ TARGET_MODULES = {
 }
 """Named sets of layers for an adapter; `vision` includes what connects the vision tower with the text model."""
 
+_LIMITS = ("--limit-mm-per-prompt", '{"image": 1, "video": 0}')
+_SERVING = Serving(
+    ("--logits-processors", VLLM_GUARD, "--generation-config", "vllm", *_LIMITS),
+    None,
+    "vLLM prepares images with the checkpoint's own processor",
+)
+"""How vLLM serves Qwen3-VL: greedily whatever its authors publish, and without videos.
+
+Not Qwen2.5-VL: vLLM 0.32 on a CPU has other probabilities of a small random network than its class in transformers.
+"""
+
 _VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
 
 BASES = (
     PublishedBase("Qwen/Qwen2.5-VL-3B-Instruct", "Qwen Research (not for commercial use)", "3 billion weights"),
     PublishedBase("Qwen/Qwen2.5-VL-7B-Instruct", "Apache-2.0", "7 billion weights"),
-    PublishedBase("Qwen/Qwen3-VL-2B-Instruct", "Apache-2.0", "2 billion weights"),
-    PublishedBase("Qwen/Qwen3-VL-4B-Instruct", "Apache-2.0", "4 billion weights"),
+    PublishedBase("Qwen/Qwen3-VL-2B-Instruct", "Apache-2.0", "2 billion weights", serving=_SERVING),
+    PublishedBase("Qwen/Qwen3-VL-4B-Instruct", "Apache-2.0", "4 billion weights", serving=_SERVING),
     PublishedBase("lightonai/LightOnOCR-2-1B", "Apache-2.0", "1 billion weights"),
     PublishedBase("PaddlePaddle/PaddleOCR-VL", "Apache-2.0", "0.9 billion weights"),
     PublishedBase("stepfun-ai/GOT-OCR-2.0-hf", "Apache-2.0", "0.6 billion weights"),
@@ -65,25 +76,6 @@ _CACHED |= {"qwen2_5_vl", "qwen3_5", "qwen3_vl"}
 """Models whose features replace every pixel in a tested way."""
 
 
-_SERVED = {"qwen3_vl": "Qwen/Qwen3-VL"}
-"""Models that vLLM was seen to serve as they are read here, and how their published names begin.
-
-Not Qwen2.5-VL: vLLM 0.32 on a CPU has other probabilities of a small random network than its class in transformers.
-"""
-
-
-def _serving() -> Serving:
-    """Return how vLLM serves these models: greedily whatever their authors publish, and without videos."""
-    limits = ("--limit-mm-per-prompt", '{"image": 1, "video": 0}')
-    options = ("--logits-processors", VLLM_GUARD, "--generation-config", "vllm", *limits)
-    return Serving(options, None, "vLLM prepares images with the checkpoint's own processor")
-
-
-def serving_of(base: str) -> Serving | None:
-    """Return how vLLM serves a published base; None if it was not tried with models of its kind."""
-    return _serving() if base.startswith(tuple(_SERVED.values())) else None
-
-
 @dataclass(frozen=True, slots=True)
 class ImageTextToText(TokenFamily):
     """A checkpoint of this family; `name` is its `model_type`."""
@@ -94,7 +86,7 @@ class ImageTextToText(TokenFamily):
     @property
     def serving(self) -> Serving | None:
         """How vLLM serves such a checkpoint; None for models with which it was not tried."""
-        return _serving() if self.name in _SERVED else None
+        return _SERVING if self.name == "qwen3_vl" else None
 
     @property
     def caches_features(self) -> bool:

@@ -11,8 +11,8 @@ import yaml
 
 from dsocr import __version__
 from dsocr.models.adapters import is_whole_network, read_adapter_config, scaled_config, target_modules_of, variant_of
-from dsocr.models.families import published_serving
 from dsocr.models.family import Family, Serving
+from dsocr.models.loading import PUBLISHED_BASES
 from dsocr.runs import ReadingSettings, RunFolder, UnlabelledReport, read_provenance
 from dsocr.text import percentage
 
@@ -92,7 +92,9 @@ class Export:
     @property
     def serving(self) -> Serving | None:
         """How vLLM serves the base; None if it does not, or if the base is not here and not a published one."""
-        return published_serving(self.settings.base) if self.family is None else self.family.serving
+        if self.family is not None:
+            return self.family.serving
+        return next((base.serving for base in PUBLISHED_BASES if base.name == self.settings.base), None)
 
     def serve_command(self, folder: Path) -> str | None:
         """Return the vLLM command that serves the export in a folder; None if vLLM cannot serve it."""

@@ -25,8 +25,8 @@ from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import return_free_memory
 from dsocr.models.adapters import add_adapter, is_whole_network
-from dsocr.models.families import load_processor
 from dsocr.models.generation import Generation
+from dsocr.models.loading import load_processor
 from dsocr.runs import ReadingSettings
 from dsocr.server.access import RequestError
 from dsocr.server.limits import ServerLimits, busy, check_image, disconnected

@@ -35,12 +35,11 @@ from dsocr.models.adapters import (
     trained_files,
     vision_parameters,
 )
-from dsocr.models.families import Base, family_of
 from dsocr.models.family import Encoded, Processor, trains_all_weights
 from dsocr.models.generation import Generation
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts
-from dsocr.models.loading import choose_device, choose_dtype, load_base
+from dsocr.models.loading import Base, choose_device, choose_dtype, family_of, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings
 from dsocr.training.callbacks import ignore_signals_in_worker
 from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
