@@ -7,6 +7,7 @@ import pytest
 from dsocr.document import Line, Outline, Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import fill_xml, xml
+from dsocr.formats.xml_tree import XmlTree
 from dsocr.outlines import quarter_turns
 from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
@@ -296,7 +297,7 @@ def test_declared_entities_are_rejected(tmp_path: Path, head: str, text: str) ->
     picture(tmp_path / "p.png")
     path = write(tmp_path / "p.xml", alto(alto_line(text), head=head))
     assert skipped(read("alto", tmp_path)) == [(SkipReason.BAD_SOURCE, "p.xml")]
-    for function in (xml.parse_xml_bytes, lambda raw: fill_xml(raw, {}), lambda raw: xml.XmlEditor(raw, ())):
+    for function in (xml.parse_xml_bytes, lambda raw: fill_xml(raw, {}), XmlTree):
         with pytest.raises(DataError):
             function(path.read_bytes())
 

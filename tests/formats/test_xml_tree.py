@@ -36,8 +36,8 @@ def test_untouched_elements_keep_their_bytes(content: str) -> None:
     before = [str(child) for child in children]
     for child in children[::2]:
         tree.root.remove(child)
-        tree.root.insert(child, tree.root.children)
-    tree.root.insert(tree.new("New", {"id": 'a"<', "no": ""}))
+        tree.root.insert(child, after=tree.root.children)
+    tree.root.insert(tree.new("New", {"id": 'a"<', "no": None}))
     assert [str(child) for child in tree.root.children[1:]] == before[1::2] + before[::2]
     again = XmlTree(tree.content())
     assert [str(child) for child in again.root.children] == [str(child) for child in tree.root.children]

@@ -44,7 +44,8 @@ from dsocr.formats.manifest import (
 )
 from dsocr.formats.mets import parse_mets
 from dsocr.formats.page import page_document
-from dsocr.formats.xml import XmlEditor, escape_attribute, escape_text, read_xml, serialize
+from dsocr.formats.xml import escape_text, read_xml, serialize
+from dsocr.formats.xml_tree import XmlTree
 from dsocr.images import IMAGE_SUFFIXES, MAX_PAGE_PIXELS, decode_image, read_bytes, upright_size
 from dsocr.io.budget import Budget
 from dsocr.io.encodings import head
@@ -377,12 +378,10 @@ class _Fetcher:
 
 def name_image(content: bytes, name: str) -> bytes:
     """Return an ALTO or PAGE file that names another image; the rest stays as it is."""
-    file = XmlEditor(content, {"fileName", "Page", "alto"})
-    for element in file.elements("fileName")[:1]:
-        end = file.data.rindex(b"</", element.start, element.end) if not element.is_empty else element.end
-        if not element.is_empty:
-            file.replace(element.tag_end, end, escape_text(name))
-    for element in file.elements("Page"):
-        if "imageFilename" in file.attributes(element):
-            file.set_attributes(element, {"imageFilename": escape_attribute(name)})
-    return file.result()
+    tree = XmlTree(content)
+    for element in [*tree.iter("fileName")][:1]:
+        if element.end:
+            element.content = [escape_text(name)]
+    for element in tree.iter("Page"):
+        element.set({"imageFilename": name}, add=False)
+    return tree.content()

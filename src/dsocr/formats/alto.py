@@ -15,14 +15,12 @@ from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.xml import (
-    ElementSpan,
-    XmlEditor,
     XmlPage,
     XmlWriter,
     add_element,
-    escape_attribute,
     integer_attribute,
 )
+from dsocr.formats.xml_tree import Element, XmlTree
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -170,119 +168,106 @@ def fill_alto(
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
     `step` is added where the version allows.
     """
-    file = XmlEditor(raw, {"TextLine", "Description"})
-    for index, element in enumerate(file.elements("TextLine")):
-        if index in texts:
-            _fill_line(file, element, texts[index], words=words)
-    if step and file.is_changed:
-        _add_step(file, step)
-    return file.result()
+    tree = XmlTree(raw)
+    lines = list(tree.iter("TextLine"))
+    known = [index for index in range(len(lines)) if index in texts]
+    for index in known:
+        _fill_line(tree, lines[index], texts[index], words=words)
+    if step and known:
+        _add_step(tree, step)
+    return tree.content()
 
 
-def _fill_line(file: XmlEditor, element: ElementSpan, line: Line, *, words: bool) -> None:
-    former = [child for child in element.children if child.name in _TEXT_ELEMENTS]
+def _fill_line(tree: XmlTree, element: Element, line: Line, *, words: bool) -> None:
+    former = element.all(*_TEXT_ELEMENTS)
     if not words and len(former) == 1 and former[0].name == "String" and not former[0].children:
-        _change_string(file, former[0], line)
+        # Its other attributes stay.
+        former[0].set(dict.fromkeys(_STALE_ATTRIBUTES), add=False)
+        former[0].set({"CONTENT": line.text, **_confidences(line, line.confidence, 0, len(line.text))})
         return
-    place, box = _line_place(file, element, line.outline.box if line.outline else None)
+    place, box = _line_place(element, line.outline.box if line.outline else None)
     if words or len(element.all("String")) > 1:
-        indent = file.indent_before(former[0]) if former else ""
-        new = _word_strings(element.prefix, line, place, box, indent)
+        new = _word_strings(tree, line, place, box)
     else:
-        new = _one_string(element.prefix, line, place)
-    if former:
-        file.replace(former[0].start, former[-1].end, new)
-    else:
-        file.insert(element, element.all("Shape"), new)
+        new = [_one_string(tree, line, place)]
+    if not former:
+        element.insert(*new, after=element.all("Shape"))
+        return
+    indent = element.indent_before(former[0])
+    start, end = (element.content.index(child) for child in (former[0], former[-1]))
+    element.content[start : end + 1] = [part for child in new for part in (indent, child)][1:]
 
 
-def _change_string(file: XmlEditor, string: ElementSpan, line: Line) -> None:
-    """Change the text and confidence of the only `String` of a line, and keep its other attributes."""
-    content = escape_attribute(line.text)
-    added = "" if content and "CONTENT" in file.attributes(string) else f' CONTENT="{content}"'  # it is required
-    file.set_attributes(string, {"CONTENT": content, **dict.fromkeys(_STALE_ATTRIBUTES)})
-    if added := added + _confidence_attributes(line, line.confidence, 0, len(line.text)):
-        file.replace(string.name_end, string.name_end, added)
-
-
-def _line_place(file: XmlEditor, element: ElementSpan, known: Box | None) -> tuple[str, Box | None]:
+def _line_place(element: Element, known: Box | None) -> tuple[dict[str, str], Box | None]:
     """Return the box of a line as attributes and in whole pixels: the one in the file, else the one that is known."""
-    attributes = file.attributes(element)
-    if not all(name in attributes for name in _BOX):
-        return _format_box(known), known
-    written = "".join(f" {name}={attributes[name]}" for name in _BOX)
+    stated = {name: value for name, value in element.attributes.items() if name in _BOX}
+    if len(stated) < len(_BOX):
+        return _box_written(known), known
     try:
-        left, top, width, height = (round(float(attributes[name][1:-1])) for name in _BOX)
+        left, top, width, height = (round(float(stated[name])) for name in _BOX)
     except (ValueError, OverflowError):
-        return written, None
-    return written, (left, top, left + width, top + height)
+        return stated, None
+    return stated, (left, top, left + width, top + height)
 
 
-def _one_string(prefix: str, line: Line, place: str) -> str:
-    confidence = _confidence_attributes(line, line.confidence, 0, len(line.text))
-    return f'<{prefix}String CONTENT="{escape_attribute(line.text)}"{place}{confidence}/>'
+def _one_string(tree: XmlTree, line: Line, place: Mapping[str, str]) -> Element:
+    confidences = _confidences(line, line.confidence, 0, len(line.text))
+    return tree.new("String", {"CONTENT": line.text, **place, **confidences})
 
 
-def _word_strings(prefix: str, line: Line, place: str, box: Box | None, indent: str) -> str:
+def _word_strings(tree: XmlTree, line: Line, place: Mapping[str, str], box: Box | None) -> list[Element]:
     """Return an element for each word and space; a single one if words are not separated by single spaces."""
     words = word_boxes(line.text, box, line.word_sides)
     if not words or " ".join(word for word, _, _ in words) != line.text:
-        return _one_string(prefix, line, place)
+        return [_one_string(tree, line, place)]
     known = line.word_confidences
-    parts: list[str] = []
+    parts: list[Element] = []
     before: Box | None = None
     for word, start, word_box in words:
         if parts:
             gap = (before[2], before[1], word_box[0], before[3]) if before and word_box else None
-            parts.append(f"<{prefix}SP{_format_box(gap)}/>")
-        confidence = _confidence_attributes(line, known.get(start, line.confidence), start, start + len(word))
-        parts.append(f'<{prefix}String CONTENT="{escape_attribute(word)}"{_format_box(word_box)}{confidence}/>')
+            parts.append(tree.new("SP", _box_written(gap)))
+        confidences = _confidences(line, known.get(start, line.confidence), start, start + len(word))
+        parts.append(tree.new("String", {"CONTENT": word, **_box_written(word_box), **confidences}))
         before = word_box
-    return indent.join(parts)
+    return parts
 
 
-def _format_box(box: Box | None) -> str:
-    return "".join(f' {name}="{number}"' for name, number in _box_attributes(box).items()) if box else ""
+def _box_written(box: Box | None) -> dict[str, str]:
+    return {name: str(number) for name, number in _box_attributes(box).items()} if box else {}
 
 
-def _confidence_attributes(line: Line, confidence: float | None, start: int, end: int) -> str:
-    attributes = "" if confidence is None else f' WC="{confidence:.4f}"'
+def _confidences(line: Line, confidence: float | None, start: int, end: int) -> dict[str, str]:
+    attributes = {} if confidence is None else {"WC": f"{confidence:.4f}"}
     characters = line.character_confidences
     if line.text and len(characters) == len(line.text):
         # ALTO rates characters from 0, certain, to 9.
         doubts = (min(max(int(10 * (1 - confidence) + 1e-9), 0), 9) for confidence in characters[start:end])
-        attributes += f' CC="{" ".join(map(str, doubts))}"'
+        attributes["CC"] = " ".join(map(str, doubts))
     return attributes
 
 
-def _add_step(file: XmlEditor, step: ProcessingStep) -> None:
-    description = next(iter(file.elements("Description")), None)
+def _add_step(tree: XmlTree, step: ProcessingStep) -> None:
+    description = next(tree.iter("Description"), None)
     if description is None:
         return
-    prefix = description.prefix
-    number, id_ = 1, "dsocr"
-    while f'"{id_}"'.encode() in file.data:
-        number += 1
-        id_ = f"dsocr-{number}"
 
-    def elements(**values: str) -> str:
-        return "".join(f"<{prefix}{name}>{xml.escape_text(value)}</{prefix}{name}>" for name, value in values.items())
+    def elements(**values: str) -> list[Element]:
+        return [tree.new(name, {}, xml.escape_text(value)) for name, value in values.items() if value]
 
-    described = {
-        "processingDateTime": step.date,
-        "processingStepDescription": step.description,
-        "processingStepSettings": step.settings,
-    }
-    inner = elements(**{name: value for name, value in described.items() if value})
+    inner = elements(
+        processingDateTime=step.date,
+        processingStepDescription=step.description,
+        processingStepSettings=step.settings,
+    )
     software = elements(softwareName=step.software, softwareVersion=step.version)
-    inner += f"<{prefix}processingSoftware>{software}</{prefix}processingSoftware>"
-    if file.namespace.endswith(("ns-v4#", "ns-v5#")):
-        inner = elements(processingCategory="contentGeneration") + inner
-        new = f'<{prefix}Processing ID="{id_}">{inner}</{prefix}Processing>'
+    inner.append(tree.new("processingSoftware", {}, *software))
+    id_ = tree.free_id("dsocr")
+    if tree.namespace.endswith(("ns-v4#", "ns-v5#")):
+        new = tree.new("Processing", {"ID": id_}, *elements(processingCategory="contentGeneration"), *inner)
     else:
-        inner = f"<{prefix}ocrProcessingStep>{inner}</{prefix}ocrProcessingStep>"
-        new = f'<{prefix}OCRProcessing ID="{id_}">{inner}</{prefix}OCRProcessing>'
-    file.insert(description, description.children, new)
+        new = tree.new("OCRProcessing", {"ID": id_}, tree.new("ocrProcessingStep", {}, *inner))
+    description.insert(new, after=description.children)
 
 
 FORMATS = (

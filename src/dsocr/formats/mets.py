@@ -5,7 +5,7 @@ may be in another.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +19,8 @@ from dsocr.formats.alto import write_alto_pages
 from dsocr.formats.format import Format
 from dsocr.formats.manifest import ORIGINAL, LanguageMap, Manifest, ManifestPage, index_of_image
 from dsocr.formats.page import write_page_files
-from dsocr.formats.xml import ElementSpan, XmlEditor, escape_attribute, parse_xml_bytes
+from dsocr.formats.xml import parse_xml_bytes
+from dsocr.formats.xml_tree import Element, XmlTree
 from dsocr.images import IMAGE_SUFFIXES
 
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -135,33 +136,23 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     root, index = index_of_image(files[0][0], "mets")
     written = {image.relative_to(root).as_posix(): path for image, path in files if image.is_relative_to(root)}
     paths = {page.page.id: written[page.file] for page in index.manifests[0].pages if page.file in written}
-    file = XmlEditor((root / ORIGINAL).read_bytes(), {"fileSec", "fileGrp", "div", "fptr"})
-    sections = file.elements("fileSec")
-    if not sections:
+    tree = XmlTree((root / ORIGINAL).read_bytes())
+    section = next(tree.iter("fileSec"), None)
+    if section is None:
         raise DataError("METS has no fileSec", code="mets-empty", where=index.source)
-    group = use
-    number = 1
-    while f'"{group}"'.encode() in file.data or f'"{group}_0001"'.encode() in file.data:
-        number += 1
-        group = f"{use}-{number}"
-    prefix, ids, rows = sections[0].prefix, dict[str, str](), []
+    group, ids = tree.free_id(use), dict[str, str]()
+    indent = section.indent_before(section.children[0]) if section.children else ""
+    parts: list[Element | str] = []
     for place, (page, path) in enumerate(paths.items(), start=1):
-        ids[page] = f"{group}_{place:04d}"
-        href = escape_attribute(quote(Path(os.path.relpath(path, folder)).as_posix()))
-        location = f'<{prefix}FLocat xmlns:xlink="{_XLINK}" LOCTYPE="URL" xlink:href="{href}"/>'
-        rows.append(f'<{prefix}file ID="{ids[page]}" MIMETYPE="{kind}">{location}</{prefix}file>')
-    indent = file.indent_before(sections[0].children[0]) if sections[0].children else ""
-    rows = [f'<{prefix}fileGrp USE="{group}">', *rows, f"</{prefix}fileGrp>"]
-    file.insert(sections[0], sections[0].children, indent.join(rows))
-    for id_, div in _divs(file):
-        if id_ in ids:
-            file.insert(div, div.all("fptr"), f'<{div.prefix}fptr FILEID="{ids.pop(id_)}"/>')
-    (folder / f"mets{suffix}.xml").write_bytes(file.result())
-
-
-def _divs(file: XmlEditor) -> Iterator[tuple[str, ElementSpan]]:
-    for number, div in enumerate(file.elements("div")):
-        yield _div_id(file.attributes(div).get("ID", "")[1:-1], number), div
+        ids[page] = tree.free_id(f"{group}_{place:04d}")
+        href = quote(Path(os.path.relpath(path, folder)).as_posix())
+        location = tree.new("FLocat", {"xmlns:xlink": _XLINK, "LOCTYPE": "URL", "xlink:href": href})
+        parts += [indent, tree.new("file", {"ID": ids[page], "MIMETYPE": kind}, location)]
+    section.insert(tree.new("fileGrp", {"USE": group}, *parts, indent), after=section.children)
+    for number, div in enumerate(tree.iter("div")):
+        if (id_ := _div_id(div.get("ID"), number)) in ids:
+            div.insert(tree.new("fptr", {"FILEID": ids.pop(id_)}), after=div.all("fptr"))
+    (folder / f"mets{suffix}.xml").write_bytes(tree.content())
 
 
 def _write_page(

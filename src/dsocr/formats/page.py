@@ -30,7 +30,8 @@ from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
-from dsocr.formats.xml import ElementSpan, XmlEditor, XmlPage, XmlWriter, add_element, escape_text, integer_attribute
+from dsocr.formats.xml import XmlPage, XmlWriter, add_element, escape_text, integer_attribute
+from dsocr.formats.xml_tree import Element, XmlTree
 
 NEWEST = "2019-07-15"
 TRANSKRIBUS = "2013-07-15"
@@ -344,73 +345,69 @@ def fill_page(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None
     The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
     its lines' is made anew. `step` is added where the version allows.
     """
-    file = XmlEditor(raw, {"TextLine", "Metadata", *_REGIONS})
-    for index, element in enumerate(file.elements("TextLine")):
-        if index in texts:
-            _fill_line(file, element, texts[index])
-    if file.is_changed:
-        _fill_regions(file, raw, {index: line.text for index, line in texts.items()})
+    tree = XmlTree(raw)
+    lines = list(tree.iter("TextLine"))
+    known = [index for index in range(len(lines)) if index in texts]
+    for index in known:
+        _fill_line(tree, lines[index], texts[index])
+    if known:
+        _fill_regions(tree, raw, {index: line.text for index, line in texts.items()})
         if step:
-            _add_step(file, step)
-    return file.result()
+            _add_step(tree, step)
+    return tree.content()
 
 
-def _fill_line(file: XmlEditor, element: ElementSpan, line: Line) -> None:
-    new = _text_equiv(element.prefix, line.text, line.confidence)
+def _fill_line(tree: XmlTree, element: Element, line: Line) -> None:
     former = element.all("TextEquiv")
-    same_text = f"Unicode>{escape_text(line.text)}</".encode()
-    if len(former) != 1 or same_text not in file.data[former[0].start : former[0].end]:
-        _remove_text_tags(file, element)
-    _remove_tag(file, element, ALIGNMENT)  # the text that is filled in was accepted or read
+    if len(former) != 1 or f"Unicode>{escape_text(line.text)}</" not in str(former[0]):
+        _remove_text_tags(element)
+    _remove_tag(element, ALIGNMENT)  # the text that is filled in was accepted or read
     # Words with a text would contradict the line; words without one only say where words are, and stay.
-    stale = [word for word in element.all("Word") if word.all("TextEquiv")]
-    for word in stale:
-        file.remove(word)
-    before = [child for child in element.children if child.name in _BEFORE_TEXT and child not in stale]
-    words = "" if any(child.name == "Word" for child in before) else _words(file, element, line)
+    for word in element.all("Word"):
+        if word.all("TextEquiv"):
+            element.remove(word)
+    words = [] if element.all("Word") else _words(tree, element, line)
+    new = [*words, _text_equiv(tree, line.text, line.confidence)]
     if former:
-        file.replace(former[0].start, former[0].start, words)
-        _replace_texts(file, former, new)
+        _replace_texts(element, former, new)
     else:
-        file.insert(element, before, words + new)
+        element.insert(*new, after=element.all(*_BEFORE_TEXT))
 
 
-def _words(file: XmlEditor, line: ElementSpan, read: Line) -> str:
+def _words(tree: XmlTree, line: Element, read: Line) -> list[Element]:
     """Return the words of a line with their boxes, where a model has said where they are."""
-    sides, attributes = read.word_sides, file.attributes(line)
-    coordinates = next((file.attributes(child).get("points", "")[1:-1] for child in line.all("Coords")), "")
+    sides, id_ = read.word_sides, line.get("id")
     try:
-        box = bounds(parse_points(coordinates))
+        box = bounds(parse_points(next((child.get("points") for child in line.all("Coords")), "")))
     except (DataError, ValueError):  # none, or not readable
-        return ""
-    if "id" not in attributes or not sides or " ".join(read.text.split()) != read.text:
-        return ""
-    id_, prefix, written = attributes["id"][1:-1], line.prefix, []
+        return []
+    if not id_ or not sides or " ".join(read.text.split()) != read.text:
+        return []
+    words = []
     for number, (word, start, place) in enumerate(word_boxes(read.text, box, sides), start=1):
         left, top, right, bottom = place or box
         corners = (left, top), (max(right - 1, left), top), (max(right - 1, left), bottom - 1), (left, bottom - 1)
-        coords = f'<{prefix}Coords points="{_format_points(corners)}"/>'
-        text = _text_equiv(prefix, word, read.word_confidences.get(start))
-        written.append(f'<{prefix}Word id="{id_}_w{number}">{coords}{text}</{prefix}Word>')
-    return "".join(written)
+        coords = tree.new("Coords", {"points": _format_points(corners)})
+        text = _text_equiv(tree, word, read.word_confidences.get(start))
+        words.append(tree.new("Word", {"id": f"{id_}_w{number}"}, coords, text))
+    return words
 
 
-def _remove_text_tags(file: XmlEditor, line: ElementSpan) -> None:
+def _remove_text_tags(line: Element) -> None:
     """Remove Transkribus' tags on parts of a line's text, as `abbrev {offset:2; length:3;}` in `custom`.
 
     Tags on the whole line, as `readingOrder {index:0;}`, stay.
     """
-    custom = file.attributes(line).get("custom", "")[1:-1]
+    custom = line.get("custom")
     kept = "}".join(tag for tag in custom.split("}") if not _has_offset(tag))
     if kept != custom:
-        file.set_attributes(line, {"custom": kept.strip()})
+        line.set({"custom": kept.strip() or None})
 
 
-def _remove_tag(file: XmlEditor, line: ElementSpan, name: str) -> None:
-    custom = file.attributes(line).get("custom", "")[1:-1]
-    kept, count = re.subn(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", custom)
+def _remove_tag(line: Element, name: str) -> None:
+    kept, count = re.subn(rf"(?<!\w){name}\s*{{[^}}]*}}\s*", "", line.get("custom"))
     if count:
-        file.set_attributes(line, {"custom": kept.strip()})
+        line.set({"custom": kept.strip() or None})
 
 
 def _has_offset(tag: str) -> bool:
@@ -418,60 +415,59 @@ def _has_offset(tag: str) -> bool:
     return any(key.partition(":")[0].strip() == "offset" for key in tag.partition("{")[2].split(";"))
 
 
-def _fill_regions(file: XmlEditor, raw: bytes, texts: Mapping[int, str]) -> None:
+def _fill_regions(tree: XmlTree, raw: bytes, texts: Mapping[int, str]) -> None:
     """Fill in the texts of the regions around the lines `texts`, by index: a region's text is that of its lines.
 
     They are joined by line breaks in reading order, as Transkribus writes a region's text and OCR-D requires. A text
     that differs from its lines', while no line gets another text than it had, was written for the region alone and
     stays. `raw` is the file before the edits.
     """
-    regions, lines = file.elements(*_REGIONS), file.elements("TextLine")
+    regions = list(tree.iter(*_REGIONS))
     if not any(region.all("TextEquiv") for region in regions):
         return
     root = xml.parse_xml_bytes(raw)
     # In reading order.
     former = {line.index: line.text for line in parse_page(root).lines if line.index is not None}
+    places = {line: index for index, line in enumerate(tree.iter("TextLine"))}
     region_texts = map(_own_text, root.iter(*(f"{{*}}{name}" for name in _REGIONS)))
     for region, text in zip(regions, region_texts, strict=True):
-        indices = [index for index in former if region.start < lines[index].start < region.end]
+        inside = {places[line] for line in region.iter("TextLine")}
+        indices = [index for index in former if index in inside]
         if not (equivs := region.all("TextEquiv")) or texts.keys().isdisjoint(indices):
             continue
         joined = "\n".join(former[index] for index in indices)
         changes = any(former[index].split() not in ([], texts[index].split()) for index in indices if index in texts)
         if changes or text.split() in ([], joined.split()):
             whole = "\n".join(texts.get(index, former[index]) for index in indices)
-            _replace_texts(file, equivs, _text_equiv(region.prefix, whole, None))
+            _replace_texts(region, equivs, [_text_equiv(tree, whole, None)])
 
 
-def _replace_texts(file: XmlEditor, former: Sequence[ElementSpan], new: str) -> None:
+def _replace_texts(parent: Element, former: Sequence[Element], new: Sequence[Element]) -> None:
     """Replace the first of an element's texts and remove the others."""
-    file.replace(former[0].start, former[0].end, new)
+    at = parent.content.index(former[0])
+    parent.content[at : at + 1] = new
     for other in former[1:]:
-        file.remove(other)
+        parent.remove(other)
 
 
-def _text_equiv(prefix: str, text: str, confidence: float | None) -> str:
-    conf = "" if confidence is None else f' conf="{confidence:.4f}"'
-    return f"<{prefix}TextEquiv{conf}><{prefix}Unicode>{escape_text(text)}</{prefix}Unicode></{prefix}TextEquiv>"
+def _text_equiv(tree: XmlTree, text: str, confidence: float | None) -> Element:
+    conf = None if confidence is None else f"{confidence:.4f}"
+    return tree.new("TextEquiv", {"conf": conf}, tree.new("Unicode", {}, escape_text(text)))
 
 
-def _add_step(file: XmlEditor, step: ProcessingStep) -> None:
+def _add_step(tree: XmlTree, step: ProcessingStep) -> None:
     """Update `LastChange`, and add the processing step, for which PAGE has had an element since 2018."""
-    metadata = next(iter(file.elements("Metadata")), None)
+    metadata = next(tree.iter("Metadata"), None)
     if metadata is None:
         return
     changed = next(iter(metadata.all("LastChange")), None)
-    if changed and step.date and not changed.is_empty:
-        end = file.data.rindex(b"</", changed.tag_end, changed.end)
-        file.replace(changed.tag_end, end, step.date.replace("+00:00", "Z"))
-    if file.namespace.endswith(("2018-07-15", "2019-07-15")):
+    if changed and step.date and changed.end:
+        changed.content = [step.date.replace("+00:00", "Z")]
+    if tree.namespace.endswith(("2018-07-15", "2019-07-15")):
         values = {"type": "processingStep", "name": step.description, "value": f"{step.software} {step.version}"}
-        values |= {"date": step.date} if step.date else {}
-        attributes = "".join(f' {name}="{xml.escape_attribute(value)}"' for name, value in values.items())
-        prefix = metadata.prefix
-        label = f'<{prefix}Label type="settings" value="{xml.escape_attribute(step.settings)}"/>'
-        new = f"<{prefix}MetadataItem{attributes}><{prefix}Labels>{label}</{prefix}Labels></{prefix}MetadataItem>"
-        file.insert(metadata, metadata.children, new)
+        label = tree.new("Label", {"type": "settings", "value": step.settings})
+        item = tree.new("MetadataItem", {**values, "date": step.date or None}, tree.new("Labels", {}, label))
+        metadata.insert(item, after=metadata.children)
 
 
 FORMATS = (

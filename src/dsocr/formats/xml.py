@@ -1,18 +1,15 @@
 """Read, write and edit the XML of ALTO and PAGE.
 
-Element names are matched without their namespace, as both have had many. Files are edited as bytes instead of a tree
-that is written anew, so that white space, the order of attributes, prefixes and unknown elements are kept.
+Element names are matched without their namespace, as both have had many.
 """
 
-import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import cast
-from xml.parsers import expat
 
 from lxml import etree
 
@@ -450,172 +447,8 @@ def region_outline(lines: list[Line], page: Page) -> Outline:
     return Outline(bounds_of_boxes(line_box(line, page) for line in lines))
 
 
-_TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
-_ATTRIBUTE = re.compile(rb"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
-_DECLARED = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
 _IN_ATTRIBUTE = {**_IN_TEXT, **str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})}
-
-
-@dataclass(slots=True)
-class ElementSpan:
-    """The position of an element in a file: its name without prefix, the offsets of its parts, and its children.
-
-    `start` and `end` enclose all of it, its attributes begin at `name_end` and its content at `tag_end`. `is_empty` is
-    an element written `<name/>`. A child has the names of its own children only.
-    """
-
-    name: str
-    prefix: str
-    start: int
-    name_end: int
-    tag_end: int
-    is_empty: bool
-    end: int = 0
-    children: list["ElementSpan"] = field(default_factory=list)
-
-    def all(self, name: str) -> list["ElementSpan"]:
-        """Return the children of this name."""
-        return [child for child in self.children if child.name == name]
-
-
-class XmlEditor:
-    """Edits an XML file in place: every byte that is not edited stays as it is. Edits must not overlap.
-
-    `root` and `namespace` are those of the outermost element, and `data` is the file in UTF-8. Only elements whose
-    names were asked for are located. The encoding stays; characters that it does not have become references.
-    """
-
-    def __init__(self, raw: bytes, names: Collection[str]) -> None:
-        """Locate the elements of these names in a file; a document type declaration is an error."""
-        self.data, self._encoding = _to_utf8(raw)
-        self.root = self.namespace = ""
-        self._names = frozenset(names)
-        self._elements: list[ElementSpan] = []
-        self._edits: list[tuple[int, int, bytes]] = []
-        self._scan()
-
-    def elements(self, *names: str) -> list[ElementSpan]:
-        """Return the elements of these names in the file's order."""
-        return [element for element in self._elements if element.name in names]
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there are edits."""
-        return bool(self._edits)
-
-    def attributes(self, element: ElementSpan) -> dict[str, str]:
-        """Return the attributes of an element as they are written, in their quotes."""
-        return {name: quoted for name, _, _, quoted in self._attribute_spans(element)}
-
-    def set_attributes(self, element: ElementSpan, values: Mapping[str, str | None]) -> None:
-        """Change attributes that the element has, to values that are escaped already; None and "" remove one."""
-        for name, start, end, quoted in self._attribute_spans(element):
-            if value := values.get(name):
-                mark = '"' if quoted[0] in value else quoted[0]
-                self.replace(end - len(quoted.encode()), end, f"{mark}{value}{mark}")
-            elif name in values:
-                self.replace(start, end, "")
-
-    def _attribute_spans(self, element: ElementSpan) -> Iterator[tuple[str, int, int, str]]:
-        """Yield the name of each attribute, where it begins (with the space before it) and ends, and its value."""
-        for match in _ATTRIBUTE.finditer(self.data, element.name_end, element.tag_end):
-            yield match[1].decode(), match.start(), match.end(), match[2].decode()
-
-    def indent_before(self, element: ElementSpan) -> str:
-        """Return the white space before an element that begins a line of the file, else nothing."""
-        begin = element.start
-        while self.data[begin - 1 : begin].isspace():
-            begin -= 1
-        space = self.data[begin : element.start].decode()
-        return space if "\n" in space else ""
-
-    def replace(self, start: int, end: int, new: str) -> None:
-        """Replace the bytes from `start` to `end`."""
-        self._edits.append((start, end, new.encode()))
-
-    def remove(self, element: ElementSpan) -> None:
-        """Remove an element, with its indent if it begins a line of the file."""
-        self.replace(element.start - len(self.indent_before(element)), element.end, "")
-
-    def insert(self, parent: ElementSpan, after: Sequence[ElementSpan], new: str) -> None:
-        """Insert a child after the last of the children `after`, else as the first, indented like its neighbours."""
-        if parent.is_empty:
-            self.replace(parent.tag_end - 2, parent.tag_end, f">{new}</{parent.prefix}{parent.name}>")
-            return
-        offset = after[-1].end if after else parent.tag_end
-        model = after[-1] if after else parent.children[0] if parent.children else None
-        self.replace(offset, offset, (self.indent_before(model) if model else "") + new)
-
-    def result(self) -> bytes:
-        """Return the file with all edits made."""
-        pieces, offset = [], 0
-        for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
-            pieces += [self.data[offset:start], new]
-            offset = end
-        return b"".join([*pieces, self.data[offset:]]).decode("utf-8").encode(self._encoding, "xmlcharrefreplace")
-
-    def _scan(self) -> None:
-        # The encoding is given because the file may declare the one it had before.
-        parser = expat.ParserCreate("utf-8", " ")
-        path: list[ElementSpan] = []
-
-        def on_start(full: str, _: dict[str, str]) -> None:
-            namespace, name = full.rpartition(" ")[::2]
-            element = _element_span(self.data, parser.CurrentByteIndex, name)
-            if name in self._names:
-                self._elements.append(element)
-            if path:
-                path[-1].children.append(element)
-            else:
-                self.root, self.namespace = name, namespace
-            path.append(element)
-
-        def on_end(_: str) -> None:
-            element = path.pop()
-            offset = parser.CurrentByteIndex
-            element.end = element.tag_end if element.is_empty else self.data.index(b">", offset) + 1
-            # Only elements asked for are kept whole, so a page with a description of each letter stays small.
-            if element.name not in self._names:
-                for child in element.children:
-                    if child.name not in self._names:
-                        child.children = []
-
-        def on_doctype(*_: object) -> None:
-            raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype")
-
-        parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
-        parser.StartDoctypeDeclHandler = on_doctype
-        try:
-            parser.Parse(self.data, True)
-        except expat.ExpatError as error:
-            raise DataError(f"the XML cannot be read: {error}", code="xml-invalid") from error
-
-
-def _to_utf8(raw: bytes) -> tuple[bytes, str]:
-    """Return a file's bytes in UTF-8, and the encoding of the file."""
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
-    if encoding is None:
-        declared = _DECLARED.search(raw[:200])
-        encoding = declared[1].decode("ascii") if declared else "utf-8"
-    try:
-        text = raw.decode(encoding)
-        if text.encode(encoding) != raw:
-            message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
-            raise DataError(message, code="xml-encoding")
-    except (LookupError, UnicodeError) as error:
-        message = f"the file is not in the encoding that it states, {encoding}: {error}"
-        raise DataError(message, code="xml-encoding") from error
-    return text.encode("utf-8"), encoding
-
-
-def _element_span(data: bytes, start: int, name: str) -> ElementSpan:
-    tag = _TAG.match(data, start)
-    if tag is None:  # the parser accepted the tag, so the pattern above is wrong
-        raise DataError("the XML cannot be read: a tag is written in an unknown way", code="xml-invalid")
-    prefix = tag[1][: len(tag[1]) - len(name.encode("utf-8"))].decode("utf-8")
-    return ElementSpan(name, prefix, start, tag.end(1), tag.end(), data[tag.end() - 2 : tag.end()] == b"/>")
 
 
 def replace_forbidden(text: str) -> str:

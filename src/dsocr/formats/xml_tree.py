@@ -64,14 +64,14 @@ class Element:
         return self.attributes.get(name, "")
 
     def set(self, values: Mapping[str, str | None], *, add: bool = True) -> None:
-        """Give attributes other values; None and "" remove one. Without `add`, only those are changed that it has."""
+        """Give attributes other values; None removes one. Without `add`, only those are changed that it has."""
         missing = dict(values)
 
         def changed(match: re.Match[str]) -> str:
             name, quoted = match.groups()
             if name not in values:
                 return match[0]
-            if not (value := missing.pop(name)):
+            if (value := missing.pop(name)) is None:
                 return ""
             escaped = escape_attribute(value)
             mark = '"' if quoted[0] in escaped else quoted[0]
@@ -82,14 +82,14 @@ class Element:
             at = 1 + len(self.prefix + self.name)
             self.tag = self.tag[:at] + _written(missing) + self.tag[at:]
 
-    def insert(self, new: "Element", after: Sequence["Element"] = ()) -> None:
-        """Insert a child after the last of the children `after`, else as the first, indented like its neighbours."""
+    def insert(self, *new: "Element", after: Sequence["Element"] = ()) -> None:
+        """Insert children after the last of the children `after`, else as the first, indented like its neighbours."""
         if not self.end:
             self.tag, self.end = f"{self.tag[:-2]}>", f"</{self.prefix}{self.name}>"
         neighbour = next(iter(after[-1:] or self.children), None)
         indent = self.indent_before(neighbour) if neighbour else ""
         at = self.content.index(after[-1]) + 1 if after else 0
-        self.content[at:at] = [indent, new] if indent else [new]
+        self.content[at:at] = [indent, *new] if indent else new
 
     def remove(self, child: "Element") -> None:
         """Remove a child, with its indent if it begins a line of the file."""
@@ -129,7 +129,7 @@ class XmlTree:
         return {child: parent for parent in (self._document, *self.iter()) for child in parent.children}
 
     def new(self, name: str, attributes: Mapping[str, str | None], *content: Element | str) -> Element:
-        """Return an element to insert, in the root's namespace; empty attributes are omitted."""
+        """Return an element to insert, in the root's namespace; attributes that are None are omitted."""
         prefix = self.root.prefix
         start = f"<{prefix}{name}{_written(attributes)}"
         if not content:
@@ -153,7 +153,7 @@ class XmlTree:
 
 
 def _written(attributes: Mapping[str, str | None]) -> str:
-    return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items() if value)
+    return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items() if value is not None)
 
 
 def _parse(data: bytes) -> Element:

@@ -282,7 +282,7 @@ class PageStructure:
         if groups:
             page.content[page.content.index(groups[0])] = new
         else:
-            page.insert(new, page.all("AlternativeImage", "Border", "PrintSpace"))
+            page.insert(new, after=page.all("AlternativeImage", "Border", "PrintSpace"))
 
     def _regions_as_read(self) -> list[str]:
         """The ids of the regions with lines in the order in which the file is read now."""
@@ -302,10 +302,10 @@ class PageStructure:
         (page,) = self._tree.iter("Page")
         shape = self._shape(outline)
         if self._is_alto:
-            tag = self._tag(kind) if kind else ""
+            tag = self._tag(kind) if kind else None
             attributes = {"ID": id_, "TAGREFS": tag, **_alto_box(outline.scaled(*self._scale))}
             element, parent = self._tree.new("TextBlock", attributes, shape), next(page.iter("PrintSpace"), page)
-            parent.insert(element, parent.children)
+            parent.insert(element, after=parent.children)
         else:
             element = self._tree.new("TextRegion", {"id": id_, **_page_type(kind, "")}, shape)
             self._add_to_page(page, element)
@@ -314,7 +314,7 @@ class PageStructure:
 
     def _add_to_page(self, page: Element, element: Element) -> None:
         last = {"Relations", "UserDefined", "Labels"}
-        page.insert(element, [child for child in page.children if child.name not in last])
+        page.insert(element, after=[child for child in page.children if child.name not in last])
 
     def _add_cell(self, region: StoredRegion, table: Table) -> None:
         """Add a cell to a table of a PAGE file, which is added if it is new."""
@@ -332,23 +332,23 @@ class PageStructure:
         id_, numbers = self._tree.free_id(f"region_{region.number}"), _cell_numbers(place, is_old=is_old)
         shape = self._shape(region.outline)
         if is_old:
-            kind = custom_kind(HEADING) if place.is_heading else ""
+            kind = custom_kind(HEADING) if place.is_heading else None
             cell = new("TableCell", {"id": id_, **numbers, "custom": kind}, shape, self._corners())
         else:
-            role = new("TableCellRole", {**numbers, "header": "true" if place.is_heading else ""})
+            role = new("TableCellRole", {**numbers, "header": "true" if place.is_heading else None})
             cell = new("TextRegion", {"id": id_}, shape, new("Roles", {}, role))
-        element.insert(cell, element.children)
+        element.insert(cell, after=element.children)
         self._elements[region.number] = cell
 
     def _new_line(self, line: StoredLine, model: Element | None) -> Element:
         """An empty text line of the type of the `model`, a line before it."""
         outline = line.outline.scaled(*self._scale)
-        kept = {name: model.get(name) if model else "" for name in ("TAGREFS", "custom")}
+        kept = {name: model.attributes.get(name) if model else None for name in ("TAGREFS", "custom")}
         id_ = self._tree.free_id(f"line_{line.number}")
         shape = self._shape(line.outline)
         if self._is_alto:
             baseline = self._alto_baseline(model, outline)
-            attributes = {"ID": id_, **kept, **_alto_box(outline), "BASELINE": baseline}
+            attributes = {"ID": id_, **kept, **_alto_box(outline), "BASELINE": baseline or None}
             return self._tree.new("TextLine", attributes, shape)
         baselines = [self._page_baseline(outline)] if outline.baseline else []
         return self._tree.new("TextLine", {"id": id_, **kept}, shape, *baselines)
@@ -383,7 +383,7 @@ class PageStructure:
             for part in (element, *element.all("String")):
                 part.set(box, add=False)
             if element.name == "TextLine":
-                element.set({"BASELINE": self._alto_baseline(element, outline)})
+                element.set({"BASELINE": self._alto_baseline(element, outline) or None})
             for child in element.all("Shape"):
                 _set_points(element, child, shape)
             if not element.all("Shape") and outline.polygon:
@@ -400,7 +400,7 @@ class PageStructure:
             else:
                 element.remove(child)
         if outline.baseline and not baselines and element.name == "TextLine":
-            element.insert(self._page_baseline(outline), element.all("AlternativeImage", "Coords"))
+            element.insert(self._page_baseline(outline), after=element.all("AlternativeImage", "Coords"))
 
     def _retype(self, region: Element, kind: str) -> None:
         if not self._is_alto:
@@ -408,7 +408,7 @@ class PageStructure:
             return
         labelled = {tag.get("ID") for tags in self._tree.root.all("Tags") for tag in tags.children if tag.get("LABEL")}
         others = [ref for ref in region.get("TAGREFS").split() if ref not in labelled]
-        region.set({"TAGREFS": " ".join([*others, *([self._tag(kind)] if kind else [])])})
+        region.set({"TAGREFS": " ".join([*others, *([self._tag(kind)] if kind else [])]) or None})
 
     def _tag(self, kind: str) -> str:
         """The id of an ALTO file's tag for a type of region, which is added if it is new."""
@@ -416,11 +416,11 @@ class PageStructure:
         if tags is None:
             tags = self._tree.new("Tags", {})
             before = self._tree.root.children[: self._tree.root.children.index(self._tree.root.all("Layout")[0])]
-            self._tree.root.insert(tags, before)
+            self._tree.root.insert(tags, after=before)
         known = next((tag.get("ID") for tag in tags.children if tag.get("LABEL") == kind), None)
         if known is None:
             known = self._tree.free_id("region_type")
-            tags.insert(self._tree.new("OtherTag", {"ID": known, "LABEL": kind}), tags.children)
+            tags.insert(self._tree.new("OtherTag", {"ID": known, "LABEL": kind}), after=tags.children)
         return known
 
 
@@ -443,12 +443,10 @@ def _arrange(container: Element, items: Sequence[Element]) -> None:
     for place, item in zip(places, items, strict=False):
         container.content[place] = item
     last = {"TextEquiv", "TextStyle", "CornerPts"}
-    before = items[len(places) - 1] if places else None
+    before = items[: len(places)] or [child for child in container.children if child.name not in last]
     for item in items[len(places) :]:
-        container.insert(
-            item, [before] if before else [child for child in container.children if child.name not in last]
-        )
-        before = item
+        container.insert(item, after=before)
+        before = [item]
     if any(_rank(item) < _NO_RANK for item in items):
         for rank, item in enumerate(items):
             if _rank(item) != rank:
@@ -493,12 +491,12 @@ def _cell_numbers(cell: CellPlace, *, is_old: bool) -> dict[str, str]:
     return dict(zip((*names, "rowSpan", "colSpan"), map(str, astuple(cell)), strict=False))
 
 
-def _page_type(kind: str, custom: str) -> dict[str, str]:
+def _page_type(kind: str, custom: str) -> dict[str, str | None]:
     """The attributes of a PAGE region of a type: its own, or for other types Transkribus' `structure`."""
     rest = re.sub(r"\s*structure\s*\{[^}]*\}", "", custom).strip()
     is_known = kind in REGION_TYPES
     structure = custom_kind(kind) if kind and (not is_known or rest != custom.strip()) else ""
-    return {"type": kind if is_known else "", "custom": f"{rest} {structure}".strip()}
+    return {"type": kind if is_known else None, "custom": f"{rest} {structure}".strip() or None}
 
 
 def _alto_box(outline: Outline) -> dict[str, str]:
