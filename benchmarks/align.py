@@ -35,6 +35,7 @@ from dsocr.images import open_image
 from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.reader import LocalReader
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import RunFolder
 from dsocr.text import comparable
@@ -66,7 +67,7 @@ def read_pages(folder: Path, base: str, count: int) -> tuple[list[list[ReadLine]
             pages[sample.page or ""].append(sample)
     chosen = [sorted(samples, key=lambda sample: sample.id) for _, samples in sorted(pages.items())][:count]
     reader = LocalReader.of_run(RunFolder.to_read_with(Path(base)))
-    if reader.processor.family.reads_by_character:
+    if isinstance(reader.processor.family, LineRecognizer):
         reader = reader.with_script(script_of_texts(sample.text for page in chosen for sample in page))
     read = []
     for samples in chosen:

@@ -10,6 +10,7 @@ base's folder. Run it after each change of weights or of the language model.
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +28,10 @@ def read_held_out(reader: LocalReader, source: Source, most: int) -> Iterator[Ju
     """Read at most so many held-out lines of a source, spread over all of them in runs of a page."""
     held_out = np.flatnonzero(source.validates)
     pages = [held_out[start : start + PAGE] for start in range(0, len(held_out), PAGE)]
-    family, processor = reader.processor.family, reader.processor
+    processor: Any = reader.processor  # a `LineProcessor`
     for number in np.linspace(0, len(pages) - 1, min(len(pages), most // PAGE)).round().astype(int):
         lines = [LineInput(np.repeat(source.line(place)[:, :, None], 3, 2)) for place in pages[number]]
-        (read,) = family.decode_pages(reader.network, processor, [lines], reader.generation, reader.otherwise)
+        (read,) = processor.family.decode_pages(reader.network, processor, [lines], reader.generation, reader.otherwise)
         for place, decoded in zip(pages[number], read, strict=True):
             text = reader.text_policy.apply(decoded.text)
             yield JudgedLine.compute(decoded.scored.rewrite(text), source.texts[place])

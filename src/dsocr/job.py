@@ -20,7 +20,8 @@ from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, RunError, command, option, setting
 from dsocr.io.work import hash_file, require_free_output
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
-from dsocr.models.family import Family, default_learning_rate, require_script, trains_all_weights
+from dsocr.models.ctc import LineRecognizer, require_script
+from dsocr.models.family import Family, default_learning_rate, trains_all_weights
 from dsocr.models.language_model import read_other_texts
 from dsocr.models.loading import Base, require_quantization
 from dsocr.options import Changes, Paths, StrPath
@@ -267,7 +268,7 @@ def _with_reader(job: Job, recorded: RunConfig | None, known: Job | None) -> Job
     family.validate_input(config.input.resolution, config.input.prompt)
     require_quantization(family, config.adapter.quantization)
     require_script(family, config.generation.script)
-    if texts and not family.reads_by_character:
+    if texts and not isinstance(family, LineRecognizer):
         message = f"generation.language_model: {config.base} has no language model of its own to learn texts"
         raise ConfigError(message, code="language-model-unused", hint="leave the texts out, or train `small`")
     completed = with_defaults(config, base)

@@ -9,7 +9,7 @@ import pytest
 
 import dsocr
 from dsocr.data.dataset import Dataset
-from dsocr.models import base_folder, families
+from dsocr.models import base_folder, loading
 from dsocr.models.base_folder import embedded_bases
 from dsocr.runs import RunFolder
 from tests.conftest import eight_steps
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return called
 
     monkeypatch.setattr(Dataset, "open", counted("dataset", Dataset.open))
-    monkeypatch.setattr(families, "find_base", counted("base", base_folder.find_base))
+    monkeypatch.setattr(loading, "find_base", counted("base", base_folder.find_base))
     fetch = counted("hub", lambda name, revision: (embedded_bases()["nano"], COMMIT))
     monkeypatch.setattr(base_folder, "fetch_model", fetch)
     return counts

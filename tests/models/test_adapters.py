@@ -18,9 +18,9 @@ from dsocr.models.adapters import (
     Variant,
     adapter_tensors,
     attach_adapter,
-    layers_left_out,
     layers_without_gradient,
     load_adapter,
+    omitted_layers,
     save_adapter,
     vision_parameters,
 )
@@ -243,7 +243,7 @@ def test_settings_that_routed_experts_do_not_support_are_rejected(dropout: float
         pytest.param(None, id="nano"),
     ],
 )
-def test_every_linear_layer_is_in_a_set_or_said_to_be_left_out(
+def test_every_linear_layer_is_in_a_set_or_said_to_be_omitted(
     write: Callable[[Path], Path] | None, tmp_path: Path
 ) -> None:
     """Chat models: test_image_text_to_text.py. Experts are parameters, routers and the head are in no set."""
@@ -257,5 +257,5 @@ def test_every_linear_layer_is_in_a_set_or_said_to_be_left_out(
         asked = linear if len(parts) == 2 else asked
         found = {name for name in linear if re.fullmatch(pattern, name)}
         assert found, target
-        assert asked - found == {*layers_left_out(base.network, target)}
+        assert asked - found == {*omitted_layers(base.network, target)}
         assert found <= asked, "a set has nothing of a part that it does not name"

@@ -239,7 +239,7 @@ def test_language_model_is_used_where_it_helps(
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(
+    fitted: Any = processor.family.fit_language_model(
         processor, [learned] * 9, lines, texts, Generation(), is_better=has_fewer
     )
     read = loaded.family.decode(loaded.network, fitted, texts, Generation())
@@ -266,11 +266,13 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(processor, ["123"], lines, texts, Generation(), is_better=has_fewer)
+    fitted: Any = processor.family.fit_language_model(
+        processor, ["123"], lines, texts, Generation(), is_better=has_fewer
+    )
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
     assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
-    spared: Any = loaded.family.fit_language_model(
+    spared: Any = processor.family.fit_language_model(
         processor, ["123"], lines, texts, Generation(), is_better=lambda before, after: sum(before) < sum(after)
     )
     assert spared.language_model is None, "the judge decides"
@@ -294,7 +296,7 @@ def test_texts_without_images_are_learnt_where_they_help(
     texts = ["a cat", "a bad cat", "sat"] * 3
     monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
     lines = doubtful_lines(processor, texts)
-    fitted: Any = loaded.family.fit_language_model(
+    fitted: Any = processor.family.fit_language_model(
         processor, learnt, lines, texts, Generation(), others, is_better=has_fewer
     )
     assert fitted.language_model.others == used

@@ -19,7 +19,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
-from dsocr.models.adapters import layers_left_out, load_adapter
+from dsocr.models.adapters import load_adapter, omitted_layers
 from dsocr.models.batch import aligned_labels, collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
@@ -221,8 +221,8 @@ def test_named_sets_are_all_linear_layers_but_the_head(base: BaseModel) -> None:
     }
     linear = {name for name, module in modules.items() if isinstance(module, torch.nn.Linear)}
     gates = {name for name in linear if name.endswith(("in_proj_a", "in_proj_b"))}  # a number for each head
-    assert {*layers_left_out(base.network, "decoder+vision")} == {*layers_left_out(base.network, "decoder")} == gates
-    assert not layers_left_out(base.network, "vision")
+    assert {*omitted_layers(base.network, "decoder+vision")} == {*omitted_layers(base.network, "decoder")} == gates
+    assert not omitted_layers(base.network, "vision")
     assert bool(gates) == (base.family.name == "qwen3_5")
     assert found["decoder"] | found["vision"] == found["decoder+vision"] == linear - {"lm_head"} - gates
     assert found["decoder"].isdisjoint(found["vision"])
@@ -244,7 +244,7 @@ def test_named_sets_of_other_models(model_type: str) -> None:
     family = family_of(network)
     linear = {name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
     found = {name for name in linear if re.fullmatch(family.target_modules["decoder+vision"], name)}
-    assert found == linear - {"lm_head"} - {*layers_left_out(network, "decoder+vision")}
+    assert found == linear - {"lm_head"} - {*omitted_layers(network, "decoder+vision")}
     text = {name for name in found if re.match(r"model\.(language|text)_model\.", name)}
     assert {name for name in found if not family.is_vision(name)} == text
 

@@ -67,7 +67,7 @@ CLEAR_CYRILLIC = line(*((cyrillic, 0.97, latin) for latin, cyrillic in zip("aeop
         (line(("a", 0.97, "а"), ("п", 0.97, "n")), "cyrillic", "ап"),
     ],
 )
-def test_letters_of_the_other_script_are_left_out(probabilities: Any, script: str, text: str) -> None:
+def test_letters_of_the_other_script_are_omitted(probabilities: Any, script: str, text: str) -> None:
     allowed = restrict(probabilities, CHARACTERS, script)
     assert text_of(best_path(allowed), CHARACTERS) == text
     assert allowed.sum(1) == pytest.approx(np.ones(len(allowed)), abs=1e-6)

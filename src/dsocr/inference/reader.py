@@ -11,7 +11,8 @@ from PIL import Image
 
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.models.adapters import is_whole_network, load_adapter, without_adapter
-from dsocr.models.family import Processor, require_script
+from dsocr.models.ctc import LineRecognizer, require_script
+from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, batches
 from dsocr.models.loading import Base, choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -127,7 +128,7 @@ class LocalReader:
 
     @property
     def _is_undecided(self) -> bool:
-        return self.generation.script == "auto" and self.processor.family.reads_by_character
+        return self.generation.script == "auto" and isinstance(self.processor.family, LineRecognizer)
 
     def with_script(self, script: str | None) -> "LocalReader":
         """Return the reader in a script; None as it is set. Raises ConfigError if the network cannot keep to it."""
@@ -144,7 +145,8 @@ class LocalReader:
         """
         if not self._is_undecided:
             return self
-        family, samples = self.processor.family, [self.processor.encode(image) for image in images]
+        family: Any = self.processor.family  # a `LineRecognizer`
+        samples = [self.processor.encode(image) for image in images]
         if not samples:
             return self.with_script("any")
         return replace(self, generation=family.decide_reading(self.network, self.processor, samples, self.generation))
@@ -166,8 +168,8 @@ class LocalReader:
 
         A network that writes tokens has no steps.
         """
-        family = self.processor.family
-        if not family.reads_by_character:
+        family: Any = self.processor.family
+        if not isinstance(family, LineRecognizer):
             return [(prediction.text, None) for prediction in self.read(images)]
         encoded = [self.processor.encode(image) for _, image in images]
         return family.read_steps(self.network, self.processor, encoded, self.generation)
@@ -193,7 +195,8 @@ class LocalReader:
 
         encoded = ((name, self.processor.encode(image)) for name, image in images)
         pages = (lines for _, page in groupby(encoded, page_of) for lines in batches(page, _MAX_LINES))
-        family, together = self.processor.family, self.generation.prefetch_batches * self.generation.batch_size
+        family: Any = self.processor.family  # a `LineRecognizer`
+        together = self.generation.prefetch_batches * self.generation.batch_size
         for window in _windows(pages, len, max_items=together, max_weight=together):
             samples = [[sample for _, sample in page] for page in window]
             read = family.decode_pages(self.network, self.processor, samples, self.generation, self.otherwise)

@@ -86,7 +86,7 @@ def attach_adapter(
     return _add_lora(network, config)
 
 
-def layers_left_out(model: PreTrainedModel | PeftModel, target: str) -> list[str]:
+def omitted_layers(model: PreTrainedModel | PeftModel, target: str) -> list[str]:
     """Return the linear layers of the named parts of a network, decoder or vision, that a named set does not have.
 
     The output head is in no part. Empty for a pattern or a list of names.

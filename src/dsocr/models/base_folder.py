@@ -198,7 +198,7 @@ def require_readable_adapter(adapter: Path) -> ReadingSettings:
 
 @contextmanager
 def explain_missing_base(adapter: Path) -> Iterator[None]:
-    """Say of a base that is not found where the adapter names it."""
+    """Name the adapter's file in the error of a missing base."""
     try:
         yield
     except ModelError as error:

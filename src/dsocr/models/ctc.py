@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.errors import ConfigError, ModelError
+from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import cut_to_writing
 from dsocr.models.ctc_inputs import (
@@ -138,11 +138,13 @@ class LineProcessor(Processor):
 
 @dataclass(frozen=True, slots=True)
 class LineRecognizer(Family):
-    """A network that gives each step of a line a probability for every character."""
+    """A network that gives each step of a line a probability for every character.
+
+    A language model of characters and a script can guide it.
+    """
 
     trains = "all"
     learning_rate = 4e-4
-    reads_by_character = True
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution; the prompt is not used."""
@@ -194,7 +196,7 @@ class LineRecognizer(Family):
 
         return float(compute_losses(logits[None], torch.tensor([len(logits)]), pad_labels([sample.classes])))
 
-    def uniform_loss(self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]) -> float:
+    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a character if all classes were equally likely at every step."""
         import torch
 
@@ -205,9 +207,7 @@ class LineRecognizer(Family):
         lengths = (batch["labels"] >= 0).sum(1).clamp(min=1)
         return float((compute_losses(logits, batch["steps"], batch["labels"]) / lengths).mean())
 
-    def check_inputs(
-        self, model: Any, processor: LineProcessor, samples: Sequence[LineInput], texts: Sequence[str]
-    ) -> list[Check]:
+    def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check that the labels are the texts."""
         written = ["".join(processor.characters[number - 1] for number in sample.classes) for sample in samples]
         for got, expected in zip(written, texts, strict=True):
@@ -218,13 +218,11 @@ class LineRecognizer(Family):
         details = tuple(f"trained {len(text):>5}  {text}" for text in written)
         return [Check("labels", "ok", f"{count} characters of {len(texts)} samples are trained on", details=details)]
 
-    def decode(
-        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
-    ) -> list[Decoded]:
+    def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Read lines by the likeliest class of each step, or by beam search with several beams or a language model."""
         return self.map_logits(self.logits_decoder(processor, generation), network, processor, samples)
 
-    def logits_decoder(self, processor: LineProcessor, generation: Generation) -> "Callable[[Tensor], Decoded]":
+    def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
         """Return what reads a line from its logits, as `decode` does."""
         decode_line = self._line_decoder(processor, generation)
         return lambda logits: decode_line(_probabilities_of(logits))
@@ -232,12 +230,12 @@ class LineRecognizer(Family):
     def decode_pages(
         self,
         network: Any,
-        processor: LineProcessor,
-        pages: Sequence[Sequence[LineInput]],
+        processor: Any,
+        pages: Sequence[Sequence[Any]],
         generation: Generation,
         otherwise: Generation,
     ) -> list[list[Decoded]]:
-        """Read the lines of each page in the script in which they are likelier."""
+        """Read the lines of each page in the script in which they are likelier, else as `otherwise` says."""
         lines = iter(self._probabilities(network, processor, [sample for page in pages for sample in page]))
         decoded = []
         for page in pages:
@@ -248,15 +246,15 @@ class LineRecognizer(Family):
         return decoded
 
     def decide_reading(
-        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
+        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
     ) -> Generation:
-        """Return the settings with the likelier script of the lines and the share of the language model."""
+        """Return the settings with the likelier script of lines, else `any`, and the language model's share."""
         lines = self._probabilities(network, processor, samples)
         return self._decide(processor, lines, generation, replace(generation, script="any"))
 
     def _decide(
         self,
-        processor: LineProcessor,
+        processor: Any,
         lines: Sequence[NDArray[np.float32]],
         generation: Generation,
         otherwise: Generation,
@@ -267,24 +265,20 @@ class LineRecognizer(Family):
             share = model_share((restrict(line, characters, script) for line in lines), characters, model)
         return replace(generation, script=script, language_model_share=share)
 
-    def _probabilities(
-        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]
-    ) -> list[NDArray[np.float32]]:
+    def _probabilities(self, network: Any, processor: Any, samples: Sequence[Any]) -> list[NDArray[np.float32]]:
         return self.map_logits(_probabilities_of, network, processor, samples)
 
     def read_steps(
-        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
+        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
     ) -> list[tuple[str, NDArray[np.float32] | None]]:
         """Return the likeliest text of each line, without the language model, with its probabilities."""
         characters, lines = processor.characters, self._probabilities(network, processor, samples)
         return [(text_of(best_path(restrict(line, characters, generation.script)), characters), line) for line in lines]
 
-    def _language_model(self, processor: LineProcessor, generation: Generation) -> LanguageModel | None:
+    def _language_model(self, processor: Any, generation: Generation) -> LanguageModel | None:
         return None if generation.language_model == "none" else processor.language_model
 
-    def _line_decoder(
-        self, processor: LineProcessor, generation: Generation
-    ) -> Callable[[NDArray[np.float32]], Decoded]:
+    def _line_decoder(self, processor: Any, generation: Generation) -> Callable[[NDArray[np.float32]], Decoded]:
         """Return what decodes a line; scores are of the text that was chosen, language model included."""
         model, characters = self._language_model(processor, generation), processor.characters
         weight = generation.language_model_share * model.weight if model else 0.0
@@ -305,8 +299,8 @@ class LineRecognizer(Family):
         self,
         function: "Callable[[Tensor], Result]",
         network: Any,
-        processor: LineProcessor,
-        samples: Sequence[LineInput],
+        processor: Any,
+        samples: Sequence[Any],
     ) -> list[Result]:
         """Return `function` of the logits of each line, `(T, classes)`, without padding; do not change them.
 
@@ -347,7 +341,7 @@ class LineRecognizer(Family):
         return [results[place] for place in range(len(samples))]
 
     def log_likelihoods(
-        self, network: Any, processor: LineProcessor, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
+        self, network: Any, processor: Any, images: Sequence[Image.Image], texts: Sequence[Sequence[str]]
     ) -> list[list[float]]:
         """Return the log probability of each text of each image, over all paths; the language model has no part in it.
 
@@ -363,7 +357,7 @@ class LineRecognizer(Family):
 
     def fit_language_model(
         self,
-        processor: LineProcessor,
+        processor: Any,
         texts: Iterable[str],
         lines: "Iterable[Tensor]",
         references: Sequence[str],
@@ -398,11 +392,12 @@ class LineRecognizer(Family):
                 text = search(allowed, characters, num_beams, models[number], weight)
                 errors[number, weight].append(Levenshtein.distance(text, reference))
         best = min(errors, key=lambda key: sum(errors[key]))
-        if not is_better(greedy, errors[best]):
-            return replace(processor, language_model_source=None)
-        length, model = max(1, sum(map(len, references))), models[best[0]]
-        model.weight, model.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
-        return replace(processor, language_model_source=model)
+        chosen: LanguageModel | None = None
+        if is_better(greedy, errors[best]):
+            length, chosen = max(1, sum(map(len, references))), models[best[0]]
+            chosen.weight, chosen.gain = best[1], (sum(greedy) / length, sum(errors[best]) / length)
+        result: LineProcessor = replace(processor, language_model_source=chosen)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +432,7 @@ class PPOCR(LineRecognizer):
         return network_files(network, network.characters)
 
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
-        """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
+        """Cut a large head to common characters and those of the texts, and add missing ones."""
         from dsocr.models.ctc_network import replace_head
 
         letters = set().union(*texts)
@@ -451,6 +446,13 @@ class PPOCR(LineRecognizer):
             network.characters = characters
         network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
         return network, replace(processor, characters=tuple(characters))
+
+
+def require_script(family: Family, script: str) -> None:
+    """Raise ConfigError if a family cannot keep to a script."""
+    if script not in ("auto", "any") and not isinstance(family, LineRecognizer):
+        message = f"{option('script', script)}: models of the family {family.name} choose letters by themselves"
+        raise ConfigError(message, code="script-unsupported", hint="omit it; only line recognisers take a script")
 
 
 _TYPES = ("pp_ocrv6_small_rec", "pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec")

@@ -272,7 +272,7 @@ def compute_logits(network: Network, pixels: Tensor, steps: Tensor) -> Tensor:
 
 @contextmanager
 def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
-    """Let layers know the steps of lines `(B,)` in images of this width, the rest of which is padding."""
+    """Give layers the steps of lines `(B,)` in images of this width; the rest is padding."""
     token = _padding.set(_Padding(steps, pixels.shape[-1] // PIXELS_PER_STEP, pixels.device))
     try:
         yield
@@ -288,7 +288,7 @@ def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
 def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
     """Return the CTC loss of each line `(B,)`: 0 for lines without labels and where a text cannot fit its steps.
 
-    Steps and labels may stay on the CPU, where torch wants to know the lengths, so that a GPU need not be waited for.
+    Steps and labels may stay on the CPU, where torch needs the lengths, so that nothing waits for a GPU.
     """
     lengths = (labels != IGNORED).sum(1)
     losses: Tensor = functional.ctc_loss(

@@ -6,7 +6,6 @@ with its aspect ratio kept, and `squash` must be asked for. The ids that start, 
 checkpoint and set explicitly, because its files often disagree, and a wrong end id makes a network that never stops.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.io.encodings import read_object, reading_json
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, Layout, Resolution
 from dsocr.models.family import IGNORED, Batch, Check, InputLength, PublishedBase
@@ -290,15 +290,11 @@ def _read_preprocessor(folder: Path) -> dict[str, Any]:
     path = folder / _PREPROCESSOR
     if not path.is_file() and (folder / "processor_config.json").is_file():
         path = folder / "processor_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not path.is_file():
         hint = f"download {_PREPROCESSOR} from the page of the checkpoint into this folder"
-        raise ModelError(f"{_PREPROCESSOR} is missing", code="base-incomplete", where=folder, hint=hint) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"Cannot read the image settings: {error}", code="base-incomplete", where=path) from error
-    image: dict[str, Any] = settings.get("image_processor", settings) if isinstance(settings, dict) else {}
-    return image
+        raise ModelError(f"{_PREPROCESSOR} is missing", code="base-incomplete", where=folder, hint=hint)
+    with reading_json(path, ModelError, "base-incomplete", message="Cannot read the image settings") as settings:
+        return dict(settings.get("image_processor", settings))
 
 
 def _load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
@@ -322,9 +318,7 @@ def _token_ids(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> tuple[int,
     Raises ModelError if one of them is stated nowhere.
     """
     config = read_config_json(folder)
-    path = folder / "generation_config.json"
-    generation = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    sources = (config, generation, config.get("decoder") or {})
+    sources = (config, read_object(folder / "generation_config.json"), config.get("decoder") or {})
 
     def find(name: str, *tokens: int | None) -> int:
         stated = [source.get(name) for source in sources]

@@ -238,7 +238,7 @@ def _with_progress(
 
 
 def _files_to_copy(folder: Path) -> list[Path]:
-    """Return the files beside a base's weights that are not code, except those that an export writes itself."""
+    """Return the files beside a base's weights that are neither code nor written by an export itself."""
     written = set(folder.glob("*.index.json")) | {folder / name for name in _OWN_FILES}
     return sorted(path for path in folder.iterdir() if is_plain(path) and path not in written)
 

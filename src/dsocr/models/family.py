@@ -4,7 +4,7 @@ A family answers for every checkpoint of its kind: which class of transformers h
 inputs, which weights are trained, how the loss of a batch is computed, and how a batch is read. Everything else asks
 the family and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily`
 if it writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
-`families.register_family`, or list a function that recognises its checkpoints in `families`.
+`loading.register_family`, or list a function that recognises its checkpoints in `loading`.
 """
 
 import json
@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
-from dsocr.errors import ConfigError, option
+from dsocr.errors import ConfigError
 from dsocr.models.generation import Decoded, Generation
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from numpy.typing import NDArray
     from PIL import Image
@@ -97,7 +96,7 @@ class Serving(NamedTuple):
     """How vLLM serves a family: arguments, how it shows images, what to know of serving a base.
 
     `resolution` is the one at which it shows images, which `images` describes; None if it shows them at the run's own,
-    told by `options_at`.
+    see `options_at`.
     """
 
     options: tuple[str, ...]
@@ -211,15 +210,18 @@ class Family(ABC):
         """How vLLM serves such a checkpoint; None if it does not, or if nobody tried."""
         return None
 
-    @property
-    def trains(self) -> Literal["adapter", "all", "either"]:
-        """Whether an adapter is trained on frozen weights, or all weights of the network; see `trains_all_weights`."""
-        return "adapter"
-
-    @property
-    def learning_rate(self) -> float:
-        """The peak learning rate if the configuration gives none."""
-        return 2e-4
+    trains: ClassVar[Literal["adapter", "all", "either"]] = "adapter"
+    """Whether an adapter is trained on frozen weights, or all weights of the network; see `trains_all_weights`."""
+    learning_rate: ClassVar[float] = 2e-4
+    """The peak learning rate if the configuration gives none."""
+    quantizations: ClassVar[Sequence[str]] = ()
+    """Number formats of few bits in which its frozen weights can be kept, as in `adapter.quantization`."""
+    target_modules: ClassVar[Mapping[str, str]] = {}
+    """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
+    saved_names: ClassVar[tuple[str, str]] = ("", "")
+    """A part of the native tensor names, and what replaces it in saved adapters."""
+    expert_parameters: ClassVar[Sequence[str]] = ()
+    """Parameters of routed experts that `decoder+experts` adapts."""
 
     @property
     def caches_features(self) -> bool:
@@ -227,34 +229,9 @@ class Family(ABC):
         return False
 
     @property
-    def quantizations(self) -> Sequence[str]:
-        """Number formats of few bits in which its frozen weights can be kept, as in `adapter.quantization`."""
-        return ()
-
-    @property
-    def target_modules(self) -> Mapping[str, str]:
-        """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
-        return {}
-
-    @property
-    def saved_names(self) -> tuple[str, str]:
-        """A part of the native tensor names, and what replaces it in saved adapters."""
-        return "", ""
-
-    @property
-    def expert_parameters(self) -> Sequence[str]:
-        """Parameters of routed experts that `decoder+experts` adapts."""
-        return ()
-
-    @property
     def unused_tensors(self) -> Sequence[str]:
         """Patterns, searched in names, of the tensors of a checkpoint that its network does not use."""
         return ()
-
-    @property
-    def reads_by_character(self) -> bool:
-        """Whether a language model of characters and a script can guide it."""
-        return False
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
@@ -311,7 +288,7 @@ class Family(ABC):
 
     @abstractmethod
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
-        """Finish a training batch on the device: bytes become numbers, by default float32."""
+        """Finish a batch on the device: bytes become numbers, by default float32."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
@@ -333,47 +310,6 @@ class Family(ABC):
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Read a batch of samples. Leaves the network in evaluation mode."""
 
-    def decode_pages(
-        self,
-        network: Any,
-        processor: Any,
-        pages: Sequence[Sequence[Any]],
-        generation: Generation,
-        otherwise: Generation,
-    ) -> list[list[Decoded]]:
-        """Read the lines of pages, each page with the script and language model that are decided for it.
-
-        `otherwise` decides where a page leaves it open. This and `decide_reading` are for families that are
-        `reads_by_character`.
-        """
-        raise NotImplementedError
-
-    def decide_reading(
-        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
-    ) -> Generation:
-        """Return the settings with the script of lines, `any` if they leave it open, and the language model's share."""
-        raise NotImplementedError
-
-    def map_logits(
-        self, function: "Callable[[Tensor], Result]", network: Any, processor: Any, samples: Sequence[Any]
-    ) -> "list[Result]":
-        """Return `function` of the logits (T, C) of each line; of `reads_by_character`."""
-        raise NotImplementedError
-
-    def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
-        """Return what reads a line from its logits (T, C), as `decode` does; of `reads_by_character`."""
-        raise NotImplementedError
-
-    def loss_of_logits(self, logits: "Tensor", sample: Any) -> float:
-        """Return the loss of all characters of a line from its logits (T, C); of `reads_by_character`."""
-        raise NotImplementedError
-
-    def read_steps(
-        self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation
-    ) -> "list[tuple[str, NDArray[np.float32] | None]]":
-        """Return the likeliest text of each line of a page with the probabilities `(T, C)`; of `reads_by_character`."""
-        raise NotImplementedError
-
     @abstractmethod
     def log_likelihoods(
         self, network: Any, processor: Any, images: "Sequence[Image.Image]", texts: Sequence[Sequence[str]]
@@ -393,24 +329,6 @@ class Family(ABC):
     ) -> list[Decoded]:
         """Read the images whose text loops again, and return all texts."""
         return list(decoded)
-
-    def fit_language_model(
-        self,
-        processor: Any,
-        texts: Iterable[str],
-        lines: "Iterable[Tensor]",
-        references: Sequence[str],
-        generation: Generation,
-        others: Sequence[str] = (),
-        *,
-        is_better: Callable[[Sequence[int], Sequence[int]], bool],
-    ) -> Processor:
-        """Return the processor with a language model of the texts, if it reads lines, logits (T, C), better with it.
-
-        `others` are texts without images, which the model gets if they help. `is_better` judges the errors of each
-        line without and with the model. Of `reads_by_character`.
-        """
-        raise NotImplementedError
 
 
 ALL_WEIGHTS = "all"
@@ -432,10 +350,3 @@ def default_learning_rate(family: Family, target_modules: str) -> float:
     """Return the peak learning rate if the configuration gives none."""
     either = family.trains == "either" and trains_all_weights(family, target_modules)
     return _WHOLE_LEARNING_RATE if either else family.learning_rate
-
-
-def require_script(family: Family, script: str) -> None:
-    """Raise ConfigError if a family cannot keep to a script."""
-    if script not in ("auto", "any") and not family.reads_by_character:
-        message = f"{option('script', script)}: models of the family {family.name} choose letters by themselves"
-        raise ConfigError(message, code="script-unsupported", hint="leave it out; only line recognisers take a script")

@@ -185,7 +185,7 @@ def _four_bits(dtype: "torch.dtype") -> Any:
 def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:
     """Return the family if transformers has a class of its own for a `config.json`, else None.
 
-    Asked after the other families, some of which have classes that transformers counts among these.
+    Asked last: transformers also counts classes of other families among these.
     """
     model_type = network_type(config)
     if model_type is None:

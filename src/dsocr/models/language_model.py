@@ -67,7 +67,7 @@ def read_other_texts(setting: str) -> list[str]:
 
 
 def describe_other_texts(count: int, setting: str, *, helped: bool) -> str:
-    """Say whether a language model has the texts that its setting names."""
+    """Return a sentence: whether the language model includes the texts that its setting names."""
     lines = f"{counted(count, 'line')} of {setting}"
     if helped:
         return f"the language model has the {lines}: it reads the validation lines better with them"
@@ -83,7 +83,7 @@ class LetterScores(NamedTuple):
 
 @dataclass(slots=True)
 class LanguageModel:
-    """Counts of which character follows which `ORDER - 1` or fewer, and the weight of the model in the search.
+    """Counts of characters after each `ORDER - 1` or fewer, and the weight of the model in the search.
 
     Probabilities are interpolated by Witten and Bell's method (1991). `gain` has the CER on the validation split,
     without and with it; `others`, which is not stored, counts the texts without images in it.

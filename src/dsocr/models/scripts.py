@@ -29,7 +29,7 @@ _CLEAR_LETTERS = 2
 _MIXED = (3, 8)
 """Letters of a clear word, and letters in such words, that each script has on a mixed page."""
 _SURE = 100.0
-"""Difference of log likelihoods from which fewer lines decide: lines of a known script were never so much likelier in
+"""Fewer lines decide if the log likelihoods differ by more: lines of a known script were never so much likelier in
 the other one, alone or together."""
 _WEIGHT = 0.5
 """Weight of the language model in the decision: on a page that is hardly read it foresees neither script's text."""

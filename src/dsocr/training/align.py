@@ -43,6 +43,7 @@ from dsocr.io.web import FetchOptions
 from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
 from dsocr.job import resolve
 from dsocr.layout import choose_segmenter, identify_segmenter
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
 
@@ -226,7 +227,7 @@ class _Reading:
         from dsocr.inference.reader import LocalReader
 
         reader = LocalReader.of_run(self.run, merged=True)
-        return reader.with_script(self.script) if reader.processor.family.reads_by_character else reader
+        return reader.with_script(self.script) if isinstance(reader.processor.family, LineRecognizer) else reader
 
     def _read_page(self, page: InputPage, prepared: PreparedPage, reader: "LocalReader") -> dict[str, Any]:
         """Read the lines of a page; returns what the journal keeps, whose texts are the readings."""

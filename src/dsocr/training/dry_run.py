@@ -19,7 +19,7 @@ from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_com
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
 from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
-from dsocr.models.adapters import layers_left_out
+from dsocr.models.adapters import omitted_layers
 from dsocr.models.family import Check, Processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
@@ -194,7 +194,7 @@ def _describe_layers(setup: Setup, config: RunConfig) -> Check:
     whole = trains_all_weights(setup.processor.family, config.adapter.target)
     trained = "the network" if whole else f"the adapter ({config.adapter.target_modules})"
     message = f"they reach every layer of {trained}"
-    if left_out := layers_left_out(setup.model, config.adapter.target):
+    if left_out := omitted_layers(setup.model, config.adapter.target):
         names = ", ".join(sorted({name.rpartition(".")[2] for name in left_out}))
         message += f"; the set leaves out {counted(len(left_out), 'linear layer')}: {names}"
     return Check("gradients", "ok", message)

@@ -20,6 +20,7 @@ from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.family import Processor
 from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
 from dsocr.models.language_model import FILE as LANGUAGE_MODEL
@@ -51,7 +52,7 @@ TokenScores = Sequence[Sequence[float]]
 def decided_generation(config: RunConfig, processor: Processor, samples: Sequence[Sample]) -> dict[str, Any]:
     """Return the settings of generation, with the script of the training texts if it is to be decided."""
     settings = config.generation.model_dump()
-    if settings["script"] == "auto" and processor.family.reads_by_character:
+    if settings["script"] == "auto" and isinstance(processor.family, LineRecognizer):
         settings["script"] = script_of_texts(sample.text for sample in samples)
     return settings
 
@@ -261,7 +262,7 @@ class Validator(PeriodicValidation):
         better with: all or none. Every rank but one may leave this out.
         """
         family = self._processor.family
-        if not family.reads_by_character or self._generation.language_model == "none":
+        if not isinstance(family, LineRecognizer) or self._generation.language_model == "none":
             return [], 0
         references = [sample.text for sample in self._samples]
         lines = self._logits_of_best(model)
@@ -292,7 +293,8 @@ class Validator(PeriodicValidation):
         together = self._generation.prefetch_batches * self._generation.batch_size
         for window in batches(indices, together):
             inputs = [self.encoded[index].without_text() for index in window]
-            answers = self._processor.family.map_logits(function, model, self._processor, inputs)
+            family: Any = self._processor.family  # a `LineRecognizer`
+            answers = family.map_logits(function, model, self._processor, inputs)
             yield from zip(window, answers, strict=True)
 
     def _logits_of_best(self, model: Any) -> Iterator[torch.Tensor]:
@@ -331,7 +333,7 @@ class Validator(PeriodicValidation):
     def _read(self, model: Any) -> Iterator[tuple[int, Decoded]]:
         """Yield the index and the reading of each sample of this rank's share, and keep what the network answered."""
         family, self._answers, share = self._processor.family, KeptLogits(), self._dist.shard(range(len(self._samples)))
-        if not family.reads_by_character:
+        if not isinstance(family, LineRecognizer):
             for indices in batches(share, self._generation.batch_size):
                 images = [self.encoded[index].without_text() for index in indices]
                 yield from zip(indices, family.decode(model, self._processor, images, self._generation), strict=True)
@@ -354,7 +356,8 @@ class Validator(PeriodicValidation):
             if logits is None or not sample.has_input_of(sample.without_text()):
                 unread.append(index)
                 continue
-            total += self._processor.family.loss_of_logits(logits, sample)
+            family: Any = self._processor.family  # a `LineRecognizer`
+            total += family.loss_of_logits(logits, sample)
             tokens += counts[index]
         for indices in batches(unread, self._generation.batch_size):
             batch = self._processor.collate([self.encoded[index] for index in indices])
