@@ -1,7 +1,5 @@
 """Writing with marks, shorthands and letters, searching, remarks, and a second look."""
 
-import time
-
 from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import CorrectionStore
@@ -36,10 +34,8 @@ def test_marks_and_shorthands(window: Page, store: CorrectionStore) -> None:
 
 def test_letters_to_click(window: Page) -> None:
     field, option = window.get_by_label(FIELD), window.get_by_role("option", name="Church Slavonic")
-    until = time.monotonic() + 60
-    while not option.is_visible() and time.monotonic() < until:  # what takes the focus meanwhile closes the list
-        window.get_by_role("combobox", name="Letters").click()
-        window.wait_for_timeout(500)
+    expect(field).to_be_focused()  # taking the focus later, it would close the list
+    window.get_by_role("combobox", name="Letters").click()
     option.click()
     field.press("Home")
     window.get_by_role("button", name="ѿ", exact=True).click()
@@ -75,6 +71,7 @@ def test_remarks(window: Page, store: CorrectionStore) -> None:
 
 
 def name_oneself(window: Page, name: str) -> None:
+    expect(window.get_by_label(FIELD)).to_be_focused()  # taking the focus later, it would close the menu
     window.get_by_role("button", name="Menu").click()
     window.get_by_text("Your name").click()
     window.get_by_role("textbox", name="Your name").fill(name)

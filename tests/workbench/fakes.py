@@ -1,14 +1,18 @@
 """Sources of drawn pages as PAGE files, two of three lines each or a register, and a reader that needs no network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.data.source_report import SourceReport
 from dsocr.document import CellPlace, Line, Outline, Page, Region, Table, TableCell
 from dsocr.formats.page import NEWEST, page_document
 from dsocr.formats.xml import serialize
 from dsocr.inference.confidence import Prediction
+from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.store import CorrectionStore, open_store
 
 TITLES = [["№", "имя", "лет"], ["1", "Иванъ", "30"], ["2", "Анна", "25"], ["3", "Петръ", "41"], ["4", "Марья", "7"]]
 TEXTS = [["первая строка", "вторая строка", ""], ["the third", "", "№ 25"]]
@@ -82,6 +86,15 @@ def make_register(
 def quad(left: int, top: int, right: int, bottom: int) -> Outline:
     """A box as a polygon, its corners as cells have them."""
     return Outline.of_polygon(((left, top), (left, bottom), (right, bottom), (right, top)))
+
+
+@contextmanager
+def opened(source: Path, work: Path, *, strict: bool = True) -> Iterator[tuple[CorrectionStore, Archive]]:
+    """A source with its pages in the store of a work folder."""
+    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
+        store._connection.execute("PRAGMA synchronous = OFF")  # no power fails in these many short transactions
+        import_pages(store, archive, SourceReport(strict=strict))
+        yield store, archive
 
 
 class FakeReader:

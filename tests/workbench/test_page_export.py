@@ -4,7 +4,6 @@ import csv
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from dsocr.workbench.store import CorrectionStore, open_store
 from dsocr.workbench.stored_lines import State
 from tests.data.making import write_pages
 from tests.raising import raises_code
-from tests.workbench.fakes import TEXTS
+from tests.workbench.fakes import TEXTS, opened
 
 COPISTE = Path(__file__).parents[2] / "examples" / "copiste"
 
@@ -78,13 +77,6 @@ def markup(
     (source / "page" / "scan-1.xml").write_text(MARKUP[request.param], encoding="utf-8", newline="\n")
     with opened(source, tmp_path / "work") as (store, archive):
         yield request.param, store, archive
-
-
-@contextmanager
-def opened(source: Path, work: Path, *, strict: bool = True) -> Iterator[tuple[CorrectionStore, Archive]]:
-    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
-        import_pages(store, archive, SourceReport(strict=strict))
-        yield store, archive
 
 
 def exported(store: CorrectionStore, archive: Archive, out: Path, to: str, *, accepted_only: bool = True) -> str:

@@ -1,8 +1,6 @@
 """Lines and regions are drawn, cut, merged and ordered; undo restores them exactly, and exports read back equal."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,16 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline, word_boxes
 from dsocr.errors import DataError
-from dsocr.workbench.archive import Archive, detect_outlines, import_pages, open_archive
+from dsocr.workbench.archive import Archive, detect_outlines
 from dsocr.workbench.page_export import export
 from dsocr.workbench.shape_changes import carry_out, move_beside, replace_unreviewed, version_by_hand
-from dsocr.workbench.store import CorrectionStore, StaleError, open_store
+from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import State, StoredLine, StoredRegion, outline_around, split_line
 from tests.raising import raises_code
-from tests.workbench.fakes import make_pages
+from tests.workbench.fakes import make_pages, opened
 from tests.workbench.test_page_export import MARKUP
 
 
@@ -42,14 +39,6 @@ def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = Non
 def cut(store: CorrectionStore, start: tuple[int, int], end: tuple[int, int]) -> None:
     ends: dict[str, object] = {"from": start, "to": end}
     edit(store, "cut", None, **ends)
-
-
-@contextmanager
-def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
-    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
-        store._connection.execute("PRAGMA synchronous = OFF")  # no power fails in these many short transactions
-        import_pages(store, archive, SourceReport(strict=True))
-        yield store, archive
 
 
 def snapshot(store: CorrectionStore) -> tuple[list[StoredLine], list[StoredRegion]]:

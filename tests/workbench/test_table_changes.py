@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import astuple, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,17 +27,9 @@ from dsocr.workbench.store import CorrectionStore, StaleError, open_store
 from dsocr.workbench.stored_lines import State, tables_of, version_of
 from dsocr.workbench.table_changes import carry_out_in_table, put_tables, search_tables
 from tests.raising import raises_code
-from tests.workbench.fakes import TITLES, make_register
+from tests.workbench.fakes import TITLES, make_register, opened
 
 ROWS = [["№", "имя", "лет"], ["1", "Иванъ", "30"], ["2", "Анна", "25"]]
-
-
-@contextmanager
-def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
-    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
-        store._connection.execute("PRAGMA synchronous = OFF")  # no power fails in these many short transactions
-        import_pages(store, archive, SourceReport(strict=True))
-        yield store, archive
 
 
 @pytest.fixture(params=[NEWEST, TRANSKRIBUS])
