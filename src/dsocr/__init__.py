@@ -53,7 +53,7 @@ _MODULES = {
     "dsocr.io.processes": ("ProgressCallback",),
     "dsocr.io.web": ("FetchOptions",),
     "dsocr.models.family": ("Processor",),
-    "dsocr.models.model_card": ("Export",),
+    "dsocr.models.export": ("Export",),
     "dsocr.options": ("ExportForm", "RecipeKeys", "RunConfigKeys", "SplitName", "StrPath"),
     "dsocr.publish": ("Publication", "push"),
     "dsocr.runs": ("History",),

@@ -95,8 +95,8 @@ from dsocr.inference.confidence import Prediction as Prediction
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
 from dsocr.io.processes import ProgressCallback as ProgressCallback
 from dsocr.io.web import FetchOptions as FetchOptions
+from dsocr.models.export import Export as Export
 from dsocr.models.family import Processor as Processor
-from dsocr.models.model_card import Export as Export
 from dsocr.options import (
     ExportForm as ExportForm,
 )

@@ -9,7 +9,7 @@ import yaml
 
 from dsocr import __version__
 from dsocr.models.deepseek_ocr import DeepseekOcr
-from dsocr.models.model_card import Export, model_card
+from dsocr.models.export import Export, model_card
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.text import TextPolicy
 from tests.raising import raises_code

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.transcribe import TranscribeReport
-    from dsocr.models.model_card import Export
+    from dsocr.models.export import Export
     from dsocr.publish import Publication
     from dsocr.runs import RunFolder
     from dsocr.training.align import AlignReport

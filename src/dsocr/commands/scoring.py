@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.models.model_card import Export
+    from dsocr.models.export import Export
     from dsocr.runs import TrainResult
 
 
