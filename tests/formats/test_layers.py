@@ -106,7 +106,7 @@ def test_page_xml_has_layers_too_and_mixed_formats_are_transcribed_once(tmp_path
     page(tmp_path / "alto", "p.xml", "text")
     with find_pages([tmp_path], tmp_path / "unpacked") as found:
         assert [page.id for page in found.pages] == ["alto/p.xml"]  # which has the text
-        assert len(found.left_out) == 2
+        assert len(found.omitted) == 2
 
 
 def test_a_layer_that_no_file_has_is_an_error(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_line_that_is_not_in_the_text_gets_none(by_steps: bool) -> None:
 
 
 @pytest.mark.parametrize("by_steps", [True, False])
-def test_a_page_break_of_the_edition_inside_a_line_is_left_out(by_steps: bool) -> None:
+def test_a_page_break_of_the_edition_inside_a_line_is_omitted(by_steps: bool) -> None:
     first, _, second = LINES[2].partition(" home ")
     second = f"home {second}"
     text = " ".join([*LINES[:2], first, NOTE, second, *LINES[3:]])

@@ -359,8 +359,8 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
             printer.complain(f"cannot {verb} {failure}")
         if len(failures) > 2 * _LISTED:
             printer.complain(f"cannot {verb} more for {len(failures) - 2 * _LISTED} other reasons (--json lists all)")
-    if report.left_out:
-        _list(printer, f"left out, another file describes the scan: {len(report.left_out)}", report.left_out[:3])
+    if report.omitted:
+        _list(printer, f"omitted, another file describes the scan: {len(report.omitted)}", report.omitted[:3])
     printer.message(
         f"{counted(report.images, 'image')} transcribed, with {counted(report.lines, 'line')}; "
         f"{len(report.failed)} could not be read; "
@@ -413,8 +413,8 @@ def aligned(printer: Printer, report: "AlignReport", given: Given) -> None:
     """Print how many lines have their text, what was left out, and what to do next."""
     from dsocr.training.align import DATASET, LINES, PAGES
 
-    for left_out in [*report.unread, *report.missing]:
-        printer.complain(f"left out: {left_out}")
+    for omitted in [*report.unread, *report.missing]:
+        printer.complain(f"omitted: {omitted}")
     pages = f"{report.pages} of {report.pages + len(report.missing) + len(report.unread)} pages"
     printer.message(f"lines:   {report.lines} on {pages}")
     printer.message(f"sure:    {report.sure}; in doubt {report.doubt}, without a text {report.without}")

@@ -126,7 +126,7 @@ class FoundPages:
     def __init__(self, out: Path | None) -> None:
         self.pages: list[InputPage] = []
         self.failed: list[str] = []
-        self.left_out: list[str] = []
+        self.omitted: list[str] = []
         self._out = out and out.resolve()
         self._images: dict[Path, ImageFinder] = {}
 
@@ -141,7 +141,7 @@ class FoundPages:
         else:
             xml = [*find_page(root), *find_alto(root)]
             described, others = choose_files(xml, root, lambda path: self._find_image(path, root), _count_texts)
-            self.left_out += [f"{item.where}: {item.message}" for item in others]
+            self.omitted += [f"{item.where}: {item.message}" for item in others]
             files = [*described, *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
             if self._out is not None and root.resolve() in self._out.parents:
                 files = [path for path in files if not path.resolve().is_relative_to(self._out)]

@@ -158,7 +158,7 @@ def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
 class TranscribeReport:
     """What was written, and what could not be read or, in a format that holds only some pages, written, with reasons.
 
-    `left_out` are files that describe a scan which another file describes, `upside_down` pages that are read better
+    `omitted` are files that describe a scan which another file describes, `upside_down` pages that are read better
     turned by 180 degrees.
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
@@ -189,7 +189,7 @@ class TranscribeReport:
     may_learn: bool = False
     upside_down: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    omitted: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
     confidence_distance: float | None = None
@@ -333,7 +333,7 @@ def transcribe(
             resumed = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
         report.failed += listed.failed
-        report.left_out = listed.left_out
+        report.omitted = listed.omitted
         for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:

@@ -168,8 +168,8 @@ def align(
                     break
                 reader = trained
         if not result.count(threshold):
-            left_out = [*source.failed, *result.unread, *result.missing]
-            reason = first_few(left_out, 3) or f"none of {len(result.texts())} lines is sure to be in the texts"
+            omitted = [*source.failed, *result.unread, *result.missing]
+            reason = first_few(omitted, 3) or f"none of {len(result.texts())} lines is sure to be in the texts"
             hint = "are these the texts of these scans? If they are, transcribe 60 lines, train, and give that run"
             raise DataError(reason, code="alignment-empty", where=texts[0].where, hint=hint)
         report = AlignReport(out, rounds=number - 1)

@@ -194,9 +194,9 @@ def _describe_layers(setup: Setup, config: RunConfig) -> Check:
     whole = trains_all_weights(setup.processor.family, config.adapter.target)
     trained = "the network" if whole else f"the adapter ({config.adapter.target_modules})"
     message = f"they reach every layer of {trained}"
-    if left_out := omitted_layers(setup.model, config.adapter.target):
-        names = ", ".join(sorted({name.rpartition(".")[2] for name in left_out}))
-        message += f"; the set leaves out {counted(len(left_out), 'linear layer')}: {names}"
+    if omitted := omitted_layers(setup.model, config.adapter.target):
+        names = ", ".join(sorted({name.rpartition(".")[2] for name in omitted}))
+        message += f"; the set omits {counted(len(omitted), 'linear layer')}: {names}"
     return Check("gradients", "ok", message)
 
 
