@@ -211,14 +211,12 @@ class PageStructure:
         """Remove the regions and tables that are gone, unless lines that nobody knows are in them; nested ones stay."""
         parents = self._tree.parents()
         for element in reversed([element for element in self._tree.iter() if element in self._removed]):
-            if element.all("TextLine"):
-                continue
-            nested, siblings = element.all(*_CONTAINERS), parents[element].content
-            if nested:
-                at = siblings.index(element)
-                siblings[at : at + 1] = nested
-            else:
-                parents[element].remove(element)
+            nested, parent = element.all(*_CONTAINERS), parents[element]
+            if not nested and not element.all("TextLine"):
+                parent.remove(element)
+            elif not element.all("TextLine"):
+                at = parent.content.index(element)
+                parent.content[at : at + 1] = nested
 
     def _numbers_in_order(self) -> list[int]:
         """The regions with lines, in the order of their first lines."""
@@ -237,19 +235,13 @@ class PageStructure:
         read = self._regions_as_read()
         ranks = {number: rank for rank, number in enumerate(dict.fromkeys(line.region for line in self._lines))}
         for id_, table in self._tables.items():
-            cells = {
-                self._elements[number]: region
-                for number, region in self._regions.items()
-                if region.table == id_ and self._elements[number] in table.children
-            }
-            filled = sorted(
-                (cell for cell in cells if cells[cell].number in ranks), key=lambda cell: ranks[cells[cell].number]
-            )
-            ids = [cell.get("id") for cell in filled]
+            known = {self._elements[number]: region for number, region in self._regions.items() if region.table == id_}
+            cells = {child: known[child] for child in table.children if child in known}
+            ranked = {ranks[region.number]: cell for cell, region in cells.items() if region.number in ranks}
+            ids = [ranked[rank].get("id") for rank in sorted(ranked)]
             if id_ in self._changed_tables or [name for name in read if name in set(ids)] != ids:
                 self._changed_tables.add(id_)
-                slots = [child for child in table.children if child in cells]
-                self._exchange(slots, _in_line_order(cells, ranks))
+                self._exchange([*cells], _in_line_order(cells, ranks))
 
     def _order_regions(self) -> None:
         """Give a PAGE file a reading order of its regions, a table as one, if it reads them in another one."""
