@@ -386,7 +386,7 @@ _NEIGHBOURS = 0.8
 _SIDES = 0.4
 """Share of a line's height that is shown left and right of it."""
 _FADED = 0.55
-"""How much of the paper's colour covers what is not the line."""
+"""Opacity of the paper's colour over the line's surroundings."""
 
 
 class Pictures:

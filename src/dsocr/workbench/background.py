@@ -72,7 +72,7 @@ class BackgroundReader:
         self._loading = threading.Lock()
 
     def start(self) -> None:
-        """Read what is unread now, if nothing is being read; a running thread finds it by itself."""
+        """Start reading unread lines; a running thread finds new ones by itself."""
         self.total = self.done + sum(map(self._is_wanted, self._store.lines()))
         if self.total > self.done and not self.is_running:
             self._thread = threading.Thread(target=self._run, name="dsocr-reading", daemon=True)
@@ -270,7 +270,7 @@ _POLL_SECONDS = 2.0
 _NEW_SHARE, _LEAST_NEW = 0.2, 10
 
 Load = Callable[[Path], ImageReader]
-"""Loads what reads with a finished run."""
+"""Loads the reader of a finished run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ KEYS = (
     ("R  G  Ins  Del  M  K", "key_grids"),
     ("F1  Alt+H  ?", "key_help"),
 )
-"""Every key of the window and what it does."""
+"""Every key of the window and its action."""
 
 Translate = Callable[..., str]
 """The text of a name in the window's language, with values filled in."""
@@ -214,7 +214,7 @@ def open_search_dialog(
 
 
 def found_html(hit: Hit, replacement: str) -> str:
-    """The text of a line with what was found struck out and its replacement behind it; only marked without one."""
+    """The text of a line with matches struck out before their replacement; only marked without one."""
     parts, end, text = [], 0, hit.line.text
     for start, stop in hit.spans:
         inner = escape(text[start:stop])

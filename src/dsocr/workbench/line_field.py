@@ -157,7 +157,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Keyboard:
-    """Sets of letters by name, and what shorthands stand for."""
+    """Sets of letters by name, and expansions of shorthands."""
 
     sets: Mapping[str, tuple[str, ...]]
     shorthands: Mapping[str, str]

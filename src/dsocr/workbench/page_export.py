@@ -51,7 +51,7 @@ _MIN_KEPT, _MAX_KEPT = 6, 1 / 3
 
 @dataclass(slots=True)
 class ExportReport:
-    """What was written: pages, lines with a text, and what the format cannot hold."""
+    """Numbers of written pages and lines with a text, and the parts that the format cannot hold."""
 
     out: Path
     pages: int = 0
@@ -71,7 +71,7 @@ def export(
     """Write all pages to the folder `out`.
 
     A page that came as ALTO or PAGE and is exported as that keeps its file, in which changed texts are replaced; with
-    `accepted_only` only those that were accepted, or removed from unreadable lines. In all other files lines without
+    `accepted_only` only accepted ones, and those removed from unreadable lines. In all other files lines without
     an (accepted) text are empty. Raises DataError if `out` holds something else than an earlier export.
     """
     target = target_format(to)
@@ -150,7 +150,7 @@ def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overw
 
 
 def _unit_to_split(pages: Sequence[int]) -> str | None:
-    """By what to split pages of so many lines: None for the best unit there is, `text` where no page can be spared.
+    """The unit to split pages of so many lines by: None for the best there is, `text` if no page can be spared.
 
     Lines of other pages tell what a reader that learnt will do for the rest; lines of the same pages flatter it.
     """

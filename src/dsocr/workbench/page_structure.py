@@ -109,7 +109,7 @@ class PageStructure:
                 self._elements[0] = container
 
     def write(self, outlines: Mapping[int, Outline], imported: Collection[int]) -> None:
-        """Change the file; `outlines` are those of its lines, by element, of which some were `imported`."""
+        """Change the file; `outlines` are its lines' by element, `imported` the elements of the workbench's lines."""
         for line in self._lines:
             if line.elements and line.outline != outlines[line.elements[0]]:
                 self._reshape(self.line_elements[line.number], line.outline)
@@ -147,7 +147,7 @@ class PageStructure:
                 self._add_region(region.number, region.outline, region.kind)
 
     def _change_tables(self) -> None:
-        """Find the elements of tables, and change the size and outline of those that have other cells now."""
+        """Find the elements of tables, and give tables with changed cells their size and outline."""
         now, former = (
             {table.id: table for table in tables_of(regions.values())} for regions in (self._regions, self._former)
         )

@@ -82,7 +82,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How this hand is read and what to do next: a text of the interface by name, with its values.
+    """Quality of the readings and the next step: a text of the interface by name, with its values.
 
     `can_learn` if learning from the accepted lines can begin now.
     """

@@ -36,7 +36,7 @@ _OVERLAP = 0.5
 
 
 def version_by_hand(line: StoredLine) -> int:
-    """A number that changes with what people did to a line, not with what a model read."""
+    """A number that changes with people's edits of a line, not with readings."""
     text = None if line.is_reading else (line.text, line.state)
     return crc32(repr((line.outline, line.region, line.place, text)).encode())
 
@@ -149,7 +149,7 @@ def _move(store: CorrectionStore, line: StoredLine, step: int, who: str) -> int:
 
 
 def reshape(store: CorrectionStore, outlines: Sequence[tuple[StoredLine, Outline]], *, who: str) -> list[StoredLine]:
-    """Give lines other outlines; texts stay, and what is reviewed stays so. Raises StaleError."""
+    """Give lines other outlines; texts and reviews stay. Raises StaleError."""
 
     def moved(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
         lines = []

@@ -225,7 +225,7 @@ class CorrectionStore:
         return line.place + 1 if after is None else (line.place + after.place) / 2
 
     def judged(self) -> list[tuple[int, int, str, str, float | None]]:
-        """Number, version, accepted text, what the model had read, and its confidence, of every such line."""
+        """Number, version, accepted text, reading and confidence of every accepted line that a model had read."""
         columns = "number, version, text, machine, confidence"
         return self._select(f"{columns} FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
 
@@ -277,7 +277,7 @@ class CorrectionStore:
         return {page: (done, total) for page, done, total in rows}
 
     def add_reading(self, line: StoredLine, text: str, characters: Sequence[float], confidence: float | None) -> bool:
-        """Store what a model read, unless the line was changed in the meantime: then False."""
+        """Store a reading; False if the line was changed in the meantime."""
         with self._transaction() as run:
             now = self.line(line.number)
             if now is None or now.version != line.version or now.is_reviewed:
@@ -434,7 +434,7 @@ class CorrectionStore:
         regions: Sequence[StoredRegion] = (),
         edit_regions: Callable[[Sequence[StoredRegion]], Sequence[StoredRegion]] = lambda old: old,
     ) -> tuple[list[StoredLine], list[StoredRegion]]:
-        """Replace lines and regions by what is made of them, new and removed ones included, as one change.
+        """Replace lines and regions by edited ones, new and removed ones included, as one change.
 
         `edit_lines` also gets the new regions, with their numbers. Raises StaleError, and changes nothing, if one of
         those given has another version by now.

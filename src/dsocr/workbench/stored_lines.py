@@ -242,7 +242,7 @@ class StoredLine:
         return self.state is State.UNREAD or (self.state is State.READ and self.text == self.machine)
 
     def was_only_read_since(self, before: "StoredLine") -> bool:
-        """True if nothing but a model's reading makes it differ from what it was."""
+        """True if it differs from its former state in a model's reading only."""
         reading = replace(before, text=self.text, state=self.state, machine=self.machine, version=self.version)
         reading = replace(reading, characters=self.characters, confidence=self.confidence)
         return self.is_reading and before.is_reading and reading == self
@@ -289,7 +289,7 @@ def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | Non
 
 
 def redrawn(line: StoredLine, text: str, outline: Outline, *joined: StoredLine) -> StoredLine:
-    """The line with another outline; what a model read in the old one no longer applies, and is read again.
+    """The line with another outline; its reading no longer applies, and it is read again.
 
     `joined` are lines whose text is part of it now.
     """

@@ -316,7 +316,7 @@ class Window:
     # Selecting lines
 
     async def _poll(self) -> None:
-        """Show what other people and the model changed meanwhile; drafts stay."""
+        """Show changes by other people and the model; drafts stay."""
         await self._show_status()
         if self._store.stamp() == self._stamp or self._line is None:
             return
@@ -503,7 +503,7 @@ class Window:
             notify_error(error)
 
     def _show_alternatives(self, action: Action) -> None:
-        """Offer what the word at the cursor could be instead, as soon as the model has judged it."""
+        """Offer alternatives for the word at the cursor as soon as the model has judged them."""
         line, span = self._store.line(action.line), word_at(action.text, action.caret)
         if line is None or span is None:
             return

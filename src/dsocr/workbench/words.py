@@ -1,4 +1,4 @@
-"""Words: found and replaced on all pages, known to be right, and what a doubtful word could be instead."""
+"""Words: found and replaced on all pages, known to be right, and alternatives for doubtful ones."""
 
 import re
 import unicodedata
@@ -44,7 +44,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line with the places (start, end) of what was looked for in its text."""
+    """A line with the places (start, end) of the matches in its text."""
 
     line: StoredLine
     spans: tuple[Span, ...]
@@ -60,7 +60,7 @@ class Hit:
 
 
 def search(store: CorrectionStore, query: Query) -> Iterator[Hit]:
-    """Yield the lines whose text has what is looked for, in their order. Raises DataError for an empty query."""
+    """Yield the lines with a match, in their order. Raises DataError for an empty query."""
     pattern = query.pattern()
     for line in store.lines():
         if query.pages and line.page not in query.pages:
@@ -70,7 +70,7 @@ def search(store: CorrectionStore, query: Query) -> Iterator[Hit]:
 
 
 def replace_all(store: CorrectionStore, hits: Sequence[Hit], replacement: str, *, who: str) -> int:
-    """Replace what was found, as one change that one undo takes back; returns the number of changed lines.
+    """Replace all matches as one change that one undo takes back; returns the number of changed lines.
 
     Unreadable lines stay as they are. Raises StaleError, and changes nothing, if a line was changed since it was found.
     """
