@@ -26,13 +26,13 @@ from dsocr.workbench.background import (
     find_training_config,
 )
 from dsocr.workbench.page_export import export_dataset
-from dsocr.workbench.store import CorrectionStore, open_store
+from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine
 from tests.conftest import PATIENCE
 from tests.data.making import write_pages
 from tests.raising import raises_code
 from tests.training.running import pinned
-from tests.workbench.fakes import FakeReader, make_pages
+from tests.workbench.fakes import FakeReader, make_pages, opened
 
 
 def read_all(store: CorrectionStore, archive: Archive, reader: type[FakeReader] = FakeReader) -> BackgroundReader:
@@ -229,11 +229,7 @@ def seven_kept(tmp_path: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
     """Three pages of 20, 20 and 7 lines, all accepted as they are: the last page is kept for validation."""
     for name, lines in (("a", 20), ("b", 20), ("c", 7)):
         write_pages(tmp_path / "scans", [name], lines=lines)
-    with (
-        open_store(tmp_path / "work" / "corrections.sqlite") as store,
-        open_archive(store, tmp_path / "scans", tmp_path / "work" / "unpacked") as archive,
-    ):
-        import_pages(store, archive, SourceReport(strict=True))
+    with opened(tmp_path / "scans", tmp_path / "work") as (store, archive):
         for line in store.lines():
             store.review(line, line.text, State.ACCEPTED, who="anna")
         yield store, archive

@@ -11,13 +11,12 @@ from lxml import etree
 
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
-from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline, SkipReason, Split
 from dsocr.errors import DsocrError
-from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export, export_dataset, export_log
 from dsocr.workbench.shape_changes import add_line, add_region, move_beside
-from dsocr.workbench.store import CorrectionStore, open_store
+from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 from tests.data.making import write_pages
 from tests.raising import raises_code
@@ -292,11 +291,7 @@ def test_accepted_lines_become_a_dataset(empty_store: CorrectionStore, archive: 
 def test_a_page_that_can_be_spared_validates(lines: Sequence[int], pages: set[str] | None, tmp_path: Path) -> None:
     for name, count in zip("abcde", lines, strict=False):
         write_pages(tmp_path / "scans", [name], lines=count)
-    with (
-        open_store(tmp_path / "work" / "corrections.sqlite") as store,
-        open_archive(store, tmp_path / "scans", tmp_path / "work" / "unpacked") as archive,
-    ):
-        import_pages(store, archive, SourceReport(strict=True))
+    with opened(tmp_path / "scans", tmp_path / "work") as (store, archive):
         for line in store.lines():
             store.review(line, line.text, State.ACCEPTED, who="anna")
         dataset = export_dataset(store, archive, tmp_path / "dataset")
