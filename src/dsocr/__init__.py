@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "dsocr.commands.datasets": (
-        "CheckReport",
-        "check",
-        "convert",
-        "prepare",
-        "preview",
-        "source_formats",
-    ),
     "dsocr.commands.learning": ("align", "audit", "dry_run", "forecast", "train"),
     "dsocr.commands.reading": ("Reader", "load", "transcribe"),
     "dsocr.commands.scoring": (
@@ -36,8 +28,9 @@ _MODULES = {
     ),
     "dsocr.config": ("RunConfig", "load_config"),
     "dsocr.data.check": ("Findings",),
-    "dsocr.data.convert": ("ConvertReport",),
+    "dsocr.data.convert": ("ConvertReport", "convert"),
     "dsocr.data.dataset": ("Dataset",),
+    "dsocr.data.prepare": ("prepare",),
     "dsocr.doctor": ("Fact", "examine"),
     "dsocr.document": ("Sample", "SampleUnit", "Split", "Unit"),
     "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
@@ -47,6 +40,7 @@ _MODULES = {
     "dsocr.evaluation.metrics": ("cer", "wer"),
     "dsocr.evaluation.report.audit_page": ("Audit",),
     "dsocr.evaluation.scorecard": ("Scorecard",),
+    "dsocr.formats": ("source_formats",),
     "dsocr.formats.format": ("Format",),
     "dsocr.inference.confidence": ("Prediction",),
     "dsocr.inference.transcribe": ("TranscribeReport",),
@@ -62,6 +56,7 @@ _MODULES = {
     "dsocr.training.align": ("AlignReport",),
     "dsocr.training.callbacks": ("Callback",),
     "dsocr.training.dry_run": ("DryRun",),
+    "dsocr.training.preview": ("CheckReport", "check", "preview"),
     "dsocr.training.trainer": ("Batch", "LossFunction", "Trainer", "TrainerState"),
     "dsocr.workbench": ("open_workbench",),
 }

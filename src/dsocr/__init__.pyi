@@ -1,23 +1,5 @@
 """The public names for type checkers; `_MODULES` in `__init__.py` has the same."""
 
-from dsocr.commands.datasets import (
-    CheckReport as CheckReport,
-)
-from dsocr.commands.datasets import (
-    check as check,
-)
-from dsocr.commands.datasets import (
-    convert as convert,
-)
-from dsocr.commands.datasets import (
-    prepare as prepare,
-)
-from dsocr.commands.datasets import (
-    preview as preview,
-)
-from dsocr.commands.datasets import (
-    source_formats as source_formats,
-)
 from dsocr.commands.learning import (
     align as align,
 )
@@ -61,7 +43,9 @@ from dsocr.config import RunConfig as RunConfig
 from dsocr.config import load_config as load_config
 from dsocr.data.check import Findings as Findings
 from dsocr.data.convert import ConvertReport as ConvertReport
+from dsocr.data.convert import convert as convert
 from dsocr.data.dataset import Dataset as Dataset
+from dsocr.data.prepare import prepare as prepare
 from dsocr.doctor import Fact as Fact
 from dsocr.doctor import examine as examine
 from dsocr.document import Sample as Sample
@@ -90,6 +74,7 @@ from dsocr.evaluation.metrics import cer as cer
 from dsocr.evaluation.metrics import wer as wer
 from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
+from dsocr.formats import source_formats as source_formats
 from dsocr.formats.format import Format as Format
 from dsocr.inference.confidence import Prediction as Prediction
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
@@ -120,6 +105,9 @@ from dsocr.text import TextPolicy as TextPolicy
 from dsocr.training.align import AlignReport as AlignReport
 from dsocr.training.callbacks import Callback as Callback
 from dsocr.training.dry_run import DryRun as DryRun
+from dsocr.training.preview import CheckReport as CheckReport
+from dsocr.training.preview import check as check
+from dsocr.training.preview import preview as preview
 from dsocr.training.trainer import (
     Batch as Batch,
 )

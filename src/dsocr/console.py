@@ -158,15 +158,18 @@ def progress_bar(progress: Callable[[int, int], None] | None, label: str, unit: 
             yield bar
 
 
-def with_progress(function: Callable[P, R], label: str, unit: str) -> Callable[P, R]:
-    """Return the same function, which shows its progress unless it is called with `progress`."""
+def shows_progress(label: str, unit: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function to show its progress unless it is called with `progress`."""
 
-    @wraps(function)
-    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
-        with progress_bar(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
-            return function(*args, **{**kwargs, "progress": progress})  # type: ignore[arg-type]
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+            with progress_bar(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
+                return function(*args, **{**kwargs, "progress": progress})  # type: ignore[arg-type]
 
-    return shown
+        return shown
+
+    return decorate
 
 
 class _RateColumn(ProgressColumn):

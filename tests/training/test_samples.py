@@ -22,7 +22,7 @@ from dsocr.images import open_image
 from dsocr.job import resolve
 from dsocr.models.family import Processor
 from dsocr.models.loading import load_processor
-from dsocr.training.preview import preview
+from dsocr.training.preview import preview_rows
 from dsocr.training.samples import Collator, EncodedSamples, LengthGroupedSampler
 from tests.conftest import draw_line
 
@@ -119,7 +119,7 @@ def test_a_preview_shows_the_images_that_training_encodes(
     training = small_config.training.model_copy(update={"augmentation": "light"})
     config = small_config.model_copy(update={"training": training, "seed": 5})
     seen: Any = EncodedSamples(lines, processor, augmentation="light", seed=5)
-    rows = list(preview(resolve(config, overwrite=True), processor, samples=3, epochs=2, as_model=as_model))
+    rows = list(preview_rows(resolve(config, overwrite=True), processor, samples=3, epochs=2, as_model=as_model))
     assert [row.text for row in rows] == [lines[place].text for place in (0, 8, 15)], "spread over the split"
     for place, row in zip((0, 8, 15), rows, strict=True):
         assert "writer" in row.details

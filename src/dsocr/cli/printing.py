@@ -10,7 +10,6 @@ from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.commands.datasets import CheckReport
     from dsocr.commands.scoring import Run, WrittenReport
     from dsocr.config import RunConfig
     from dsocr.data.check.leaks import LeakReport
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from dsocr.runs import RunFolder
     from dsocr.training.align import AlignReport
     from dsocr.training.dry_run import DryRun, Plan
+    from dsocr.training.preview import CheckReport
 
 Given = Mapping[str, Any]
 """The values of a command's parameters."""
@@ -104,8 +104,6 @@ def _list(printer: Reporter, title: str, lines: Sequence[str]) -> None:
 
 def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
     """Print what was fixed, how the splits are separated, and what was found."""
-    from dsocr.commands.datasets import print_finding
-
     if report.fixes is not None:
         fixes, output = report.fixes, Path(given["output"])
         for (code, split), count in sorted(fixes.counts().items()):
@@ -119,12 +117,13 @@ def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
         else:
             printer.message(f"dataset: {output} (all changes are listed in {output / 'fixes.jsonl'})")
     for finding in report.findings:  # before the splits, whose tables are long
-        print_finding(printer, finding)
+        printer.result(str(finding))
+        for line in finding.details():
+            printer.message(f"    {line}")
     _print_splits(printer, report.splits)
     printer.result(f"{report.dataset.folder}: {report.findings.summary()}")
-    for label, name in (("page", "html"), ("splits", "markdown"), ("table", "csv")):
-        if given[name] is not None:
-            printer.result(f"{label}: {given[name]}")
+    for label, path in report.written.items():
+        printer.result(f"{label}: {path}")
     if not report.findings.of("error"):
         printer.message(f"next: dsocr train {typed(report.dataset.folder)}")
 

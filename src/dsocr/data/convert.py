@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from dsocr import __version__
+from dsocr.console import shows_progress
 from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
@@ -91,6 +92,7 @@ class ConvertReport:
         return {"output": str(self.output), **self.conversion.model_dump(mode="json")}
 
 
+@shows_progress("converting", "images")
 def convert(
     source: StrPath,
     output: Output,

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from dsocr import __version__
 from dsocr.config import read_policy
+from dsocr.console import shows_progress
 from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_earlier_crops
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
@@ -60,6 +61,7 @@ MANIFEST_COLUMNS = ("canvas", "rights")
 """Columns of samples from IIIF and METS: the page that a sample is from, and the terms of its use."""
 
 
+@shows_progress("preparing", "images")
 def prepare(
     source: StrPath,
     output: Output,

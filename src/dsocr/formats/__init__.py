@@ -105,6 +105,12 @@ FORMATS["filled"] = _FILLED
 SOURCE_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_read}
 """The formats of sources, for `prepare` and `convert`."""
 
+
+def source_formats() -> Sequence[Format]:
+    """Return the formats that `prepare` reads."""
+    return list(SOURCE_FORMATS.values())
+
+
 TARGET_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_convert_to}
 """The formats that `convert` writes."""
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from lxml import etree
 
 from dsocr import __version__
+from dsocr.console import ignore_progress
 from dsocr.data.convert import Conversion, PageFitter, converted_files, require_free_conversion
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
@@ -146,7 +147,9 @@ def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overw
     with TemporaryDirectory(prefix=".corrections-", dir=out.resolve().parent) as folder:
         pages = Path(folder) / (store.setting("source") or archive.root.name)
         export(store, archive, pages, to="tsv", accepted_only=True)
-        return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
+        return prepare(
+            pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1, progress=ignore_progress
+        )
 
 
 def _unit_to_split(pages: Sequence[int]) -> str | None:
