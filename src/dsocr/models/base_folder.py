@@ -257,7 +257,7 @@ def load_pretrained(
     problems = [
         f"{kind.replace('_', ' ')}: {name}"
         for kind, names in report.items()
-        for name in sorted(map(_tensor_name, names))
+        for name in sorted(name if isinstance(name, str) else name[0] for name in names)  # or with two shapes
         if not (kind == "unexpected_keys" and any(re.search(pattern, name) for pattern in unused))
     ]
     if problems:
@@ -284,8 +284,3 @@ def _quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if had_bars:
             logging.enable_progress_bar()
-
-
-def _tensor_name(entry: object) -> str:
-    """Return the name of an entry; mismatched tensors are reported as (name, shape there, shape here)."""
-    return str(entry[0]) if isinstance(entry, tuple) else str(entry)

@@ -141,15 +141,11 @@ def aligned_labels(batch: dict[str, Any]) -> Tensor:
 
 def normalize_pixels(batch: Mapping[str, Any], dtype: torch.dtype | None = None) -> dict[str, Any]:
     """Convert a batch's pixels, by default to float32: bytes on their device, so that four times fewer are moved."""
-    return {name: _as_numbers(value, dtype or torch.float32) for name, value in batch.items()}
-
-
-def _as_numbers(value: Any, dtype: torch.dtype) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    if value.dtype is torch.uint8:
-        return normalize(value).to(dtype)
-    return value.to(dtype) if value.is_floating_point() else value
+    converted, dtype = dict(batch), dtype or torch.float32
+    for name, value in batch.items():
+        if isinstance(value, Tensor) and (value.dtype is torch.uint8 or value.is_floating_point()):
+            converted[name] = (normalize(value) if value.dtype is torch.uint8 else value).to(dtype)
+    return converted
 
 
 def normalize(pixels: Tensor) -> Tensor:

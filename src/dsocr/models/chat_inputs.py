@@ -198,7 +198,11 @@ class ChatProcessor(TokenProcessor):
         import torch
 
         image = image.convert("RGB")
-        shown = self._pad(image) if self.canvas is None else self.canvas.draw(image)
+        if self.canvas is not None:
+            shown = self.canvas.draw(image)
+        else:  # a strip too long for image processors, such as a ruled line, is padded
+            padded = padded_size(*image.size)
+            shown = image if padded == image.size else ImageOps.pad(image, padded, color=(PAD_COLOUR,) * 3)
         try:
             inputs = self.transformers(
                 images=[shown],
@@ -294,11 +298,6 @@ class ChatProcessor(TokenProcessor):
             size = padded_size(width, height) if self.canvas is None else (self.canvas.size, self.canvas.size)
             self._slots[width, height] = count_image_tokens(self.transformers, *size)
         return self._slots[width, height]
-
-    def _pad(self, image: Image.Image) -> Image.Image:
-        """Put a strip that is too long for image processors, such as a ruled line, into the middle of a wider one."""
-        size = padded_size(*image.size)
-        return image if size == image.size else ImageOps.pad(image, size, color=(PAD_COLOUR,) * 3)
 
     def _format(self) -> PixelFormat:
         images = self.transformers.image_processor

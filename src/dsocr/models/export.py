@@ -315,7 +315,9 @@ def export_merged(
     with writing_folder(out) as draft:
         tensors = chain(original_tensors(network, types), unused.items())
         write_shards(draft, _with_progress(tensors, len(types) + len(unused), progress))
-        for file in _files_to_copy(folder):
+        for file in filter(is_plain, folder.iterdir()):
+            if file.name in _OWN_FILES or file.name.endswith(".index.json"):
+                continue
             shutil.copyfile(file, draft / file.name)
         _write_settings_and_card(draft, export, out)
     return export
@@ -341,12 +343,6 @@ def _with_progress(
         yield tensor
         if progress is not None:
             progress(done, total)
-
-
-def _files_to_copy(folder: Path) -> list[Path]:
-    """Return the files beside a base's weights that are neither code nor written by an export itself."""
-    written = set(folder.glob("*.index.json")) | {folder / name for name in _OWN_FILES}
-    return sorted(path for path in folder.iterdir() if is_plain(path) and path not in written)
 
 
 def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:
