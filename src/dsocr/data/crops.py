@@ -31,7 +31,7 @@ from dsocr.io.processes import Workers
 from dsocr.io.work import Work
 
 _DAMAGED = (OSError, ValueError, LookupError, TypeError)
-"""Errors of a `sources.jsonl` that is missing or damaged; its pages are cropped again, with the same result."""
+"""Errors of a missing or damaged `sources.jsonl`, whose pages are cropped again."""
 
 
 def read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -18,6 +18,7 @@ from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, SampleUnit, Split, parse_points
 from dsocr.errors import DataError, option
 from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
+from dsocr.io.encodings import reading_json
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, link_or_copy
 from dsocr.io.work import require_free_output
 from dsocr.text import TextPolicy
@@ -131,11 +132,8 @@ def read_card(folder: Path) -> Card:
         is_config = folder.suffix in (".yaml", ".yml")
         hint = "pass the folder that `dataset:` names in it" if is_config else "create one with `dsocr prepare`"
         raise DataError(f"not a dataset folder: {why}", code="not-a-dataset", where=folder, hint=hint)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"the card cannot be read: {error}", code="bad-card", where=path) from error
-    version = content.get("format_version") if isinstance(content, dict) else None
+    with reading_json(path, DataError, "bad-card", message="the card cannot be read") as content:
+        version = content.get("format_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         message = f"unsupported format version {version} (this release reads {FORMAT_VERSION})"
         raise DataError(message, code="format-version", where=path, hint="update dsocr")

@@ -99,7 +99,7 @@ def layout_xml(page: Page, size: tuple[int, int]) -> str:
 
 
 def require_layouts(dataset: Dataset) -> None:
-    """Raise DataError if a dataset does not say where the lines of its pages are."""
+    """Raise DataError for a dataset without the places of its lines."""
     if dataset.card.unit not in ("layout", "page"):
         message = "the dataset has images of lines, not pages with the places of their lines"
         hint = f"prepare it from ALTO or PAGE with {option('unit', 'layout')}"

@@ -1,7 +1,7 @@
 """Open a source, name the writers, pages and documents of its images, and group their lines.
 
 A source is a file, a folder, a zip archive, `hf:owner/name`, or a IIIF manifest or METS file, also on the web.
-Everything that is skipped, changed or ambiguous on the way is collected in a SourceReport.
+A SourceReport collects skipped, changed and ambiguous items.
 """
 
 import shutil

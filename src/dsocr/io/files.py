@@ -134,8 +134,8 @@ def is_system_file(name: str) -> bool:
 def rename(path: Path, target: Path) -> None:
     """Rename a file or folder; a file with the name of the target is replaced.
 
-    Windows does not rename what another program has open, and virus scanners and indexers open whatever was just
-    written: it is tried again for three seconds. Raises OSError.
+    Windows does not rename open files, and virus scanners and indexers open every new one, so renaming is tried again
+    for three seconds. Raises OSError.
     """
     for pause in _PAUSES:
         try:
@@ -150,7 +150,7 @@ def rename(path: Path, target: Path) -> None:
 
 
 def is_in_use(error: OSError) -> bool:
-    """True for what Windows says of a file or folder that another program has open."""
+    """True for Windows' errors about a file or folder that another program has open."""
     return getattr(error, "winerror", None) in {5, 32}  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
 
 
@@ -168,7 +168,7 @@ def relative(path: Path, root: Path) -> str:
 
 
 class UniqueStems:
-    """Hands out file stems that differ even where the file system ignores case."""
+    """File stems that differ even where the file system ignores case."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

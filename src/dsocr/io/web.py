@@ -45,7 +45,7 @@ _REFUSAL_BYTES = 65_536
 
 
 class WebError(Exception):
-    """An unexpected answer of a server; `status` is 0 without an answer, `content` its beginning."""
+    """An unexpected answer of a server; `status` is 0 without an answer, `content` its first bytes."""
 
     def __init__(self, message: str, status: int = 0, *, is_transient: bool = False, wait: float | None = None) -> None:
         super().__init__(message)
@@ -184,7 +184,7 @@ class WebClient:
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, limit: int) -> bytes:
     """Return the answer of a trusted server, which may be on this machine and silent until the timeout.
 
-    Raises WebError, with the beginning of the answer of a server that refuses.
+    Raises WebError, with the first bytes of the answer, if the server rejects the request.
     """
     with _exchange(_Network(timeout, private=True, is_patient=True), "POST", url, headers, body) as response:
         if response.status != 200:
@@ -318,7 +318,7 @@ def _refusal(response: "httpcore2.Response") -> WebError:
     reason = response.extensions.get("reason_phrase", b"").decode("latin-1")
     message = f"the server answers {response.status} {reason}".rstrip()
     if response.status in {401, 403}:
-        message += "; what needs a login is not fetched"
+        message += "; files behind a login are not fetched"
     wait = _parse_wait(_header(response, "Retry-After"))
     return WebError(message, response.status, is_transient=response.status in _RETRIED, wait=wait)
 
@@ -355,7 +355,7 @@ def _read_limited(response: "httpcore2.Response", limit: int) -> Iterator[bytes]
 
 
 def require_document(client: WebClient, url: str, *, limit: int, accept: str) -> Answer:
-    """Fetch what nothing can be done without. Raises DataError."""
+    """Fetch a required document. Raises DataError."""
     try:
         return client.get(url, limit=limit, accept=accept)
     except WebError as error:

@@ -32,7 +32,7 @@ _DRAFT_SECONDS = 3600.0
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 _WINDOWS_PATH = 248
-"""Windows may refuse longer paths, and then says that they do not exist."""
+"""Windows may report longer paths as missing."""
 _OTHER_PLACE = "choose another place"
 
 
@@ -107,7 +107,7 @@ def listed_files(card: Path, format_: str) -> list[str] | None:
 def writing_file(path: Path, *, flushed: bool = True) -> Iterator[TextIO]:
     """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace.
 
-    What need not survive a power cut is not `flushed` to disk.
+    A file that need not survive a power cut is not `flushed` to disk.
     """
     draft = _sibling(path)
     try:
@@ -163,7 +163,7 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def remove_drafts(folder: Path, *, is_locked: bool = True) -> None:
-    """Remove what killed processes left half written in a folder.
+    """Remove the half-written files of killed processes from a folder.
 
     If it is not locked, another process may be writing there, and drafts of the last hour stay.
     """
@@ -399,7 +399,7 @@ class Work:
 
     @property
     def draft(self) -> Path:
-        """What replaces the output when the job succeeds; the job makes it."""
+        """The new output, made by the job, which replaces the old one on success."""
         return self.folder / "draft"
 
     @property
@@ -484,7 +484,7 @@ def recover_output(out: Path) -> None:
 def _remove_work(folder: Path) -> None:
     """Remove a work folder; the mark that its output is in place goes last, so a kill meanwhile can be recovered from.
 
-    What another program has open stays until the next attempt.
+    Files that another program has open stay until the next attempt.
     """
     with suppress(OSError):
         for path in folder.iterdir():
