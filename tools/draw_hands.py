@@ -9,7 +9,6 @@
     python tools/draw_hands.py letters DATASET... --base small --out LETTERS  # real lines cut into letters, once
     python tools/draw_hands.py lines ink --letters LETTERS --reader small ...  # Russian set from them
     python tools/draw_hands.py lines tracks --unseen --sheets UNSEEN ...      # validation: other words and writers
-    python tools/draw_hands.py picture CACHE/drawn-tracks --out sheet.png     # fifty lines to look at
 
 A cache is that of `pretrain_small.py`. WORDS is a folder with the tables of the package wordfreq. Each line has its own
 writer; line and seed determine it. DATASET folders are those of `dsocr prepare --split 1/0/0 --store files` on the
@@ -52,7 +51,7 @@ from pretrain_small import (
     grey_line,
     start_network,
 )
-from small_lines import open_cache, write_source
+from small_lines import write_source
 from small_texts import (
     CHARACTERS,
     LATIN_WEIGHTS,
@@ -262,19 +261,6 @@ def read_well(
     print(f"{skipped} lines left out that {reader} cannot read", flush=True)
 
 
-def picture(source: Path, out: Path, count: int, seed: int) -> None:
-    """Write random lines of a source under each other, to be looked at."""
-    (found,) = (each for each in open_cache(source.parent) if each.name == source.name)
-    places = np.random.default_rng(seed).choice(len(found.texts), min(count, len(found.texts)), replace=False)
-    height, width = 52, 820
-    sheet = Image.new("L", (2 * width, height * (-(-len(places) // 2))), 255)
-    for number, place in enumerate(places.tolist()):
-        line = Image.fromarray(np.asarray(found.line(place)))
-        line = line.resize((round(line.width / 1.4), 48)).crop((0, 0, min(width - 8, round(line.width / 1.4)), 48))
-        sheet.paste(line, (number % 2 * width, number // 2 * height))
-    sheet.save(out, quality=70)
-
-
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -307,11 +293,6 @@ def main() -> None:
     drawing.add_argument("--seed", type=int, default=1)
     drawing.add_argument("--unseen", action="store_true", help="for validation")
     drawing.add_argument("--processes", type=int, default=1)
-    looking = commands.add_parser("picture", help="show lines of a source of a cache")
-    looking.add_argument("source", type=Path)
-    looking.add_argument("--out", type=Path, required=True)
-    looking.add_argument("--count", type=int, default=50)
-    looking.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
 
     def keep(source: str) -> bool:
@@ -327,8 +308,6 @@ def main() -> None:
             return cut_line(image, text, network, CLASSES, STRETCH) if set(text) <= CLASSES.keys() else None
 
         print(write_letters(options.datasets, options.out, options.most, keep, cut), "lines")
-    elif options.command == "picture":
-        picture(options.source, options.out, options.count, options.seed)
     else:
         names = ("source", "sheets", "words", "lists", "fonts", "russkopis", "letters", "literature", "seed", "unseen")
         settings = Settings(**{name: getattr(options, name) for name in names})

@@ -7,10 +7,9 @@
 PPOCR is what `tools/convert_recogniser.py` writes. The cache has two files for each source: all lines as
 bytes, one after another, and a table of their texts. Training takes in every source that is in the cache when it
 starts; after an interruption the same command resumes from the last checkpoint. OUT gets the averaged weights with the
-lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
-`torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
-On a GPU, `train --device cuda --workers 6 --pool 1024 --lines 64` lets processes prepare batches of few shapes, and
-`--minutes` ends it at a time; lines that `draw_hands.py` writes meanwhile are taken in as they come.
+lowest CER on validation lines, which are whole documents that training never sees. On a GPU,
+`train --device cuda --workers 6 --pool 1024 --lines 64` lets processes prepare batches of few shapes, and `--minutes`
+ends it at a time; lines that `draw_hands.py` writes meanwhile are taken in as they come.
 `blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; `--base` starts
 from them. `check` reads the validation lines of a cache with any checkpoint. `language-model` counts the
 letters of the real training lines, of lines as Russian archives have them, and of Russian literature (prose/ of
@@ -21,7 +20,6 @@ weight of that model on the validation lines.
 import argparse
 import json
 import math
-import os
 import re
 import signal
 import time
@@ -32,7 +30,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -317,9 +314,6 @@ def train(options: argparse.Namespace) -> None:
     """Train until the number of steps, the minutes or a signal; log losses and CER, keep the best averaged weights."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     options.work.mkdir(parents=True, exist_ok=True)
     training = start_training(options)
     sources = open_cache(options.cache)
@@ -334,8 +328,7 @@ def train(options: argparse.Namespace) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    if rank == 0:
-        log(options.work, step=training.step, processes=world, sources={each.name: len(each.texts) for each in sources})
+    log(options.work, step=training.step, sources={each.name: len(each.texts) for each in sources})
     losses: list[torch.Tensor] = []
     begun = saved = started = checked = math.nan
     seen, done = 0, 0.0
@@ -343,13 +336,12 @@ def train(options: argparse.Namespace) -> None:
         if math.isnan(begun):  # the first lines are there
             begun = saved = started = time.monotonic()
             checked = begun if training.step else -math.inf
-        for batch in drawn[rank : len(drawn) // world * world : world]:
-            done = agree(max(training.step / options.steps, (time.monotonic() - begun) / (60 * options.minutes)))
+        for batch in drawn:
+            done = max(training.step / options.steps, (time.monotonic() - begun) / (60 * options.minutes))
             losses.append(take_step(training, batch, options, done))
-            stop = average_gradients(training.network, stop)
             finish_step(training, options)
-            seen += len(batch.texts) * world
-            if rank == 0 and training.step % 20 == 0:
+            seen += len(batch.texts)
+            if training.step % 20 == 0:
                 rate = seen / (time.monotonic() - started)
                 log(options.work, step=training.step, loss=float(torch.stack(losses).mean()), lines_per_second=rate)
                 losses.clear()
@@ -359,38 +351,15 @@ def train(options: argparse.Namespace) -> None:
                 break
         training.pool += 1
         now = time.monotonic()
-        if rank == 0 and (stop or now - saved > 60):
+        if stop or now - saved > 60:
             training.save(options.work / "checkpoint.safetensors")
             saved = now
-        if rank == 0 and (stop or now - checked > options.check_minutes * 60):
+        if stop or now - checked > options.check_minutes * 60:
             validate(training, checks, options)
             seen, started = 0, time.monotonic()
             checked = started
         if stop:
             break
-
-
-def agree(value: float) -> float:
-    """Return the mean of what all processes have, so that their rates are the same and they end together."""
-    if not dist.is_initialized():
-        return value
-    mean = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(mean)
-    return float(mean) / dist.get_world_size()
-
-
-def average_gradients(network: Any, stop: bool) -> bool:
-    """Average the gradients of all processes; return whether any of them is to stop."""
-    if not dist.is_initialized():
-        return stop
-    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-    flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor([float(stop)])])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    sizes = [gradient.numel() for gradient in gradients]
-    for gradient, mean in zip(gradients, torch.split(flat[:-1], sizes), strict=True):
-        gradient.copy_(mean.view_as(gradient))
-    return bool(flat[-1] > 0)
 
 
 def validation_lines(source: Source, most: int = 60) -> list[tuple[str, NDArray[np.uint8]]]:

@@ -81,17 +81,17 @@ def load_font(path: Path, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size)
 
 
-def load_face(folder: Path, weight: int = 400, *, slope: str = "normal", capitals_only: bool = False) -> Face:
+def load_face(folder: Path, slope: str, *, capitals_only: bool) -> Face:
     """A face of an unpacked @fontsource package, e.g. `fonts/caveat`."""
     files = [
         path
         for subset in ("latin", "cyrillic", "latin-ext", "cyrillic-ext")
-        if (path := folder / "files" / f"{folder.name}-{subset}-{weight}-{slope}.woff2").is_file()
+        if (path := folder / "files" / f"{folder.name}-{subset}-400-{slope}.woff2").is_file()
     ]
     if not files:
-        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight {weight}, {slope}")
+        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight 400, {slope}")
     characters = [frozenset(map(chr, _character_map(path))) for path in files]
-    name = f"{folder.name}-{weight}" + ("" if slope == "normal" else f"-{slope}")
+    name = f"{folder.name}-400" + ("" if slope == "normal" else f"-{slope}")
     return Face(name, tuple(files), tuple(characters), capitals_only)
 
 
@@ -116,7 +116,7 @@ def load_file(name: str, file: Path) -> Face:
 
 def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list[Face]:
     """The faces of @fontsource packages at weight 400."""
-    return [load_face(fonts / name, slope=slope, capitals_only=name == "amatic-sc") for name in names]
+    return [load_face(fonts / name, slope, capitals_only=name == "amatic-sc") for name in names]
 
 
 def draw_text(text: str, face: Face) -> tuple[Written, list[Cell]]:
