@@ -10,7 +10,7 @@ from dsocr.registers.columns import Item
 from dsocr.registers.rows import Grid
 from dsocr.registers.rulings import LEVEL
 
-_TITLE = 0.3
+_TITLE = 0.4
 """Share of the columns up to which a row at the top of a table without rulings is a title."""
 
 
