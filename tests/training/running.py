@@ -1,5 +1,6 @@
 """Trainings as tests run them: of a configuration, with what they report and the steps they make."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, Reporter, reporting_to
 from dsocr.document import Sample
-from dsocr.job import resolve, with_defaults
+from dsocr.errors import Interrupted
+from dsocr.io.work import write_file, write_folder
+from dsocr.job import Job, resolve, with_defaults
 from dsocr.models.loading import Base
-from dsocr.runs import TrainResult
+from dsocr.runs import TrainResult, to_json
 from dsocr.training import readers
 from dsocr.training.samples import Setup
 from dsocr.training.train import train as train_config
@@ -17,6 +20,19 @@ from dsocr.training.train import train as train_config
 
 def ignore(*_: object) -> None:
     """Do nothing."""
+
+
+def pretend_to_train(job: Job, earlier: int, stop_at: int) -> TrainResult:
+    """Leave a run folder without training; the one after `stop_at` earlier ones is interrupted."""
+    run = job.run
+    if earlier == stop_at:
+        raise Interrupted(2, 3, run.resume_command)
+    if job.overwrite:
+        shutil.rmtree(run.path)
+    write_folder(run.adapter, [])
+    write_file(run.config, job.config.to_yaml())
+    write_file(run.provenance, to_json({"begun_at": f"{earlier}", "dataset": job.samples_from.card.hashes}))
+    return TrainResult(run, 1, None, 0.0)
 
 
 class Heard(Reporter):

@@ -19,12 +19,12 @@ from dsocr.errors import Interrupted
 from dsocr.evaluation.report.audit_page import ALL, JUDGED, PAGE, TABLE
 from dsocr.evaluation.report.report import write_report
 from dsocr.evaluation.scores import load_lines
-from dsocr.io.work import write_file, write_folder
 from dsocr.job import Job
-from dsocr.runs import RunFolder, TrainResult, to_json
+from dsocr.runs import RunFolder, TrainResult
 from dsocr.training.folds import cross_validate, read_folds
 from tests.models import toy_family
 from tests.raising import raises_code
+from tests.training.running import pretend_to_train
 from tests.training.test_train import changed
 
 
@@ -37,17 +37,9 @@ class Pretended:
     stop_at: int = 99
 
     def train(self, job: Job) -> TrainResult:
-        run, config = job.run, job.config
-        if len(self.trained) == self.stop_at:
-            raise Interrupted(2, 3, run.resume_command)
-        if job.overwrite:
-            shutil.rmtree(run.path)
-        write_folder(run.adapter, [])
-        write_file(run.config, config.to_yaml())
-        dataset = Dataset.open(config.dataset, fold=config.fold)
-        write_file(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": dataset.card.hashes}))
-        self.trained.append((config.fold or 0, {sample.writer or "" for sample in dataset.samples("train")}))
-        return TrainResult(run, 1, None, 0.0)
+        result, samples = pretend_to_train(job, len(self.trained), self.stop_at), job.samples_from.samples("train")
+        self.trained.append((job.config.fold or 0, {sample.writer or "" for sample in samples}))
+        return result
 
     def read_fold(
         self, run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None]

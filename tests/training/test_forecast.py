@@ -11,18 +11,15 @@ import pytest
 
 import dsocr
 from dsocr.config import RunConfig, load_config
-from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
-from dsocr.errors import Interrupted
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.html import Plot
-from dsocr.io.work import write_file, write_folder
 from dsocr.job import Job, resolve
-from dsocr.runs import RunFolder, TrainResult, to_json
+from dsocr.runs import RunFolder, TrainResult
 from dsocr.training.forecast import forecast
 from tests.models import toy_family
 from tests.raising import raises_code
-from tests.training.running import train
+from tests.training.running import pretend_to_train, train
 from tests.training.test_train import changed
 
 
@@ -35,17 +32,9 @@ class Pretended:
     stop_at: int = 99
 
     def train(self, job: Job) -> TrainResult:
-        run, config = job.run, job.config
-        if len(self.trained) == self.stop_at:
-            raise Interrupted(2, 3, run.resume_command)
-        if job.overwrite:
-            shutil.rmtree(run.path)
-        write_folder(run.adapter, [])
-        write_file(run.config, config.to_yaml())
-        hashes = Dataset.open(config.dataset).card.hashes
-        write_file(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
-        self.trained.append((config.training.max_samples, config.training.max_steps))
-        return TrainResult(run, 1, None, 0.0)
+        result, training = pretend_to_train(job, len(self.trained), self.stop_at), job.config.training
+        self.trained.append((training.max_samples, training.max_steps))
+        return result
 
     def score(self, run: RunFolder, samples: Sequence[Sample]) -> list[ErrorRate]:
         self.read.append(run.path.name)

@@ -45,6 +45,7 @@ class FakeReader:
     def __init__(self, text_of: Callable[[int], str], confidence: float = 1.0) -> None:
         self.text_of, self.confidence = text_of, confidence
         self.read_lines: list[int] = []
+        self.names: list[str] = []
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         for name, _ in images:
@@ -55,6 +56,15 @@ class FakeReader:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "open_reader", lambda *arguments: self)
+
+
+class Noting(FakeReader):
+    """Notes the names of the lines, which need no number."""
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for name, _ in images:
+            self.names.append(name)
+            yield Prediction(name, "text", 5, False, confidence=0.9)
 
 
 def true_text(number: int) -> str:
@@ -254,22 +264,15 @@ def test_what_is_held_out_or_trained_on_is_not_read(
 ) -> None:
     """The dataset itself as scans: of its lines only those are read that are neither; their texts are of no use."""
     only_first(monkeypatch, small_run)
-    read: list[str] = []
-
-    class Noting(FakeReader):
-        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-            for name, _ in images:
-                read.append(name)
-                yield Prediction(name, "text", 5, False, confidence=0.9)
-
-    Noting(true_text).install(monkeypatch)
+    reader = Noting(true_text)
+    reader.install(monkeypatch)
     config = configured(small_dataset, small_dataset, tmp_path / "run", max_samples=4)
     result = train(config)
     assert result.unlabelled is not None
     assert (result.unlabelled.held_out, result.unlabelled.known, result.unlabelled.read) == (8, 4, 12)
     samples = Dataset.open(small_dataset).samples(Split.TRAIN)
-    assert set(read) <= {sample.id for sample in samples}
-    assert len(set(read)) == 12
+    assert set(reader.names) <= {sample.id for sample in samples}
+    assert len(set(reader.names)) == 12
 
 
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"><Page imageFilename="{name}"
@@ -306,23 +309,16 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
     assert len(pictures) == 4
     assert set().union(*pictures.values()) == {sample.id for sample in dataset}
     only_first(monkeypatch, small_run)
-    read: list[str] = []
-
-    class Noting(FakeReader):
-        def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-            for name, _ in images:
-                read.append(name)
-                yield Prediction(name, "text", 5, False, confidence=0.9)
-
-    Noting(true_text).install(monkeypatch)
+    reader = Noting(true_text)
+    reader.install(monkeypatch)
     result = train(configured(dataset.folder, scans, tmp_path / "run"))
     assert result.unlabelled is not None
     held_out = {Path(sample.id).name[0] for split in ("validation", "test") for sample in dataset.samples(split)}
     assert result.unlabelled.held_out == len(held_out) == 2
-    assert {name[0] for name in read} == {"a", "b", "c", "d", "n"} - held_out
+    assert {name[0] for name in reader.names} == {"a", "b", "c", "d", "n"} - held_out
     trained = {image_hash(sample) for sample in dataset.samples("train")}
     assert result.unlabelled.known == len(trained) == 6
-    assert len(read) == 5 + 2 * 5 - 6
+    assert len(reader.names) == 5 + 2 * 5 - 6
 
 
 def test_reading_stops_and_resumes_where_it_was(
