@@ -60,9 +60,8 @@ _MODULES = {
     "dsocr.runs": ("History",),
     "dsocr.text": ("TextPolicy",),
     "dsocr.training.align": ("AlignReport",),
-    "dsocr.training.callbacks": ("Callback",),
     "dsocr.training.dry_run": ("DryRun",),
-    "dsocr.training.trainer": ("Batch", "LossFunction", "Trainer", "TrainerState"),
+    "dsocr.training.trainer": ("Batch", "Callback", "LossFunction", "Trainer", "TrainerState"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -153,11 +153,11 @@ from dsocr.publish import (
 from dsocr.runs import History as History
 from dsocr.text import TextPolicy as TextPolicy
 from dsocr.training.align import AlignReport as AlignReport
-from dsocr.training.callbacks import Callback as Callback
 from dsocr.training.dry_run import DryRun as DryRun
 from dsocr.training.trainer import (
     Batch as Batch,
 )
+from dsocr.training.trainer import Callback as Callback
 from dsocr.training.trainer import (
     LossFunction as LossFunction,
 )

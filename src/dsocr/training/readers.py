@@ -18,6 +18,7 @@ from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split, Unit
 from dsocr.errors import ConfigError, DataError, typed
 from dsocr.inference.confidence import Calibration
+from dsocr.io.processes import ignore_signals_in_worker
 from dsocr.job import (
     Job,
     first_reader,
@@ -42,7 +43,6 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings
-from dsocr.training.callbacks import ignore_signals_in_worker
 from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
 from dsocr.training.feature_cache import cache_features
 from dsocr.training.preflight import check_setup, forward_backward, require_learning
@@ -107,7 +107,7 @@ class ReaderLearner:
             self._reporter.complain("\n    ".join([str(finding), *finding.details()]))
 
     def _make_validator(self) -> Validator:
-        return Validator(
+        validator = Validator(
             self.validation,
             self.processor,
             Generation(**decided_generation(self.config, self.processor, self.drawn)),
@@ -118,6 +118,9 @@ class ReaderLearner:
             dist=self._dist,
             text_policy=self.job.samples_from.card.policy(),
         )
+        # A line recogniser that reads already can lose more by a few lines than it learns from them.
+        validator.start_limit = math.inf if self._own_readings else _READS if self.folder == "model" else None
+        return validator
 
     @property
     def folder(self) -> Literal["adapter", "model"]:
@@ -138,13 +141,6 @@ class ReaderLearner:
             log.info("%d validation samples, %d without a loss as too long", len(self.validation), self._without_loss)
         else:
             log.warning("there is no validation split: the last weights are kept, not the best")
-
-    def start_limit(self, *, resumed: bool, has_ancestors: bool) -> float | None:
-        """Return the CER below which the weights before the first step compete; None if they are not validated."""
-        if has_ancestors or self._own_readings is not None:
-            return math.inf
-        # A line recogniser that reads already can lose more by a few lines than it learns from them.
-        return _READS if not resumed and self.folder == "model" else None
 
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer; the features of frozen towers are cached before."""
@@ -189,7 +185,8 @@ class ReaderLearner:
         if self.validator is None:
             return {}
         calibrated = Calibration.load(self.job.run.adapter).lines if self._dist.is_main else 0
-        return {"best_cer": self.validator.state.best_cer, "calibrated_on": calibrated}
+        best = self.validator.state.best
+        return {"best_cer": best and best[0], "calibrated_on": calibrated}
 
 
 def set_up(
@@ -280,7 +277,6 @@ def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimiz
 
     Raises ConfigError for unknown optimizers and arguments, and if the adapter has no part in the vision towers.
     """
-    assert training.learning_rate is not None, "`resolve` sets it"
     vision, others = vision_parameters(model)
     parameters: list[dict[str, Any]] = [{"params": [*others, *vision]}]
     if training.vision_learning_rate is not None:
@@ -289,13 +285,7 @@ def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimiz
             hint = "set adapter.target_modules to decoder+vision, or leave this out"
             raise ConfigError(message, code="no-vision-adapter", hint=hint)
         parameters = [{"params": others}, {"params": vision, "lr": training.vision_learning_rate}]
-    return build_optimizer(
-        training.optimizer.name,
-        [group for group in parameters if group["params"]],
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        arguments=training.optimizer.arguments,
-    )
+    return build_optimizer(training, [group for group in parameters if group["params"]])
 
 
 def make_trainer(
@@ -323,13 +313,7 @@ def make_trainer(
     return Trainer(
         setup.model,
         optimizer,
-        build_scheduler(
-            training.lr_scheduler.name,
-            optimizer,
-            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
-            max_steps=max_steps,
-            arguments=training.lr_scheduler.arguments,
-        ),
+        build_scheduler(training, optimizer, max_steps),
         dataloader,
         max_steps=max_steps,
         gradient_accumulation_steps=micro_batches_per_step(config, dist.world_size),
