@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import psutil
+import torch
 
 from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, Reporter, format_rate, ignore_progress
@@ -86,7 +88,7 @@ class MetricsWriter(Callback):
             **values,
             "samples_per_second": self._samples_per_second(trainer),
             "tokens_per_second": tokens / max(time.monotonic() - self._started, 1e-9) if tokens else None,
-            "memory_bytes": _memory_in_use(trainer.device.type),
+            "memory_bytes": peak_memory(trainer.device.type),
         }
         place = {"kind": "train", "step": step, "epoch": trainer.state.epoch, "elapsed_seconds": self._elapsed()}
         append_jsonl(self._run.metrics, {**place, **row})
@@ -280,10 +282,14 @@ def run_logger(run: RunFolder, *, enabled: bool = True) -> Iterator[logging.Logg
         file.close()
 
 
-def _memory_in_use(device: str) -> int:
-    """Return the peak of torch's allocated bytes on a GPU, elsewhere the resident set size."""
+def peak_memory(device: str) -> int | None:
+    """Return the peak of torch's allocated bytes on a GPU, of the process's resident set size on a CPU, else None."""
     if device == "cuda":
-        import torch
-
         return torch.cuda.max_memory_allocated()
-    return int(psutil.Process().memory_info().rss)
+    if device != "cpu":
+        return None
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

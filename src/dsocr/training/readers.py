@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,10 +13,9 @@ from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig, TrainingSection
 from dsocr.console import Reporter
-from dsocr.data.check import check_dataset
 from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split, Unit
-from dsocr.errors import ConfigError, DataError, typed
+from dsocr.errors import ConfigError, DataError, RunError, typed
 from dsocr.inference.confidence import Calibration
 from dsocr.io.processes import ignore_signals_in_worker
 from dsocr.job import (
@@ -45,7 +44,7 @@ from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings
 from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
 from dsocr.training.feature_cache import cache_features
-from dsocr.training.preflight import check_setup, forward_backward, require_learning
+from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     Collator,
@@ -82,7 +81,15 @@ class ReaderLearner:
         fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
         processor = job.base.processor(config.input.resolution, config.input.prompt)
         if dist.is_main:
-            self._check_dataset(processor)
+            check = check_data(dataset, processor, config)
+            if check.verdict == "error":
+                message, hint = (
+                    f"dataset has errors{_lines(check.details)}",
+                    f"see `dsocr check {typed(dataset.folder)}`",
+                )
+                raise DataError(message, code="dataset-has-errors", where=dataset.folder, hint=hint)
+            if check.fix:
+                reporter.complain(f"{dataset.folder} has {check.message}: {check.fix}")
         self.drawn = training_samples(dataset, config)
         samples, self.excluded = within_budget(self.drawn, processor, config)
         self.count = len(samples)
@@ -94,17 +101,6 @@ class ReaderLearner:
         self.device, self.processor = self.setup.device, self.setup.processor
         self.verdicts: list[str] = []
         self.validator = self._make_validator() if self.validation else None
-
-    def _check_dataset(self, processor: Processor) -> None:
-        config, dataset = self.config, self.job.samples_from
-        limit = text_limit(processor, config) if config.training.long_text == "error" else None
-        findings = check_dataset(dataset, processor, max_text_tokens=limit)
-        if errors := findings.of("error"):
-            shown = "".join(f"\n  {finding.place}: {finding.message} ({finding.count})" for finding in errors)
-            hint = f"see `dsocr check {typed(dataset.folder)}`"
-            raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
-        for finding in findings:
-            self._reporter.complain("\n    ".join([str(finding), *finding.details()]))
 
     def _make_validator(self) -> Validator:
         validator = Validator(
@@ -131,7 +127,9 @@ class ReaderLearner:
         """Check on a few samples that the setup learns, and return the results. Raises RunError if it does not."""
         with reporter.progress("overfitting", "steps") as done:
             checks = check_setup(self.setup, self.config, thorough=preflight, progress=done)
-        require_learning(checks, self.config.output)
+        if failed := errors(checks):
+            message = f"Preflight checks failed:{_lines(f'{check.name}: {check.message}' for check in failed)}"
+            raise RunError(message, code="preflight-failed", where=self.config.output, hint=failed[0].fix)
         return [f"preflight: {passed.verdict}, {passed.name}: {passed.message}" for passed in checks]
 
     def describe(self, log: logging.Logger) -> None:
@@ -250,6 +248,10 @@ def fresh_adapter(
     return model
 
 
+def _lines(texts: Iterable[str]) -> str:
+    return "".join(f"\n  {text}" for text in texts)
+
+
 def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) -> None:
     """Have the network's family prepare a model that trains it."""
     family_of(network).prepare_training(
@@ -267,8 +269,7 @@ def require_gradients(model: Any, processor: Processor, samples: Sequence[Encode
     unreached = layers_without_gradient(model)
     model.zero_grad(set_to_none=True)
     if unreached:
-        shown = "".join(f"\n  {name}" for name in unreached[:20])
-        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{shown}"
+        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{_lines(unreached[:20])}"
         raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
 
 
