@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
+from dsocr.config import TrainingSection
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
@@ -23,9 +24,8 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.models.token_family import TokenFamily
 from dsocr.models.token_inputs import CanvasEncoded
-from dsocr.training.callbacks import Callback
 from dsocr.training.feature_cache import vision_features
-from dsocr.training.trainer import Trainer, build_optimizer
+from dsocr.training.trainer import Callback, Trainer, build_optimizer
 from random_checkpoint import (
     BEGIN,
     END,
@@ -230,7 +230,7 @@ class Bench:
         clock = _Clock(self._now)
         Trainer(
             self.model,
-            build_optimizer("AdamW", trainable, learning_rate=LEARNING_RATE),
+            build_optimizer(TrainingSection(learning_rate=LEARNING_RATE, weight_decay=0.0), trainable),
             None,
             [batch] * (UNTIMED + steps),
             max_steps=UNTIMED + steps,

@@ -54,11 +54,10 @@ _MODULES = {
     "dsocr.server": ("serve",),
     "dsocr.text": ("TextPolicy",),
     "dsocr.training.align": ("AlignReport",),
-    "dsocr.training.callbacks": ("Callback",),
     "dsocr.training.dry_run": ("DryRun",),
     "dsocr.training.preview": ("CheckReport", "check", "preview"),
-    "dsocr.training.trainer": ("Batch", "LossFunction", "Trainer", "TrainerState"),
     "dsocr.workbench": ("open_workbench",),
+    "dsocr.training.trainer": ("Batch", "Callback", "LossFunction", "Trainer", "TrainerState"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -103,7 +103,6 @@ from dsocr.runs import History as History
 from dsocr.server import serve as serve
 from dsocr.text import TextPolicy as TextPolicy
 from dsocr.training.align import AlignReport as AlignReport
-from dsocr.training.callbacks import Callback as Callback
 from dsocr.training.dry_run import DryRun as DryRun
 from dsocr.training.preview import CheckReport as CheckReport
 from dsocr.training.preview import check as check
@@ -111,6 +110,7 @@ from dsocr.training.preview import preview as preview
 from dsocr.training.trainer import (
     Batch as Batch,
 )
+from dsocr.training.trainer import Callback as Callback
 from dsocr.training.trainer import (
     LossFunction as LossFunction,
 )

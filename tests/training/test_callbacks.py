@@ -14,9 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import dsocr
 from dsocr.config import RunConfig
+from dsocr.io.processes import SIGNALS
 from dsocr.job import require_trackers
 from dsocr.runs import RunFolder
-from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker
+from dsocr.training.callbacks import SignalHandler, Tracker
 from dsocr.training.trainer import Trainer
 from tests.conftest import PATIENCE
 from tests.models import toy_family

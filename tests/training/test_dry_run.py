@@ -133,7 +133,6 @@ def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_conf
     assert (measured["device"], measured["micro_batch_size"]) == ("CPU", 2)
     assert min(measured[name] for name in ("peak_bytes", "free_bytes")) > 0
     assert written["seconds"] == pytest.approx(written["micro_batches"] * measured["seconds_per_micro_batch"])
-    assert written["seconds_before"] == 0
     assert not small_config.output.exists()
     assert before == {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
 
@@ -155,23 +154,6 @@ def test_texts_over_the_budget_are_counted(small_config: RunConfig) -> None:
     assert plan.samples == len(texts) - plan.too_long
     nothing = changed(small_config, training={"max_text_tokens": 1, "long_text": "exclude"})
     assert [check.name for check in dry_run(resolve(nothing, overwrite=True)).errors] == ["dataset"]
-
-
-def test_image_features_are_counted_once_if_training_caches_them(
-    small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    cached = changed(small_config, training={"feature_cache": True})
-    augmented = changed(cached, training={"augmentation": 1.0, "feature_cache_views": 3})
-    too_large = changed(cached, training={"feature_cache_gb": 1e-6})
-    for config, images in ((cached, 16), (augmented, 48), (too_large, 0)):
-        plan = plan_of(config)
-        assert plan.measurement is not None
-        assert plan.measurement.images == images
-        assert plan.seconds_before == images * plan.measurement.seconds_per_image
-        assert plan.seconds is not None
-        assert plan.seconds > plan.seconds_before
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.layout.lines import draw_lines, find_outlines
 from dsocr.layout.text_detector import keep_detector, load_detector
 from dsocr.runs import SHIPPED_DETECTOR, RunFolder, read_history
-from dsocr.training.callbacks import Callback
 from dsocr.training.detector import detection_loss
+from dsocr.training.trainer import Callback
 from dsocr.workbench.archive import detect_outlines, import_pages, open_archive
 from dsocr.workbench.store import open_store
 from pretrain_detector import write as write_detector

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save
 from torch.utils.data import DataLoader, Dataset
 
+from dsocr.config import TrainingSection
 from dsocr.errors import ConfigError, RunError
-from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import load_checkpoint, save_checkpoint
-from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
+from dsocr.training.trainer import Callback, Trainer, build_optimizer, build_scheduler
 from tests.raising import raises_code
 
 SAMPLES, MICRO_BATCH = 12, 2
@@ -85,6 +85,10 @@ class Recorder(Callback):
         self.logs = list(state["logs"])
 
 
+def section(**settings: Any) -> TrainingSection:
+    return TrainingSection.model_validate({"learning_rate": 0.05, **settings})
+
+
 def make(
     recorder: Recorder,
     *,
@@ -97,10 +101,11 @@ def make(
     """Twelve steps of two micro-batches, three steps an epoch; logged every five."""
     torch.manual_seed(1)
     model = model or LineModel()
-    made = build_optimizer(optimizer, list(model.parameters()), learning_rate=0.05, arguments=arguments)
+    training = section(optimizer={"name": optimizer, **(arguments or {})}, lr_scheduler="linear", warmup_ratio=0.15)
+    made = build_optimizer(training, list(model.parameters()))
     loader = DataLoader(dataset or Points(), batch_size=MICRO_BATCH, shuffle=False)
     settings = {"max_steps": 12, "gradient_accumulation_steps": 2, "log_every": 5, "callbacks": [recorder], **options}
-    scheduler = build_scheduler("linear", made, warmup_steps=2, max_steps=settings["max_steps"], arguments={})
+    scheduler = build_scheduler(training, made, settings["max_steps"])
     return Trainer(model, made, scheduler, loader, **settings)
 
 
@@ -261,19 +266,19 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 )
 def test_optimizers_that_torch_does_not_have_are_refused(name: str, arguments: dict[str, Any], code: str) -> None:
     with pytest.raises(ConfigError) as error:
-        build_optimizer(name, list(LineModel().parameters()), learning_rate=0.1, arguments=arguments)
+        build_optimizer(section(optimizer={"name": name, **arguments}), list(LineModel().parameters()))
     assert error.value.code == code
 
 
 def test_optimizers_without_weight_decay_get_none() -> None:
     parameters = list(LineModel().parameters())
-    assert "weight_decay" not in build_optimizer("Rprop", parameters, learning_rate=0.1, weight_decay=0.1).defaults
-    decayed = build_optimizer("AdamW", parameters, learning_rate=0.1, weight_decay=0.1)
+    assert "weight_decay" not in build_optimizer(section(optimizer="Rprop", weight_decay=0.1), parameters).defaults
+    decayed = build_optimizer(section(weight_decay=0.1), parameters)
     assert decayed.defaults["weight_decay"] == 0.1
 
 
 def test_arguments_that_a_schedule_does_not_take_are_refused() -> None:
     optimizer = torch.optim.SGD(LineModel().parameters(), lr=0.1)
     with pytest.raises(ConfigError) as error:
-        build_scheduler("cosine", optimizer, warmup_steps=1, max_steps=9, arguments={"cycles": 2})
+        build_scheduler(section(lr_scheduler={"name": "cosine", "cycles": 2}), optimizer, 9)
     assert error.value.code == "lr-scheduler-arguments"

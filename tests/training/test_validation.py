@@ -16,7 +16,6 @@ from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (
-    Predictions,
     ValidationResult,
     Validator,
     calibrate_predictions,
@@ -40,10 +39,8 @@ def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
         on_result=results.append,
     )
     steps = [(0.5, 3, 1.0), (0.5, 1, 1.0), (0.5, 2, 1.0), (0.4, 2, 1.0), (0.1, 0, math.nan), (0.4, 2, 1.0)]
-    predictions = iter(Predictions(cer, 0, runaway, (), []) for cer, runaway, _ in steps)
-    losses = iter(loss for *_, loss in steps)
-    monkeypatch.setattr(validator, "_predict", lambda model: next(predictions))
-    monkeypatch.setattr(validator, "_loss", lambda model: next(losses))
+    measured = iter(ValidationResult(0, loss, cer, 0, runaway, 10) for cer, runaway, loss in steps)
+    monkeypatch.setattr(validator, "_measure", lambda *_: next(measured))
     monkeypatch.setattr("dsocr.training.validation.save_best", lambda folder, step, *rest: saved.append(step))
     for step in range(1, 7):
         assert not validator.is_out_of_patience
@@ -53,9 +50,10 @@ def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
     assert validator.state.best_step == 4
     assert validator.is_out_of_patience
     assert [result.runaway_rate for result in results] == [0.3, 0.1, 0.2, 0.2, 0.0, 0.2]
-    restored = json.loads(json.dumps(validator.state_dict()))
-    validator.load_state_dict(restored)
-    assert validator.state_dict() == restored
+    before = validator.state
+    validator.load_state_dict(json.loads(json.dumps(validator.state_dict())))
+    assert validator.state == before
+    assert validator.state is not before
 
 
 def test_over_long_lines_count_in_the_cer_and_not_in_the_loss(

@@ -246,11 +246,6 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
     if measured is not None and plan.seconds is not None:
         rate = measured.micro_batch_size / measured.seconds_per_micro_batch
         printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
-        if measured.images:
-            before = format_duration(plan.seconds_before)
-            printer.result(
-                f"at most {before} of it at the start, to fill the feature cache with {measured.images} images"
-            )
 
 
 def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:

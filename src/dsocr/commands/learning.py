@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report.audit_page import Audit
     from dsocr.training.align import AlignReport
-    from dsocr.training.callbacks import Callback
     from dsocr.training.dry_run import DryRun
+    from dsocr.training.trainer import Callback
 
 
 def train(

@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import psutil
@@ -34,6 +35,9 @@ ProgressCallback = Callable[[int, int], None]
 
 START_AFTER = 1.0
 """Seconds of work done in this process before others are started; starting one takes about half a second."""
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+"""Ctrl-C, `kill` and the end of the terminal; on Windows Ctrl-Break, as which closing the window arrives."""
 
 _WATCH_SECONDS = 0.05
 """Time between two looks at a process with limits."""
@@ -300,3 +304,19 @@ def free_threads() -> int | None:
 def rank_and_count() -> tuple[int, int]:
     """Return this process's rank and the world size; (0, 1) without a launcher."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def ignore_signals_in_worker(worker: int = 0) -> None:
+    """Make a dataloader's worker ignore Ctrl-C, which terminals send to all processes: the training ends its workers.
+
+    A launcher also sends SIGTERM to workers; they then die of the second one.
+    """
+    for number in SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+        elif rank_and_count()[1] > 1:
+            signal.signal(number, _default_next_time)
+
+
+def _default_next_time(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)

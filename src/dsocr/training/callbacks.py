@@ -1,85 +1,39 @@
-"""Callbacks of a training: metrics.jsonl and the log, experiment trackers, progress, and signals.
-
-Importable without torch, for commands that only name these types.
-"""
+"""Callbacks of every run: metrics.jsonl and the log, experiment trackers, progress, and signals."""
 
 import logging
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import psutil
+import torch
 
 from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, Reporter, format_rate, ignore_progress
-from dsocr.errors import ConfigError
-from dsocr.io.processes import rank_and_count
+from dsocr.io.processes import SIGNALS, rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
+from dsocr.training.detector import LayoutResult
+from dsocr.training.distributed import Distributed
+from dsocr.training.trainer import Callback, Trainer
+from dsocr.training.validation import ValidationResult, lines_table
 
-if TYPE_CHECKING:
-    from dsocr.training.detector import LayoutResult
-    from dsocr.training.distributed import Distributed
-    from dsocr.training.trainer import Trainer
-    from dsocr.training.validation import ValidationResult
-
-    Validated: TypeAlias = ValidationResult | LayoutResult
-
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
-"""Ctrl-C, `kill` and the end of the terminal; on Windows Ctrl-Break, as which closing the window arrives."""
+Validated = ValidationResult | LayoutResult
 
 _HANGUP = getattr(signal, "SIGHUP", None)
-
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "mlflow": {"MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db"},
     "wandb": {"WANDB_MODE": "offline", "WANDB_DIR": "{folder}"},
     "trackio": {"TRACKIO_DIR": "{folder}"},
 }
 """What keeps a tracker on this machine, unless the user has set it otherwise."""
-
-
-class Callback:
-    """Hooks into a training; each method may be left out. Callbacks run in the order in which the Trainer has them."""
-
-    def on_train_begin(self, trainer: "Trainer") -> None:
-        """Before the first step, or the first after resuming."""
-
-    def on_epoch_begin(self, trainer: "Trainer", epoch: int) -> None:
-        """Before an epoch, counted from 0, also one that is resumed in its middle."""
-
-    def on_step_begin(self, trainer: "Trainer") -> None:
-        """Before the first forward pass of a step."""
-
-    def on_step_end(self, trainer: "Trainer") -> None:
-        """After an optimizer step, before its log and its checkpoint; may call `trainer.stop`."""
-
-    def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
-        """Every `log_every` steps, with the mean loss since the last log."""
-
-    def on_train_end(self, trainer: "Trainer") -> None:
-        """After the last step, or after an error that ended training."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of this callback, in JSON's types."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-
-
-def require_callbacks(callbacks: Sequence[object]) -> None:
-    """Raise ConfigError for what is no object of a subclass of Callback."""
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            message = f"callbacks: {callback!r} is not an object of a subclass of dsocr.Callback"
-            hint = "pass objects, as in callbacks=[Losses()], not classes or functions"
-            raise ConfigError(message, code="callback-type", hint=hint)
 
 
 class MetricsWriter(Callback):
@@ -105,7 +59,7 @@ class MetricsWriter(Callback):
         self._values: Mapping[str, float | None] = {}
         self._validation: Validated | None = None
 
-    def on_train_begin(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         """Start the clock; rates count the steps of this call only."""
         state = trainer.state
         self._started, self._first_step, self._first_tokens = time.monotonic(), state.step, state.tokens
@@ -115,7 +69,7 @@ class MetricsWriter(Callback):
         self._show = self._bar.enter_context(self._reporter.progress("training", "steps"))
         self._log.info("training from step %d to step %d", state.step, trainer.max_steps)
 
-    def on_step_end(self, trainer: "Trainer") -> None:
+    def on_step_end(self, trainer: Trainer) -> None:
         """Show the progress."""
         values, result = self._values, self._validation
         facts = [
@@ -126,7 +80,7 @@ class MetricsWriter(Callback):
         ]
         self._show(trainer.state.step, trainer.max_steps, "  ".join(fact for fact in facts if fact))
 
-    def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
+    def on_log(self, trainer: Trainer, values: Mapping[str, float | None]) -> None:
         """Write one row."""
         step, self._values = trainer.state.step, values
         tokens = trainer.state.tokens - self._first_tokens
@@ -134,7 +88,7 @@ class MetricsWriter(Callback):
             **values,
             "samples_per_second": self._samples_per_second(trainer),
             "tokens_per_second": tokens / max(time.monotonic() - self._started, 1e-9) if tokens else None,
-            "memory_bytes": _memory_in_use(trainer.device.type),
+            "memory_bytes": peak_memory(trainer.device.type),
         }
         place = {"kind": "train", "step": step, "epoch": trainer.state.epoch, "elapsed_seconds": self._elapsed()}
         append_jsonl(self._run.metrics, {**place, **row})
@@ -145,14 +99,14 @@ class MetricsWriter(Callback):
         if values["nonfinite_losses"]:
             self._log.warning("step %d: %d steps so far without a finite loss", step, values["nonfinite_losses"])
 
-    def on_train_end(self, trainer: "Trainer") -> None:
+    def on_train_end(self, trainer: Trainer) -> None:
         """Close the trackers."""
         self._bar.close()
         self._log.info("training ended at step %d", trainer.state.step)
         for tracker in self._trackers:
             tracker.finish()
 
-    def write_validation(self, result: "Validated") -> None:
+    def write_validation(self, result: Validated) -> None:
         """Write one validation."""
         if math.isnan(self._started):  # the best adapter of a finished training was lost
             self._started, self._elapsed_before = time.monotonic(), elapsed_until(self._run, result.step)
@@ -170,7 +124,7 @@ class MetricsWriter(Callback):
         """Seconds of training so far, including those before an interruption."""
         return self._elapsed_before + time.monotonic() - self._started
 
-    def _samples_per_second(self, trainer: "Trainer") -> float:
+    def _samples_per_second(self, trainer: Trainer) -> float:
         seconds_per_step = (time.monotonic() - self._started) / max(trainer.state.step - self._first_step, 1)
         return self._batch_size / max(seconds_per_step, 1e-9)
 
@@ -217,14 +171,12 @@ class Tracker:
         for name, value in points.items() if self._board is not None else ():
             self._board.add_scalar(name, value, step)
 
-    def log_validation(self, result: "Validated") -> None:
+    def log_validation(self, result: Validated) -> None:
         """Add the curves of a validation, and show the first lines with their predictions."""
         step = result.step
         self.log("validation", result.curves, step)
         if self._board is None:
             return
-        from dsocr.training.validation import lines_table
-
         if result.lines:
             self._board.add_text("validation/lines", lines_table(result.lines), step)
         for place, line in enumerate(result.lines, 1):
@@ -251,7 +203,7 @@ class SignalHandler(Callback):
     signal. There a launcher ends processes that take too long, and may send a signal twice.
     """
 
-    def __init__(self, on_message: Callable[[str], None], dist: "Distributed | None" = None) -> None:
+    def __init__(self, on_message: Callable[[str], None], dist: Distributed | None = None) -> None:
         self._on_message = on_message
         self._dist = dist
         self.signal: int | None = None
@@ -274,7 +226,7 @@ class SignalHandler(Callback):
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def on_step_end(self, trainer: "Trainer") -> None:
+    def on_step_end(self, trainer: Trainer) -> None:
         """Save and stop if a signal arrived on any rank."""
         if self._dist is not None:
             self.signal = max(self._dist.all_gather(self.signal or 0)) or None
@@ -314,22 +266,6 @@ def _is_writable(descriptor: int) -> bool:
     return True
 
 
-def ignore_signals_in_worker(worker: int = 0) -> None:
-    """Make a dataloader's worker ignore Ctrl-C, which terminals send to all processes: the training ends its workers.
-
-    A launcher also sends SIGTERM to workers; they then die of the second one.
-    """
-    for number in SIGNALS:
-        if number != signal.SIGTERM:
-            signal.signal(number, signal.SIG_IGN)
-        elif rank_and_count()[1] > 1:
-            signal.signal(number, _default_next_time)
-
-
-def _default_next_time(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-
-
 @contextmanager
 def run_logger(run: RunFolder, *, enabled: bool = True) -> Iterator[logging.Logger]:
     """Yield a logger that appends to the log file of a run, made at its first message, or to nothing."""
@@ -346,10 +282,14 @@ def run_logger(run: RunFolder, *, enabled: bool = True) -> Iterator[logging.Logg
         file.close()
 
 
-def _memory_in_use(device: str) -> int:
-    """Return the peak of torch's allocated bytes on a GPU, elsewhere the resident set size."""
+def peak_memory(device: str) -> int | None:
+    """Return the peak of torch's allocated bytes on a GPU, of the process's resident set size on a CPU, else None."""
     if device == "cuda":
-        import torch
-
         return torch.cuda.max_memory_allocated()
-    return int(psutil.Process().memory_info().rss)
+    if device != "cpu":
+        return None
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

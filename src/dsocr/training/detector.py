@@ -7,8 +7,7 @@ which `find_lines` cuts, so there is nothing to learn for it.
 
 import logging
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -142,11 +141,16 @@ class LayoutResult:
     loss: float
     counts: LineCounts
     pages: int
-    seconds: float
-    is_best: bool
+    seconds: float = 0.0
+    is_best: bool = False
     lines: tuple[ValidationLine, ...] = ()
     cer: ClassVar[None] = None
     failures: ClassVar[str] = ""
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The lower, the better."""
+        return -self.counts.f1, self.loss
 
     @property
     def score(self) -> str:
@@ -171,38 +175,19 @@ class LayoutResult:
         return row | {"seconds": self.seconds, "best": self.is_best}
 
 
-@dataclass(slots=True)
-class LayoutState:
-    """What a checkpoint keeps of a LayoutValidator."""
-
-    best_f1: float = 0.0
-    best_loss: float = math.inf
-    best_step: int | None = None
-    without_improvement: int = 0
-
-
 class LayoutValidator(PeriodicValidation):
     """Finds the lines of the validation pages. The best has the highest F1; of equal ones, the lowest loss."""
 
-    state: LayoutState
-
-    def __init__(
-        self,
-        pages: PageSamples,
-        config: RunConfig,
-        folder: Path,
-        on_result: Callable[[LayoutResult], None] = lambda result: None,
-    ) -> None:
+    def __init__(self, pages: PageSamples, config: RunConfig, folder: Path) -> None:
         super().__init__(config.validation.every_steps, config.validation.patience)
-        self.state = LayoutState()
-        self.on_result = on_result
         self._pages = pages
         self._folder = folder
 
+    def _keep(self, model: Any, step: int) -> None:
+        save_best(self._folder, step, model, {})
+
     @torch.no_grad()
-    def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
-        """Validate once: report the result, and keep the weights if they are the best and 1 - F1 is below `limit`."""
-        started, state = time.monotonic(), self.state
+    def _measure(self, model: Any, step: int) -> LayoutResult:
         model.eval()
         device = next(model.parameters()).device
         counts, loss = LineCounts(), 0.0
@@ -210,16 +195,7 @@ class LayoutValidator(PeriodicValidation):
             probabilities = model(normalize_pixels(page.pixels[None].to(device))).last_hidden_state
             loss += float(detection_loss(probabilities, page.lines[None, None].to(device).float())) / len(self._pages)
             counts += page.find(probabilities[0, 0])
-        competes = math.isfinite(loss) and 1 - counts.f1 < limit
-        is_best = competes and (state.best_step is None or (-counts.f1, loss) < (-state.best_f1, state.best_loss))
-        if is_best:
-            state.best_f1, state.best_loss = counts.f1, loss
-            state.best_step, state.without_improvement = step, 0
-            save_best(self._folder, step, model, {})
-        elif step:
-            state.without_improvement += 1
-        seconds = time.monotonic() - started
-        self.on_result(LayoutResult(step, loss, counts, len(self._pages), seconds, is_best))
+        return LayoutResult(step, loss, counts, len(self._pages))
 
 
 # Train
@@ -246,6 +222,8 @@ class DetectorLearner:
         self._network = load_detector(job.detector).to(self.device)
         self.warnings: list[str] = []
         self.validator = LayoutValidator(self._validation, config, job.run.checkpoints) if chosen else None
+        if self.validator is not None:
+            self.validator.start_limit = math.inf  # the base may find the lines better
 
     def check(self, preflight: bool, reporter: Reporter) -> list[str]:
         """Check that lines can be told apart at the size of the network. Raises DataError if none can."""
@@ -272,34 +250,16 @@ class DetectorLearner:
         else:
             log.warning("there is no validation split: the last weights are kept, not the best")
 
-    def start_limit(self, *, resumed: bool, has_ancestors: bool) -> float:
-        """Return no limit: the base may find the lines better."""
-        return math.inf
-
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer."""
         config, training, network = self.config, self.config.training, self._network
         max_steps = total_steps(config, self.count)
-        assert training.learning_rate is not None, "`resolve` sets it"
-        optimizer = build_optimizer(
-            training.optimizer.name,
-            list(network.parameters()),
-            learning_rate=training.learning_rate,
-            weight_decay=training.weight_decay,
-            arguments=training.optimizer.arguments,
-        )
-        scheduler = build_scheduler(
-            training.lr_scheduler.name,
-            optimizer,
-            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
-            max_steps=max_steps,
-            arguments=training.lr_scheduler.arguments,
-        )
+        optimizer = build_optimizer(training, list(network.parameters()))
         sampler = LengthGroupedSampler([1] * self.count, 1, training.batch_size, seed=config.seed)
         return Trainer(
             network,
             optimizer,
-            scheduler,
+            build_scheduler(training, optimizer, max_steps),
             DataLoader(self._pages, batch_sampler=sampler, collate_fn=_only),
             max_steps=max_steps,
             gradient_accumulation_steps=training.batch_size,
@@ -319,7 +279,8 @@ class DetectorLearner:
 
     def scores(self) -> dict[str, Any]:
         """Return the field of `TrainResult` for the best weights."""
-        return {} if self.validator is None else {"best_f1": self.validator.state.best_f1}
+        best = None if self.validator is None else self.validator.state.best
+        return {} if best is None else {"best_f1": -best[0]}
 
 
 def _only(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
 """A dry run: all checks of a training, and the memory and time that it would take, measured on real steps."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,21 +11,20 @@ import psutil
 import torch
 
 from dsocr.config import RunConfig, load_run_config
-from dsocr.data.check import check_dataset
-from dsocr.data.dataset import Dataset, training_samples
+from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line, typed
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, for_command_line
 from dsocr.html import counted
 from dsocr.io.processes import ProgressCallback
 from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
 from dsocr.models.adapters import omitted_layers
-from dsocr.models.family import Check, Processor, trains_all_weights
+from dsocr.models.family import Check, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
+from dsocr.training.callbacks import peak_memory
 from dsocr.training.distributed import decide_threads, limit_threads
-from dsocr.training.feature_cache import cache_features_in_memory
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
-from dsocr.training.preflight import check_setup, errors, forward_backward
+from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.readers import make_optimizer, set_up
 from dsocr.training.samples import (
@@ -42,10 +40,9 @@ _MIN_SECONDS, _MAX_STEPS = 1.0, 5
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Time of a micro-batch of typical lengths, and peak memory after the longest one.
+    """Time of a micro-batch of typical lengths, and peak memory after the longest one; see `peak_memory`.
 
-    `peak_bytes` is what torch allocated on a GPU, the resident set size of the process on a CPU, and None elsewhere;
-    `free_bytes` was free before. `images` is the number of images to encode before the first step.
+    `free_bytes` was free before. Cached image features are computed in every step here, so training is faster.
     """
 
     device: str
@@ -53,8 +50,6 @@ class Measurement:
     seconds_per_micro_batch: float
     peak_bytes: int | None
     free_bytes: int
-    images: int
-    seconds_per_image: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +72,14 @@ class Plan:
     measurement: Measurement | None
 
     @property
-    def seconds_before(self) -> float:
-        """The estimated time to compute image features before the first step."""
-        return self.measurement.images * self.measurement.seconds_per_image if self.measurement else 0.0
-
-    @property
     def seconds(self) -> float | None:
         """The estimated time without validations; None if memory ran out."""
-        if self.measurement is None:
-            return None
-        return self.seconds_before + self.micro_batches * self.measurement.seconds_per_micro_batch
+        measured = self.measurement
+        return None if measured is None else self.micro_batches * measured.seconds_per_micro_batch
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan in JSON's types."""
-        return {**asdict(self), "seconds": self.seconds, "seconds_before": self.seconds_before}
+        return {**asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +131,18 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         if processor.asked:
             checks.append(Check("prompt", "ok", processor.asked))
-        checks.append(_check_run(config))
+        run, name = RunFolder(config.output), config.output.as_posix()
+        if run.config.is_file() and (recorded := load_run_config(run.config)).base != config.base:
+            message = f"{name} holds a run on the base {recorded.base}, not {config.base}"
+            fix = "an adapter fits its own base only: give `output:` another folder"
+            checks.append(Check("run", "error", message, fix))
+        else:
+            checks.append(Check("run", "ok", f"{name} can be trained in"))
         if config.learns_alone:
             message = "they are read first, which takes a time unknown yet; the most confident readings are learnt"
             return DryRun([*checks, Check("unlabelled scans", "ok", message)])
         dataset = job.samples_from
-        checks.append(_check_dataset(dataset, processor, config))
+        checks.append(check_data(dataset, processor, config))
         if errors(checks):
             return DryRun(checks)
         split = training_samples(dataset, config)
@@ -171,25 +166,6 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
     return DryRun(checks, plan)
 
 
-def _check_run(config: RunConfig) -> Check:
-    run = RunFolder(config.output)
-    if run.config.is_file() and (recorded := load_run_config(run.config)).base != config.base:
-        message = f"{config.output.as_posix()} holds a run on the base {recorded.base}, not {config.base}"
-        return Check("run", "error", message, "an adapter fits its own base only: give `output:` another folder")
-    return Check("run", "ok", f"{config.output.as_posix()} can be trained in")
-
-
-def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) -> Check:
-    limit = text_limit(processor, config) if config.training.long_text == "error" else None
-    findings = check_dataset(dataset, processor, max_text_tokens=limit)
-    for severity in ("error", "warning"):
-        if listed := findings.of(severity):
-            details = tuple(f"{finding.place}: {finding.message} ({finding.count})" for finding in listed)
-            fix = listed[0].remedy if severity == "error" else f"see `dsocr check {typed(dataset.folder.as_posix())}`"
-            return Check("dataset", severity, f"{counted(len(listed), severity)}: {details[0]}", fix, details)
-    return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples without findings")
-
-
 def _describe_layers(setup: Setup, config: RunConfig) -> Check:
     whole = trains_all_weights(setup.processor.family, config.adapter.target)
     trained = "the network" if whole else f"the adapter ({config.adapter.target_modules})"
@@ -210,10 +186,8 @@ def _check_plan(plan: Plan, config: RunConfig) -> list[Check]:
     if config.training.unlabelled:
         lines = counted(plan.steps * config.training.batch_size, "line")
         minutes = counted(math.ceil(TIMES_LONGER * plan.seconds / 60), "minute")
-        message = (
-            f"up to {lines} are read and learnt from after training; {minutes} in all at most, without validations"
-        )
-        checks.append(Check("unlabelled scans", "ok", message))
+        message = f"up to {lines} are read and learnt from after training, {minutes} in all at most"
+        checks.append(Check("unlabelled scans", "ok", f"{message}, without validations"))
     return checks
 
 
@@ -224,6 +198,11 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
     sequences = [length.sequence for sample, length in zip(split, lengths, strict=True) if sample.id in kept]
     steps, per_epoch = total_steps(config, len(samples)), steps_per_epoch(config, len(samples))
     whole, rest = divmod(steps, per_epoch)
+    tokens = {}
+    for name in ("vision", "text", "sequence"):
+        values = [getattr(length, name) for length in lengths]
+        quantiles = np.percentile(values, (0, 50, 95, 100), method="inverted_cdf").tolist()
+        tokens[name] = dict(zip(("min", "median", "percentile_95", "max"), quantiles, strict=True))
     measurement = None
     try:
         measurement = measure_training(setup, config, sequences)
@@ -231,10 +210,7 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
         if not is_out_of_memory(error):
             raise
     return Plan(
-        tokens={
-            name: _order_statistics([getattr(length, name) for length in lengths])
-            for name in ("vision", "text", "sequence")
-        },
+        tokens=tokens,
         limit=text_limit(setup.processor, config),
         too_long=len(lengths) - len(samples),
         samples=len(samples),
@@ -246,11 +222,6 @@ def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, valid
         precision=str(setup.dtype).removeprefix("torch."),
         measurement=measurement,
     )
-
-
-def _order_statistics(values: Sequence[int]) -> dict[str, int]:
-    numbers = np.percentile(values, (0, 50, 95, 100), method="inverted_cdf").tolist()
-    return dict(zip(("min", "median", "percentile_95", "max"), numbers, strict=True))
 
 
 def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) -> Measurement:
@@ -266,49 +237,34 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) ->
     size = min(config.training.micro_batch_size, len(lengths))
     # Spread evenly over the lengths, so as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * size)] for place in range(size)]
-    optimizer, spent = make_optimizer(setup.model, config.training), list[float]()
+    optimizer = make_optimizer(setup.model, config.training)
 
-    def open_samples(indices: Sequence[int]) -> tuple[list[Any], float]:
+    def step(indices: Sequence[int]) -> tuple[float, float]:
+        """Return the seconds to open the samples, and those of the step."""
         started = time.perf_counter()
-        return [setup.samples[index] for index in indices], time.perf_counter() - started
-
-    def step(samples: Sequence[Any]) -> float:
-        started = time.perf_counter()
+        samples = [setup.samples[index] for index in indices]
+        opened = time.perf_counter()
         forward_backward(setup.model, setup.processor, samples, setup.dtype)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if is_cuda:
             torch.cuda.synchronize(setup.device)
-        return time.perf_counter() - started
+        return opened - started, time.perf_counter() - opened
 
     if is_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(setup.device)
     with torch.random.fork_rng():
-        images = cache_features_in_memory(config, setup)
-        _, caching = open_samples(typical if images else ())
-        step(open_samples(by_length[-size:])[0])
-        if not images and setup.samples[typical[0]].nbytes * len(setup.samples) > REMEMBERED_BYTES:
+        step(by_length[-size:])
+        if setup.samples[typical[0]].nbytes * len(setup.samples) > REMEMBERED_BYTES:
             setup.samples.forget()  # training opens the images in every epoch, too
-        samples, opening = open_samples(typical)
+        opening, first = step(typical)
+        spent = [first]
         while len(spent) < _MAX_STEPS and sum(spent) < _MIN_SECONDS:
-            spent.append(step(samples))
-    workers = 0 if images else config.training.num_workers
+            spent.append(step(typical)[1])
+    workers = config.training.num_workers
     seconds = max(min(spent), opening / workers) if workers else min(spent) + opening
-    return Measurement(name, size, seconds, _peak_memory(setup.device), free, images, caching / size)
-
-
-def _peak_memory(device: torch.device) -> int | None:
-    """Return the peak of torch's allocated bytes on a GPU, the process's largest resident set size on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if device.type != "cpu":
-        return None
-    if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Measurement(name, size, seconds, peak_memory(setup.device.type), free)
 
 
 def format_bytes(size: int) -> str:

@@ -58,21 +58,6 @@ _WORTH_CACHING = 256
 _LOG, _SILENT = logging.getLogger(__name__), Reporter()
 
 
-class MemoryStore(dict[str, Features]):
-    """Entries of this process only, for trials."""
-
-    def put(self, key: str, features: Features) -> None:
-        """Store an entry."""
-        self[key] = features
-
-    def claim(self, keys: Iterable[str]) -> set[str]:
-        """Return which of the keys have an entry."""
-        return self.keys() & set(keys)
-
-    def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Do nothing: memory is not limited here."""
-
-
 class FeatureStore:
     """Entries in a folder of at most `limit` bytes; the least recently used are removed first."""
 
@@ -154,7 +139,7 @@ class FeatureCache:
 
     def __init__(
         self,
-        store: "FeatureStore | MemoryStore",
+        store: FeatureStore,
         model: Any,
         processor: TokenProcessor,
         *,
@@ -162,13 +147,14 @@ class FeatureCache:
         salt: str = "",
         weights_hash: Callable[[], str] | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._processor = processor
         self._autocast = autocast
         self.weights_hash = weights_hash or functools.cache(partial(fingerprint, self._network, processor))
         code = code_hash(*_CODE, *processor.feature_code)
-        self._salt = "\n".join([processor.feature_key, str(autocast), code, _package_versions(), salt])
+        packages = " ".join(f"{name} {version(name)}" for name in _PACKAGES)
+        self._salt = "\n".join([processor.feature_key, str(autocast), code, packages, salt])
 
     def key(self, image_key: str) -> str:
         """Return the name of an image's entry; `image_key` identifies the image and its augmentation."""
@@ -182,27 +168,15 @@ class FeatureCache:
     def load(self, image_key: str, encode: Callable[[], Encoded]) -> Features:
         """Return the features of an image; those that the cache lost are computed from the encoded sample."""
         key = self.key(image_key)
-        return self.get(key) or self.fill({key: encode()})[key]
+        return self.store.get(key) or self.fill({key: encode()})[key]
 
     def fill(self, samples: Mapping[str, Any]) -> dict[str, Features]:
         """Compute the features of samples in one batch and store them by key. Raises DataError if that fails."""
         computed = vision_features(self._network, self._processor, list(samples.values()), self._autocast)
         filled = dict(zip(samples, computed, strict=True))
         for key, features in filled.items():
-            self._store.put(key, features)
+            self.store.put(key, features)
         return filled
-
-    def claim(self, keys: Iterable[str]) -> set[str]:
-        """Return which of the keys have an entry already."""
-        return self._store.claim(keys)
-
-    def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Remove old entries, except those in `keep`, until `size` bytes fit."""
-        self._store.make_room(size, keep)
-
-    def get(self, key: str) -> Features | None:
-        """Return an entry, None if there is none."""
-        return self._store.get(key)
 
 
 @torch.no_grad()
@@ -251,10 +225,6 @@ def cache_folder() -> Path:
     return cache_path("vision")
 
 
-def _package_versions() -> str:
-    return " ".join(f"{name} {version(name)}" for name in _PACKAGES)
-
-
 def _metadata(data: bytes) -> dict[str, str]:
     """Return the metadata of a safetensors file in memory, which its library returns for files only."""
     size = int.from_bytes(data[:8], "little")
@@ -299,12 +269,16 @@ def cache_features(
         return False
     dist = dist or Distributed()
     limit = int(config.training.feature_cache_gb * 1e9)
-    store = FeatureStore(cache_folder(), limit)
-    ours = _make_cache(store, setup, setup.dtype)
-    parts: list[Part] = [(setup.samples, ours, _views(config))]
+    store, salt = FeatureStore(cache_folder(), limit), code_hash(*_PREPARING_CODE)
+    processor: Any = setup.processor  # of a family that caches features
+    autocast = None if setup.dtype is torch.float32 else setup.dtype
+    ours = FeatureCache(store, setup.model, processor, autocast=autocast, salt=salt)
+    views = config.training.feature_cache_views if changes(config.training.augmentation) else 1
+    parts: list[Part] = [(setup.samples, ours, views)]
     if validation is not None:
         # Validation computes in the number format of the weights, as transcription does.
-        parts.append((validation, _make_cache(store, setup, torch.float32, weights_hash=ours.weights_hash), 1))
+        theirs = FeatureCache(store, setup.model, processor, autocast=None, salt=salt, weights_hash=ours.weights_hash)
+        parts.append((validation, theirs, 1))
     size = sum(map(_bytes_needed, parts))
     # Decided once, before anything is written: the free space changes.
     problem = dist.broadcast(partial(_why_too_large, size, limit))
@@ -319,21 +293,6 @@ def cache_features(
     images_per_batch = max(8, config.training.micro_batch_size)
     _fill_cache(parts, size, images_per_batch, log, reporter, dist)
     return True
-
-
-def cache_features_in_memory(config: RunConfig, setup: Setup) -> int:
-    """For a measurement: take features from memory if training would cache them, and return the number of images.
-
-    Features are computed when they are first asked for; nothing is read or written.
-    """
-    if not _wants_cache(config, setup):
-        return 0
-    cache, views = _make_cache(MemoryStore(), setup, setup.dtype), _views(config)
-    size = _bytes_needed((setup.samples, cache, views))
-    if _why_too_large(size, int(config.training.feature_cache_gb * 1e9)):
-        return 0
-    setup.samples.use_features(cache.load, views)
-    return views * len(setup.samples)
 
 
 def _wants_cache(config: RunConfig, setup: Setup) -> bool:
@@ -359,23 +318,6 @@ def _wants_cache(config: RunConfig, setup: Setup) -> bool:
     count = len(setup.samples)
     epochs = total_steps(config, count) / steps_per_epoch(config, count)
     return not adapted and not augmented and epochs > 1 and count >= _WORTH_CACHING
-
-
-def _views(config: RunConfig) -> int:
-    """Return the number of cached views of each image."""
-    return config.training.feature_cache_views if changes(config.training.augmentation) else 1
-
-
-def _make_cache(
-    store: FeatureStore | MemoryStore,
-    setup: Setup,
-    dtype: torch.dtype,
-    *,
-    weights_hash: Callable[[], str] | None = None,
-) -> FeatureCache:
-    autocast, salt = None if dtype is torch.float32 else dtype, code_hash(*_PREPARING_CODE)
-    processor: Any = setup.processor  # of a family that caches features
-    return FeatureCache(store, setup.model, processor, autocast=autocast, salt=salt, weights_hash=weights_hash)
 
 
 def _bytes_needed(part: Part) -> int:
@@ -412,11 +354,11 @@ def _fill_cache(
                 show(index + 1, len(samples))
                 places[-1] |= {cache.key(key): (index, view) for view, key in enumerate(samples.image_keys(index))}
     keys = [key for entries in places for key in entries]
-    cache = parts[0][1]
-    cached = cache.claim(keys)
+    store = parts[0][1].store
+    cached = store.claim(keys)
     dist.barrier()  # no rank writes before all have looked, or two would compute the same features
     if dist.is_main:
-        cache.make_room(round(size * (1 - len(cached) / len(keys))), keys)
+        store.make_room(round(size * (1 - len(cached) / len(keys))), keys)
     counts = len(cached), len(keys)
     log.info("feature cache: %d of %d views are in %s, %.0f MB in all", *counts, cache_folder(), size / 1e6)
     missing = [[entry for entry in entries.items() if entry[0] not in cached] for entries in places]

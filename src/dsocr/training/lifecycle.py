@@ -197,20 +197,31 @@ def describe_lighter_settings(config: RunConfig) -> str:
 
 
 @contextmanager
-def preserved_process() -> Iterator[None]:
-    """Restore the random numbers, warning filters and log levels that a training changes in its process."""
+def preserved_random() -> Iterator[None]:
+    """Restore the random numbers of Python, NumPy and torch after the block."""
     import numpy as np
     import torch
-    from transformers.utils import logging
 
-    state, drawn, verbosity = random.getstate(), np.random.get_state(), logging.get_verbosity()
-    threads = torch.get_num_threads()
+    state, drawn = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
-        with torch.random.fork_rng(devices), warnings.catch_warnings():
+        with torch.random.fork_rng(devices):
             yield
     finally:
         random.setstate(state)
         np.random.set_state(drawn)
+
+
+@contextmanager
+def preserved_process() -> Iterator[None]:
+    """Restore what a run changes in its process: random numbers, warning filters, log levels and threads."""
+    import torch
+    from transformers.utils import logging
+
+    verbosity, threads = logging.get_verbosity(), torch.get_num_threads()
+    try:
+        with preserved_random(), warnings.catch_warnings():
+            yield
+    finally:
         logging.set_verbosity(verbosity)
         torch.set_num_threads(threads)

@@ -5,30 +5,32 @@ Trained weights, modes and random numbers are restored afterwards, and nothing i
 """
 
 import math
-import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.config import RunConfig
+from dsocr.data.check import check_dataset
+from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
-from dsocr.errors import RunError
+from dsocr.errors import typed
 from dsocr.evaluation.metrics import character_errors, pool
+from dsocr.html import counted
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
 from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Processor, Verdict, trains_all_weights
 from dsocr.models.generation import Generation, batches, spread
 from dsocr.text import comparable, percentage
+from dsocr.training.lifecycle import preserved_random
+from dsocr.training.preview import text_limit
 from dsocr.training.samples import Setup
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
@@ -102,11 +104,17 @@ def errors(checks: Sequence[Check]) -> list[Check]:
     return [check for check in checks if check.verdict == "error"]
 
 
-def require_learning(checks: Sequence[Check], run: Path) -> None:
-    """Raise RunError if a check failed, with all reasons."""
-    if failed := errors(checks):
-        shown = "".join(f"\n  {check.name}: {check.message}" for check in failed)
-        raise RunError(f"Preflight checks failed:{shown}", code="preflight-failed", where=run, hint=failed[0].fix)
+def check_data(dataset: Dataset, processor: Processor, config: RunConfig) -> Check:
+    """Check the dataset; errors are listed, warnings and notes counted."""
+    limit = text_limit(processor, config) if config.training.long_text == "error" else None
+    findings = check_dataset(dataset, processor, max_text_tokens=limit)
+    if listed := findings.of("error"):
+        details = tuple(f"{finding.place}: {finding.message} ({finding.count})" for finding in listed)
+        return Check("dataset", "error", f"{counted(len(listed), 'error')}: {details[0]}", listed[0].remedy, details)
+    verdict: Verdict = "warning" if findings.of("warning") else "ok"
+    return Check(
+        "dataset", verdict, findings.summary(), f"see `dsocr check {typed(dataset.folder)}`" if findings else ""
+    )
 
 
 @contextmanager
@@ -117,13 +125,10 @@ def preserve_state(model: Any) -> Iterator[None]:
     """
     weights = [(parameter, parameter.detach().clone()) for parameter in model.parameters() if parameter.requires_grad]
     modes = [(module, module.training) for module in model.modules()]
-    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with preserved_random():
             yield
     finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
         model.zero_grad(set_to_none=True)
         with torch.no_grad():
             for parameter, weight in weights:
@@ -196,14 +201,9 @@ def check_pairs(
         message = f"{len(mismatches)} of {len(samples)} images show the transcription of another sample; {message}"
         fix = "the table that pairs images with texts is shifted or shuffled: correct it, and prepare again"
         return Check("pairs", "error", message, fix, tuple(mismatches[:5]))
+    message = f"cannot tell whether images and texts belong together: {message}"
     fix = "look at some lines with `dsocr preview`; this base cannot read them well enough to tell"
-    return Check(
-        "pairs",
-        "warning",
-        f"cannot tell whether images and texts belong together: {message}",
-        fix,
-        tuple(mismatches[:5]),
-    )
+    return Check("pairs", "warning", message, fix, tuple(mismatches[:5]))
 
 
 def find_mismatches(samples: Sequence[Sample], predictions: Sequence[str], texts: Sequence[str]) -> list[str]:

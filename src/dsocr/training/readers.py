@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,11 +13,11 @@ from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig, TrainingSection
 from dsocr.console import Reporter
-from dsocr.data.check import check_dataset
 from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split, Unit
-from dsocr.errors import ConfigError, DataError, typed
+from dsocr.errors import ConfigError, DataError, RunError, typed
 from dsocr.inference.confidence import Calibration
+from dsocr.io.processes import ignore_signals_in_worker
 from dsocr.job import (
     Job,
     first_reader,
@@ -41,10 +41,9 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts
 from dsocr.models.loading import Base, choose_device, choose_dtype, family_of, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings
-from dsocr.training.callbacks import ignore_signals_in_worker
 from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
 from dsocr.training.feature_cache import cache_features
-from dsocr.training.preflight import check_setup, forward_backward, require_learning
+from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.samples import (
     Collator,
@@ -81,7 +80,15 @@ class ReaderLearner:
         fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
         processor = job.base.processor(config.input.resolution, config.input.prompt)
         if dist.is_main:
-            self._check_dataset(processor)
+            check = check_data(dataset, processor, config)
+            if check.verdict == "error":
+                message, hint = (
+                    f"dataset has errors{_lines(check.details)}",
+                    f"see `dsocr check {typed(dataset.folder)}`",
+                )
+                raise DataError(message, code="dataset-has-errors", where=dataset.folder, hint=hint)
+            if check.fix:
+                reporter.complain(f"{dataset.folder} has {check.message}: {check.fix}")
         self.drawn = training_samples(dataset, config)
         samples, self.excluded = within_budget(self.drawn, processor, config)
         self.count = len(samples)
@@ -94,19 +101,8 @@ class ReaderLearner:
         self.verdicts: list[str] = []
         self.validator = self._make_validator() if self.validation else None
 
-    def _check_dataset(self, processor: Processor) -> None:
-        config, dataset = self.config, self.job.samples_from
-        limit = text_limit(processor, config) if config.training.long_text == "error" else None
-        findings = check_dataset(dataset, processor, max_text_tokens=limit)
-        if errors := findings.of("error"):
-            shown = "".join(f"\n  {finding.place}: {finding.message} ({finding.count})" for finding in errors)
-            hint = f"see `dsocr check {typed(dataset.folder)}`"
-            raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
-        for finding in findings:
-            self._reporter.complain("\n    ".join([str(finding), *finding.details()]))
-
     def _make_validator(self) -> Validator:
-        return Validator(
+        validator = Validator(
             self.validation,
             self.processor,
             Generation(**decided_generation(self.config, self.processor, self.drawn)),
@@ -117,6 +113,9 @@ class ReaderLearner:
             dist=self._dist,
             text_policy=self.job.samples_from.card.policy(),
         )
+        # A line recogniser that reads already can lose more by a few lines than it learns from them.
+        validator.start_limit = math.inf if self._own_readings else _READS if self.folder == "model" else None
+        return validator
 
     @property
     def folder(self) -> Literal["adapter", "model"]:
@@ -127,7 +126,9 @@ class ReaderLearner:
         """Check on a few samples that the setup learns, and return the results. Raises RunError if it does not."""
         with reporter.progress("overfitting", "steps") as done:
             checks = check_setup(self.setup, self.config, thorough=preflight, progress=done)
-        require_learning(checks, self.config.output)
+        if failed := errors(checks):
+            message = f"Preflight checks failed:{_lines(f'{check.name}: {check.message}' for check in failed)}"
+            raise RunError(message, code="preflight-failed", where=self.config.output, hint=failed[0].fix)
         return [f"preflight: {passed.verdict}, {passed.name}: {passed.message}" for passed in checks]
 
     def describe(self, log: logging.Logger) -> None:
@@ -137,13 +138,6 @@ class ReaderLearner:
             log.info("%d validation samples, %d without a loss as too long", len(self.validation), self._without_loss)
         else:
             log.warning("there is no validation split: the last weights are kept, not the best")
-
-    def start_limit(self, *, resumed: bool, has_ancestors: bool) -> float | None:
-        """Return the CER below which the weights before the first step compete; None if they are not validated."""
-        if has_ancestors or self._own_readings is not None:
-            return math.inf
-        # A line recogniser that reads already can lose more by a few lines than it learns from them.
-        return _READS if not resumed and self.folder == "model" else None
 
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer; the features of frozen towers are cached before."""
@@ -188,7 +182,8 @@ class ReaderLearner:
         if self.validator is None:
             return {}
         calibrated = Calibration.load(self.job.run.adapter).lines if self._dist.is_main else 0
-        return {"best_cer": self.validator.state.best_cer, "calibrated_on": calibrated}
+        best = self.validator.state.best
+        return {"best_cer": best and best[0], "calibrated_on": calibrated}
 
 
 def set_up(
@@ -252,6 +247,10 @@ def fresh_adapter(
     return model
 
 
+def _lines(texts: Iterable[str]) -> str:
+    return "".join(f"\n  {text}" for text in texts)
+
+
 def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) -> None:
     """Have the network's family prepare a model that trains it."""
     family_of(network).prepare_training(
@@ -269,8 +268,7 @@ def require_gradients(model: Any, processor: Processor, samples: Sequence[Encode
     unreached = layers_without_gradient(model)
     model.zero_grad(set_to_none=True)
     if unreached:
-        shown = "".join(f"\n  {name}" for name in unreached[:20])
-        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{shown}"
+        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{_lines(unreached[:20])}"
         raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
 
 
@@ -279,7 +277,6 @@ def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimiz
 
     Raises ConfigError for unknown optimizers and arguments, and if the adapter has no part in the vision towers.
     """
-    assert training.learning_rate is not None, "`resolve` sets it"
     vision, others = vision_parameters(model)
     parameters: list[dict[str, Any]] = [{"params": [*others, *vision]}]
     if training.vision_learning_rate is not None:
@@ -288,13 +285,7 @@ def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimiz
             hint = "set adapter.target_modules to decoder+vision, or leave this out"
             raise ConfigError(message, code="no-vision-adapter", hint=hint)
         parameters = [{"params": others}, {"params": vision, "lr": training.vision_learning_rate}]
-    return build_optimizer(
-        training.optimizer.name,
-        [group for group in parameters if group["params"]],
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        arguments=training.optimizer.arguments,
-    )
+    return build_optimizer(training, [group for group in parameters if group["params"]])
 
 
 def make_trainer(
@@ -322,13 +313,7 @@ def make_trainer(
     return Trainer(
         setup.model,
         optimizer,
-        build_scheduler(
-            training.lr_scheduler.name,
-            optimizer,
-            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
-            max_steps=max_steps,
-            arguments=training.lr_scheduler.arguments,
-        ),
+        build_scheduler(training, optimizer, max_steps),
         dataloader,
         max_steps=max_steps,
         gradient_accumulation_steps=micro_batches_per_step(config, dist.world_size),

@@ -4,6 +4,7 @@ A learner says what differs between readers and the detector of lines. The resul
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_fo
 from dsocr.job import Job, list_ancestors, require_trainable
 from dsocr.models.adapters import restore_trained, trained_files
 from dsocr.runs import RunFolder, TrainResult, UnlabelledReport
-from dsocr.training.callbacks import Callback, SignalHandler, make_writer, require_callbacks, run_logger
+from dsocr.training.callbacks import SignalHandler, make_writer, run_logger
 from dsocr.training.checkpoint import (
     best_path,
     checkpoint_path,
@@ -36,8 +37,8 @@ from dsocr.training.distributed import Distributed, connect, decide_threads, lim
 from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, rewind_run, start_run
 from dsocr.training.readers import ReaderLearner
 from dsocr.training.samples import OwnReadings
-from dsocr.training.trainer import Trainer
-from dsocr.training.validation import PeriodicValidation, StartValidation
+from dsocr.training.trainer import Callback, Trainer, require_callbacks
+from dsocr.training.validation import PeriodicValidation
 
 Learner = ReaderLearner | DetectorLearner
 
@@ -108,14 +109,15 @@ def run_job(
         # Fit
         signals = SignalHandler(reporter.complain, dist)
         validator: PeriodicValidation | None = learner.validator
-        hooks: list[Callback] = [] if validator is None else [validator]
-        if dist.is_main:
+        hooks: list[Callback] = []
+        if dist.is_main:  # first, since it opens the trackers
             hooks.append(writer := make_writer(run, log, job.config, reporter))
-            if learner.validator is not None:
-                learner.validator.on_result = writer.write_validation
-        limit = learner.start_limit(resumed=checkpoint is not None, has_ancestors=bool(ancestors))
-        if validator is not None and limit is not None:
-            hooks.append(StartValidation(validator, limit))
+        if validator is not None:
+            hooks.append(validator)
+            if dist.is_main:
+                validator.on_result = writer.write_validation
+            if ancestors:
+                validator.start_limit = math.inf
         trainer = learner.make_trainer(
             log,
             save_every=job.config.checkpoints.every_steps,

@@ -11,7 +11,7 @@ from dsocr.job import Job, require_trainable, resolve
 from dsocr.runs import RunFolder, TrainResult
 
 if TYPE_CHECKING:
-    from dsocr.training.callbacks import Callback
+    from dsocr.training.trainer import Callback
 
 
 def train(

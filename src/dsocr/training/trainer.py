@@ -25,9 +25,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import get_scheduler
 
+from dsocr.config import TrainingSection
 from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.models.family import IGNORED
-from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import rng_state, set_rng_state
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -66,6 +66,44 @@ def mean_loss(model: Module, batch: Batch, num_items: Tensor) -> Tensor:
     output = model(**batch)
     loss: Tensor = output if isinstance(output, Tensor) else output["loss"]
     return loss * _count_items(batch).to(loss.device) / num_items
+
+
+class Callback:
+    """Hooks into a training; each method may be left out. Callbacks run in the order in which the Trainer has them."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Before the first step, or the first after resuming."""
+
+    def on_epoch_begin(self, trainer: "Trainer", epoch: int) -> None:
+        """Before an epoch, counted from 0, also one that is resumed in its middle."""
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Before the first forward pass of a step."""
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """After an optimizer step, before its log and its checkpoint; may call `trainer.stop`."""
+
+    def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
+        """Every `log_every` steps, with the mean loss since the last log."""
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """After the last step, or after an error that ended training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of this callback, in JSON's types."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+
+def require_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ConfigError for what is no object of a subclass of Callback."""
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            message = f"callbacks: {callback!r} is not an object of a subclass of dsocr.Callback"
+            hint = "pass objects, as in callbacks=[Losses()], not classes or functions"
+            raise ConfigError(message, code="callback-type", hint=hint)
 
 
 class Trainer:
@@ -371,24 +409,18 @@ class Trainer:
             getattr(callback, hook)(self, *arguments)
 
 
-def build_optimizer(
-    name: str,
-    parameters: Sequence[Tensor] | Sequence[dict[str, Any]],
-    *,
-    learning_rate: float,
-    weight_decay: float = 0.0,
-    arguments: Mapping[str, Any] | None = None,
-) -> Optimizer:
-    """Make an optimizer of torch.optim by its name; weight decay is left out where its class has none.
+def build_optimizer(training: TrainingSection, parameters: Sequence[Tensor] | Sequence[dict[str, Any]]) -> Optimizer:
+    """Make the configured optimizer of torch.optim; weight decay is omitted where its class has none.
 
     Raises ConfigError for an unknown class, and for arguments that it does not take.
     """
+    name = training.optimizer.name
     classes = {key: item for key, item in vars(torch.optim).items() if isinstance(item, type) and key[0].isupper()}
     known = sorted(classes.keys() - _UNSUPPORTED_OPTIMIZERS)
     if name not in known:
         hint = f"choose one of {', '.join(known)}"
         raise ConfigError(f"training.optimizer: unknown optimizer {name!r}", code="optimizer-unknown", hint=hint)
-    settings = {"lr": learning_rate, "weight_decay": weight_decay, **(arguments or {})}
+    settings = {"lr": training.learning_rate, "weight_decay": training.weight_decay, **training.optimizer.arguments}
     accepted = inspect.signature(classes[name]).parameters
     if "weight_decay" not in accepted:
         del settings["weight_decay"]
@@ -400,17 +432,16 @@ def build_optimizer(
     return optimizer
 
 
-def build_scheduler(
-    name: str, optimizer: Optimizer, *, warmup_steps: int, max_steps: int, arguments: Mapping[str, Any]
-) -> LRScheduler:
-    """Make a learning-rate schedule of transformers by its name; it multiplies the rates of all parameter groups."""
+def build_scheduler(training: TrainingSection, optimizer: Optimizer, max_steps: int) -> LRScheduler:
+    """Make the configured schedule of transformers, which multiplies the learning rates of all parameter groups."""
+    name = training.lr_scheduler.name
     try:
         scheduler: LRScheduler = get_scheduler(
             name,
             optimizer,
-            num_warmup_steps=warmup_steps,
+            num_warmup_steps=math.ceil(training.warmup_ratio * max_steps),
             num_training_steps=max_steps,
-            scheduler_specific_kwargs=dict(arguments),
+            scheduler_specific_kwargs=training.lr_scheduler.arguments,
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"training.lr_scheduler: {name}: {error}", code="lr-scheduler-arguments") from error

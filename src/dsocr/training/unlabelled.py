@@ -56,11 +56,11 @@ from dsocr.runs import (
     to_json,
 )
 from dsocr.text import is_blank, percentage
-from dsocr.training.callbacks import Callback
 from dsocr.training.lifecycle import RunLock, clear_run
 from dsocr.training.many_runs import drop_weights, require_one_process
 from dsocr.training.recipe import run_job
 from dsocr.training.samples import TIMES_LONGER, OwnReadings
+from dsocr.training.trainer import Callback
 from dsocr.training.validation import draw_samples
 
 FIRST, SECOND = "first", "second"

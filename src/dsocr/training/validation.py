@@ -4,10 +4,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,13 +27,10 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy, is_blank, percentage
-from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
 from dsocr.training.samples import EncodedSamples
-
-if TYPE_CHECKING:
-    from dsocr.training.trainer import Trainer
+from dsocr.training.trainer import Callback, Trainer
 
 SHOWN_LINES = 10
 """Lines that trackers show with their images."""
@@ -77,9 +74,14 @@ class ValidationResult:
     empty: int
     runaway: int
     samples: int
-    seconds: float
-    is_best: bool
+    seconds: float = 0.0
+    is_best: bool = False
     lines: tuple[ValidationLine, ...] = ()
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The lower, the better."""
+        return self.cer, self.runaway
 
     @property
     def runaway_rate(self) -> float:
@@ -114,24 +116,12 @@ class ValidationResult:
 
 
 @dataclass(slots=True)
-class ValidatorState:
-    """The part of a Validator that a checkpoint keeps."""
+class ValidationState:
+    """The part of a validation that a checkpoint keeps; `best` is the lowest rank so far."""
 
-    best_cer: float | None = None
-    best_runaway: int = 0
+    best: tuple[float, float] | None = None
     best_step: int | None = None
     without_improvement: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """What was read in all samples; `scored` has reference, text and token scores of each, in their order."""
-
-    cer: float
-    empty: int
-    runaway: int
-    lines: tuple[ValidationLine, ...]
-    scored: list[tuple[str, str, TokenScores]]
 
 
 @dataclass(slots=True)
@@ -151,24 +141,31 @@ class KeptLogits:
 class PeriodicValidation(Callback):
     """Validates every `every_steps` steps and after the last, and stops after `patience` results without a better one.
 
-    Its `state` has `best_step`, None before a result, and `without_improvement`.
+    With a `start_limit` the weights before the first step compete too, if their error is below it. `on_result` is
+    called with each result.
     """
 
-    state: Any
-
-    def __init__(self, every_steps: int, patience: int) -> None:
+    def __init__(self, every_steps: int, patience: int, on_result: Callable[[Any], None] = lambda result: None) -> None:
+        self.state = ValidationState()
+        self.on_result = on_result
+        self.start_limit: float | None = None
         self._every_steps = every_steps
         self._patience = patience
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs to stop where an uninterrupted one does."""
+        """Return what a resumed run needs to stop where an uninterrupted one does."""
         return asdict(self.state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume with a checkpoint's state."""
-        self.state = type(self.state)(**state)
+        self.state = ValidationState(**{**state, "best": state["best"] and tuple(state["best"])})
 
-    def on_step_end(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
+        """Validate the weights before the first step if they compete."""
+        if self.start_limit is not None and self.state.best_step is None and not trainer.state.step:
+            self.validate(trainer.module, 0, self.start_limit)
+
+    def on_step_end(self, trainer: Trainer) -> None:
         """Validate if it is time."""
         if trainer.state.step % self._every_steps == 0 or trainer.is_finished:
             trainer.require_finite_weights()
@@ -183,14 +180,29 @@ class PeriodicValidation(Callback):
 
     def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
         """Validate once: report the result, and keep the weights if they are the best and their error below `limit`."""
+        started, state = time.monotonic(), self.state
+        result = self._measure(model, step)
+        competes = math.isfinite(result.loss) and result.rank[0] < limit
+        is_best = competes and (state.best is None or state.best_step is None or result.rank < state.best)
+        if is_best:
+            state.best, state.best_step, state.without_improvement = result.rank, step, 0
+            self._keep(model, step)
+        elif step:
+            state.without_improvement += 1
+        self.on_result(replace(result, seconds=time.monotonic() - started, is_best=is_best))
+
+    def _measure(self, model: Any, step: int) -> Any:
+        raise NotImplementedError
+
+    def _keep(self, model: Any, step: int) -> None:
         raise NotImplementedError
 
 
 class Validator(PeriodicValidation):
-    """Validates every `every_steps` steps, keeps the best adapter in `folder`, stops after `patience` worse results.
+    """Reads the validation samples. The best has the lowest CER; of equal ones, the fewest runaway lines.
 
-    The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
-    Its confidences are calibrated on what it read. Each rank reads a share, and all come to the same result.
+    The CER counts all that a runaway line writes. Confidences are calibrated on what the best read. Each rank reads a
+    share, and all come to the same result.
     """
 
     def __init__(
@@ -207,10 +219,8 @@ class Validator(PeriodicValidation):
         dist: Distributed | None = None,
         text_policy: TextPolicy | None = None,
     ) -> None:
-        super().__init__(every_steps, patience)
+        super().__init__(every_steps, patience, on_result)
         self.encoded = EncodedSamples(samples, processor)
-        self.state = ValidatorState()
-        self.on_result = on_result
         self._samples = samples
         self._processor = processor
         self._generation = generation
@@ -218,40 +228,15 @@ class Validator(PeriodicValidation):
         self._folder = folder
         self._dist = dist or Distributed()
         self._text_policy = text_policy or TextPolicy()
+        self._scored: Sequence[tuple[str, str, TokenScores]] = ()
         self._answers = KeptLogits()
         self._best_answers = KeptLogits()
 
-    def validate(self, model: Any, step: int, limit: float = math.inf) -> None:
-        """Validate once: report the result, and keep the adapter if it is the best and its CER is below `limit`."""
-        started, state = time.monotonic(), self.state
-        predictions = self._predict(model)
-        loss = self._loss(model)
-        competes = math.isfinite(loss) and predictions.cer < limit
-        is_first = state.best_step is None or state.best_cer is None
-        reached = predictions.cer, predictions.runaway
-        is_best = competes and (is_first or reached < (state.best_cer or 0.0, state.best_runaway))
-        if is_best:
-            state.best_cer, state.best_runaway = reached
-            state.best_step, state.without_improvement = step, 0
-            self._best_answers = self._answers
-            if self._dist.is_main:
-                calibration = calibrate_predictions(predictions.scored, self._text_policy)
-                save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
-        elif step:
-            state.without_improvement += 1
-        result = ValidationResult(
-            step=step,
-            loss=loss,
-            cer=predictions.cer,
-            empty=predictions.empty,
-            runaway=predictions.runaway,
-            samples=len(self._samples),
-            seconds=time.monotonic() - started,
-            is_best=is_best,
-            lines=predictions.lines,
-        )
+    def _keep(self, model: Any, step: int) -> None:
+        self._best_answers = self._answers
         if self._dist.is_main:
-            self.on_result(result)
+            calibration = calibrate_predictions(self._scored, self._text_policy)
+            save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
 
     def fit_language_model(
         self, model: Any, texts: Iterable[str], others: Sequence[str] = ()
@@ -308,8 +293,8 @@ class Validator(PeriodicValidation):
         else:
             yield from (logits for _, logits in self._map_logits(lambda logits: logits, model, indices))
 
-    def _predict(self, model: Any) -> Predictions:
-        """Read all samples."""
+    def _measure(self, model: Any, step: int) -> ValidationResult:
+        """Read all samples, and compute the loss."""
         pooled, empty, runaway = ErrorRate(), 0, 0
         lines: dict[int, ValidationLine] = {}
         scored: dict[int, tuple[str, str, TokenScores]] = {}
@@ -327,8 +312,10 @@ class Validator(PeriodicValidation):
                 # Encoded again: what is cached may be features instead of pixels.
                 image = self._processor.encode(open_image(sample.image)).pixels()
                 lines[index] = ValidationLine(sample.id, reference, text, image)
-        in_order = tuple(lines[index] for index in sorted(lines))
-        return Predictions(pooled.rate, empty, runaway, in_order, [scored[index] for index in sorted(scored)])
+        self._scored = [scored[index] for index in sorted(scored)]
+        shown = tuple(lines[index] for index in sorted(lines))
+        loss = self._loss(model)
+        return ValidationResult(step, loss, pooled.rate, empty, runaway, len(self._samples), lines=shown)
 
     def _read(self, model: Any) -> Iterator[tuple[int, Decoded]]:
         """Yield the index and the reading of each sample of this rank's share, and keep what the network answered."""
@@ -367,22 +354,6 @@ class Validator(PeriodicValidation):
             tokens += int(count)
         sums: list[tuple[float, int]] = self._dist.all_gather((total, tokens))
         return sum(loss for loss, _ in sums) / max(sum(count for _, count in sums), 1)
-
-
-class StartValidation(Callback):
-    """Validates the weights before the first step; must come after what records results.
-
-    They compete with those of later steps if their error is below `limit`.
-    """
-
-    def __init__(self, validator: PeriodicValidation, limit: float) -> None:
-        self._validator = validator
-        self._limit = limit
-
-    def on_train_begin(self, trainer: "Trainer") -> None:
-        """Validate, unless a checkpoint has a result."""
-        if self._validator.state.best_step is None and not trainer.state.step:
-            self._validator.validate(trainer.module, 0, self._limit)
 
 
 def draw_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
