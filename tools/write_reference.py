@@ -140,7 +140,7 @@ def options_of(command: str) -> Iterator[Option]:
 
 
 def _listed(options: Iterable[Option]) -> list[str]:
-    """Return the options as a list, then those that few need as a second one."""
+    """Return the options as a list, and rare ones as a second list."""
     lists: dict[bool, list[str]] = {False: [], True: []}
     for option in options:
         notes = f" ({option.notes})" if option.notes else ""
