@@ -5,8 +5,8 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from dsocr.evaluation.report.report import (
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, WriterStatus, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
-from dsocr.inference.review import checking_curve
+from dsocr.inference.review import CheckedShare, checking_curve
 from dsocr.io.work import write_file
 from dsocr.models.generation import ScoredText
 from dsocr.runs import RunFolder, to_json
@@ -328,13 +328,12 @@ def test_a_rate_has_one_notation(rate: float, words: str) -> None:
     assert of_hundred(rate, "letter") == words
 
 
-def words_of(card: Scorecard, confidence: Mapping[str, Any] | None = None) -> list[str]:
-    return list(describe_in_words(card, None, confidence))
+def words_of(card: Scorecard, budget: Sequence[CheckedShare] = ()) -> list[str]:
+    return list(describe_in_words(card, None, budget))
 
 
 def test_the_result_names_its_writers_and_lines() -> None:
-    curve = [asdict(point) for point in checking_curve([(6, 30)] * 10 + [(1, 30)] * 50)]
-    text = " ".join(words_of(card(7), {"budget": curve}))
+    text = " ".join(words_of(card(7), checking_curve([(6, 30)] * 10 + [(1, 30)] * 50)))
     for part in ("6 of 100 letters", "30 of 60 lines", "7 new writers, 60 lines", "first 10 % of the lines", "between"):
         assert part in text
 
@@ -358,7 +357,7 @@ def test_the_first_line_says_when_training_did_harm(trained: int, harm: bool, ad
     readings = {"base": sixty_lines(6), "adapter": sixty_lines(trained)}
     both = make_scorecard("test", *readings.values())
     (difference,) = compare([System(name, read) for name, read in readings.items()]).differences
-    words = list(describe_in_words(both, difference, None))
+    words = list(describe_in_words(both, difference))
     assert ("harm" in words[0]) == harm
     assert advice in words[-1]
     assert len(words) <= 8

@@ -10,18 +10,20 @@ from matplotlib.figure import Figure
 
 from dsocr.errors import RunError
 from dsocr.evaluation.compare import ComparedGroup, System, compare
-from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
+from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine, forecast_plot
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.contents import gather_contents, unbroken
-from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, forecast_plot, writers_plot
+from dsocr.evaluation.report.report import curve_plots
 from dsocr.evaluation.report.result_pages import (
     CHANGES,
+    MOST_WRITERS,
     NUMBERS,
     PAGE,
     PLOT,
     render_comparison_page,
     require_free_comparison,
     write_comparison,
+    writers_plot,
 )
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history

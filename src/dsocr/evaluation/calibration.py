@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from rapidfuzz.distance import Levenshtein
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -32,6 +34,7 @@ from dsocr.inference.review import (
     share_for,
     worth_checking,
 )
+from dsocr.io.encodings import read_object
 from dsocr.models.generation import ScoredText
 from dsocr.text import percentage
 
@@ -291,6 +294,14 @@ class CalibrationReport:
             ),
             ideal_budget=checking_curve([(line.errors, line.length) for line in worst_first]),
         )
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        """Read a report from the file of its `to_dict`; None for anything else."""
+        try:
+            return TypeAdapter(cls).validate_python(read_object(path))
+        except ValidationError:
+            return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON; rates are fractions."""

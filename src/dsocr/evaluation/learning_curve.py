@@ -6,7 +6,7 @@ The interval adds the choice of scored lines (jackknife over writers, pages or l
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,10 +14,15 @@ from dsocr.errors import DataError, option
 from dsocr.evaluation.decide import is_better
 from dsocr.evaluation.metrics import ErrorRate, pool
 from dsocr.evaluation.statistics import LEVEL, Clusters, Floats, clusters_of, student_quantile
+from dsocr.html import Plot, run_colour
 from dsocr.text import percentage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LUCK = 0.05
 """Standard deviation of the log rate between runs on the same lines."""
+_CURVE_POINTS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,24 @@ class Forecast:
             "helped": self.helped,
             "sentence": str(self),
         }
+
+
+def forecast_plot(forecast: Forecast) -> Plot:
+    """Plot the scored runs as dots, and the curve up to the forecast with its 95 % band."""
+
+    def paint(axes: "Axes") -> None:
+        sizes = np.geomspace(forecast.points[0].samples, forecast.expected.samples, _CURVE_POINTS)
+        band = [forecast.expect(round(size)) for size in sizes.tolist()]
+        low, high = ([100 * getattr(expected, end) for expected in band] for end in ("low", "high"))
+        axes.fill_between(sizes, low, high, color=run_colour(1), alpha=0.15, linewidth=0, label="95 % interval")
+        axes.plot(sizes, [100 * expected.rate for expected in band], color=run_colour(1), label="expected")
+        x, y = zip(*((point.samples, 100 * point.cer) for point in forecast.points), strict=True)
+        axes.plot(x, y, "o", color=run_colour(0), label="trained and scored")
+        axes.set(xlabel="training lines", ylabel="CER on the validation split, %")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return Plot("CER on the validation split over training lines", paint, (6.4, 3.2))
 
 
 def _log_rates(errors: Floats, lengths: "Floats | float") -> Floats:

@@ -16,9 +16,8 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, command, option, setting
 from dsocr.evaluation.decide import count_errors
 from dsocr.evaluation.evaluate import require_samples
-from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
+from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine, forecast_plot
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report.plots import forecast_plot
 from dsocr.inference.reader import LocalReader
 from dsocr.io.work import remove_drafts, write_file
 from dsocr.job import Job

@@ -1,6 +1,5 @@
 """Gather a report's contents from a run and its dataset, and choose its lines."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,14 @@ import numpy as np
 from dsocr.data.dataset import Dataset
 from dsocr.document import PackedImage, Split
 from dsocr.errors import DsocrError, RunError, typed
+from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
 from dsocr.evaluation.metrics import align, of_hundred
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, load_lines
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import counted, percent
+from dsocr.inference.review import CheckedShare
 from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
 from dsocr.text import percentage
 
@@ -62,8 +63,7 @@ class ReportContents:
     """Everything a report shows of an evaluated run.
 
     `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
-    recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing,
-    `confidence` is the run's confidence.json, `reliability` its table, heading first.
+    recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing.
     """
 
     run: RunFolder
@@ -75,8 +75,7 @@ class ReportContents:
     warnings: Sequence[str]
     history: History | None
     provenance: Mapping[str, Any]
-    confidence: Mapping[str, Any] | None
-    reliability: Sequence[Sequence[str]]
+    confidence: CalibrationReport | None
 
     @property
     def labels(self) -> list[str]:
@@ -109,13 +108,22 @@ class ReportContents:
     @property
     def answers(self) -> list[str]:
         """Accuracy, comparison with the base and next step, in words that need no statistics."""
-        return [unbroken(text) for text in describe_in_words(self.card, self.difference, self.confidence)]
+        budget = self.confidence.budget if self.confidence else ()
+        return [unbroken(text) for text in describe_in_words(self.card, self.difference, budget)]
 
     @property
-    def reliability_summary(self) -> str:
-        """The benefit of checking the least certain lines."""
-        report = self.confidence or {}
-        return unbroken(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
+    def reliability(self) -> list[Sequence[str]]:
+        """The table of calibration errors, heading first; empty without confidences."""
+        if (report := self.confidence) is None:
+            return []
+        count = f"count, {report.split} split of {report.dataset}"
+        rows: list[Sequence[str]] = [
+            ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
+        ]
+        for kind, measured in report.kinds.items():
+            errors = map(format_error, (measured.before, measured.after, measured.by_chance))
+            rows.append((f"{kind}s", f"{measured.count:,}", *errors))
+        return rows
 
     @property
     def sentences(self) -> list[str]:
@@ -139,24 +147,12 @@ def gather_contents(run: RunFolder, dataset: Path | Dataset | None = None) -> Re
     chapters = chapters_of(lines, [_SPOKEN[model] for model in readings])
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _find_images(run, dataset, card, shown)
-    confidence, reliability = None, []
-    if run.confidence.is_file():
-        try:
-            values = json.loads(run.confidence.read_text(encoding="utf-8"))
-            count = f"count, {values['split']} split" + (f" of {values['dataset']}" if "dataset" in values else "")
-            head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-            table: list[Sequence[str]] = [head]
-            for kind, measured in values["kinds"].items():
-                errors = [format_error(measured[name]) for name in ("before", "after", "by_chance")]
-                table.append((f"{kind}s", f"{measured['count']:,}", *errors))
-            confidence, reliability = values, table
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
+    confidence = CalibrationReport.load(run.confidence)
+    if confidence is None and run.confidence.is_file():
+        warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
     made = read_provenance(run)
-    return ReportContents(
-        run, card, readings, lines, chapters, images, warnings, history, made, confidence, reliability
-    )
+    return ReportContents(run, card, readings, lines, chapters, images, warnings, history, made, confidence)
 
 
 def _find_images(
@@ -273,9 +269,12 @@ def commands(contents: ReportContents) -> list[str]:
 
 
 def describe_in_words(
-    card: Scorecard, difference: Difference | None, confidence: Mapping[str, Any] | None
+    card: Scorecard, difference: Difference | None, budget: Sequence[CheckedShare] = ()
 ) -> Iterator[str]:
-    """Describe the accuracy of the trained model (else the base), its comparison with the base and the next step."""
+    """Describe the accuracy of the trained model (else the base), its comparison with the base and the next step.
+
+    `budget` is the measured benefit of checking the first lines of a review list.
+    """
     yield from _describe_scores(card, difference)
     if difference is not None:
         yield sentence(difference.summary)
@@ -284,7 +283,7 @@ def describe_in_words(
         unseen = of_hundred(card.by_text["new"].final.cer.rate, "letter")
         known = f"{seen.final.lines:,} of {card.scores.final.lines:,} lines"
         yield f"{known} have a text that training has seen; on the others {unseen} are wrong."
-    yield from _describe_checking(confidence)
+    yield from _describe_checking(budget)
     yield _describe_next(card, difference)
 
 
@@ -321,18 +320,16 @@ def _describe_writers(card: Scorecard) -> Iterator[str]:
     yield f"{text}: on others like them, between {best} and {worst}."
 
 
-def _describe_checking(confidence: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe the measured benefit of checking the first lines of a review list, beside chance."""
-    curve: Sequence[Mapping[str, float]] = (confidence or {}).get("budget") or ()
-    if len(curve) < 1 / _CHECKED or not curve[0]["rest"]:
+def _describe_checking(curve: Sequence[CheckedShare]) -> Iterator[str]:
+    if len(curve) < 1 / _CHECKED or not curve[0].rest:
         return
     parts = []
-    for part in ("share", "letters"):
-        point = min(curve, key=lambda point: abs(point[part] - _CHECKED))
-        times = point["errors_found"] / point[part] if point[part] else 1.0
-        parts.append(f"{percentage(point['errors_found'], 0)} of all wrong letters ({times:.1f} times chance)")
-    share = percentage(_CHECKED, 0)
-    yield f"Checking the first {share} of the lines finds {parts[0]}, the first {share} of the letters {parts[1]}."
+    for shares in ([point.share for point in curve], [point.letters for point in curve]):
+        share, point = min(zip(shares, curve, strict=True), key=lambda pair: abs(pair[0] - _CHECKED))
+        times = point.errors_found / share if share else 1.0
+        parts.append(f"{percentage(point.errors_found, 0)} of all wrong letters ({times:.1f} times chance)")
+    first = f"the first {percentage(_CHECKED, 0)} of the"
+    yield f"Checking {first} lines finds {parts[0]}, {first} letters {parts[1]}."
 
 
 def _describe_next(card: Scorecard, difference: Difference | None) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -27,12 +27,14 @@ from dsocr.evaluation.report.contents import (
     settings,
     unbroken,
 )
-from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.scorecard import PROFILE_LABELS, TEXT_LABELS, Scorecard, name_writers
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, Score, Scores
-from dsocr.html import Thumbnails, counted, percent, printable, render
+from dsocr.html import QUIET, Plot, Thumbnails, counted, percent, printable, render, run_colour
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
-from dsocr.runs import RunFolder
+from dsocr.runs import History, RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _KINDS = {
     "writer": ("Writers", 40),
@@ -273,6 +275,41 @@ def letter(sign: str) -> str:
     return "\u2423" if sign == " " else str(printable(sign)).replace("\n", "\ufffd")
 
 
+def curve_plots(history: History) -> list[Plot]:
+    """Plot losses and validation CER of a run over its steps; the kept step has a ring."""
+    best = history.best
+    kept = (best["step"], 100 * best["cer"]) if best else None
+    kinds = [
+        ("training loss", history.training, "loss", 1, None),
+        ("validation loss", history.validation, "loss", 1, None),
+        ("validation CER, %", history.validation, "cer", 100, kept),
+    ]
+    plots = []
+    for title, rows, name, scale, ring in kinds:
+        if points := [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]:
+            plots.append(_curve_plot(title, points, ring))
+    return plots
+
+
+def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[float, float] | None) -> Plot:
+    def paint(axes: "Axes") -> None:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=run_colour(0), marker="." if len(x) == 1 else None)
+        if best is not None:
+            axes.plot(*best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
+            annotate(axes, f"best {best[1]:.4g}", best, (0, 7), ha="center")
+        axes.set(xlabel="steps", ylabel=title)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+
+    return Plot(f"{title} over steps", paint)
+
+
+def annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[int, int], **alignment: str) -> None:
+    """Write a quiet note beside a point, this many points away."""
+    axes.annotate(text, point, offset, textcoords="offset points", color=QUIET, **alignment)  # type: ignore[arg-type]
+
+
 def render_markdown(contents: ReportContents) -> str:
     """Render the report for a repository or an issue; texts from a dataset or a model are in code spans."""
     writers = _group_rows(contents.card.groups.get("writer"), "writer", list(contents.readings))
@@ -286,6 +323,7 @@ def render_markdown(contents: ReportContents) -> str:
         commands=commands(contents),
         code=code_span,
         plain=lambda text: re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text),
+        unbroken=unbroken,
         marked=mark_differences,
         failed=FAILURE_LABELS,
     )
