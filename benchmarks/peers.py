@@ -23,8 +23,7 @@ from PIL import Image
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.evaluation.prediction_files import MatchedText
-from dsocr.evaluation.scores import Score, score_lines
+from dsocr.evaluation.scores import ReadText, Score, score_lines
 from runner import Table, make_parser, parse, record, watch
 
 
@@ -132,7 +131,7 @@ def main() -> None:
     table = Table("reader", "CER (95 % interval)", "WER", "seconds", "GB")
 
     def show(name: str, texts: Mapping[str, str], used: Mapping[str, float]) -> None:
-        lines = score_lines(samples, {sample.id: MatchedText(texts.get(sample.id, "")) for sample in samples})
+        lines = score_lines(samples, {sample.id: ReadText(texts.get(sample.id, "")) for sample in samples})
         score = Score.compute(lines, intervals=True)
         cer = f"{score.cer.rate:.2%} {score.interval}"
         table.row(name, cer, f"{score.wer.rate:.1%}", f"{used['seconds']:.1f}", f"{used['uss'] / 1e9:.2f}")

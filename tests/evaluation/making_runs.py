@@ -3,27 +3,16 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
+from dsocr.evaluation.scores import LineScore, ReadText, score_lines, write_lines, writer_statuses
 from dsocr.runs import RunFolder
 
-
-@dataclass(frozen=True)
-class Read:
-    """A prediction."""
-
-    text: str
-    truncated: bool = False
-    looping: bool = False
-
-
-Reader = Callable[[int, Sample], Read]
+Reader = Callable[[int, Sample], ReadText]
 """Predicts a sample, given its number from 0."""
 
 
@@ -36,7 +25,7 @@ def scored(*pairs: tuple[str, str], writers: Sequence[str | None] = ()) -> list[
     """Score (reference, prediction) pairs."""
     names = writers or [None] * len(pairs)
     samples = [sample(f"{n}", text, writer) for n, ((text, _), writer) in enumerate(zip(pairs, names, strict=True))]
-    return score_lines(samples, {f"{n}": Read(prediction) for n, (_, prediction) in enumerate(pairs)})
+    return score_lines(samples, {f"{n}": ReadText(prediction) for n, (_, prediction) in enumerate(pairs)})
 
 
 def make_evaluated_run(
@@ -71,15 +60,19 @@ def make_evaluated_run(
     return run
 
 
-def misread(place: int, sample: Sample) -> Read:
+def misread(place: int, sample: Sample) -> ReadText:
     """Read badly: letters swapped, one line empty, one looping, one with HTML."""
-    odd = {0: Read("и так далее " * 300, truncated=True), 1: Read(""), 2: Read("<script>alert('1')</script>")}
-    return odd.get(place, Read(sample.text.replace("и", "н").replace("e", "c")))
+    odd = {
+        0: ReadText("и так далее " * 300, truncated=True),
+        1: ReadText(""),
+        2: ReadText("<script>alert('1')</script>"),
+    }
+    return odd.get(place, ReadText(sample.text.replace("и", "н").replace("e", "c")))
 
 
-def read_better(place: int, sample: Sample) -> Read:
+def read_better(place: int, sample: Sample) -> ReadText:
     """Read well, without the last letter of every other line."""
-    return Read(sample.text if place % 2 else sample.text[:-1])
+    return ReadText(sample.text if place % 2 else sample.text[:-1])
 
 
 def change_card(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

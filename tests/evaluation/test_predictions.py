@@ -13,8 +13,15 @@ from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
 from dsocr.evaluation.compare import Comparison, System, compare
-from dsocr.evaluation.prediction_files import MatchedPredictions, Missing, match, parse_name, read_predictions
-from dsocr.evaluation.predictions import compare_paths, pool_trainings
+from dsocr.evaluation.predictions import (
+    MatchedPredictions,
+    Missing,
+    compare_paths,
+    match,
+    parse_name,
+    pool_trainings,
+    read_predictions,
+)
 from dsocr.io.encodings import text_encoding
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy

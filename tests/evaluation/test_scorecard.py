@@ -12,15 +12,15 @@ import pytest
 
 from dsocr.evaluation.metrics import ErrorRate, profile_rates, profiles
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema
-from dsocr.evaluation.scores import LineScore, score_lines
+from dsocr.evaluation.scores import LineScore, ReadText, score_lines
 from dsocr.text import comparable
-from tests.evaluation.making_runs import Read, sample, scored
+from tests.evaluation.making_runs import sample, scored
 from tests.evaluation.test_scores import LINES, SCORED
 from tests.raising import raises_code
 
 BASE = SCORED
 ADAPTER = score_lines(
-    LINES, {"a": Read("ёлка"), "b": Read("пера"), "c": Read("йод")}, {"Анна": "known", "Борис": "new"}
+    LINES, {"a": ReadText("ёлка"), "b": ReadText("пера"), "c": ReadText("йод")}, {"Анна": "known", "Борис": "new"}
 )
 CARD = make_scorecard(
     "test", BASE, ADAPTER, base_seconds=4, adapter_seconds=5.25, dataset={"test": "1f"}, settings={"prompt": "Прочти"}
@@ -37,7 +37,7 @@ def many_lines(lines: int, writers: int) -> list[LineScore]:
         read = "".join(chr(chance.randint(0x400, 0x1100)) if chance.random() < 0.2 else one for one in text)
         read = chance.choice([read, text, "", "ой " * 40])
         samples.append(sample(f"{number}", text, writer=f"w{number % writers}", page=f"p{number // 3}"))
-        predictions[f"{number}"] = Read(read, truncated=len(read) > 100)
+        predictions[f"{number}"] = ReadText(read, truncated=len(read) > 100)
     return score_lines(samples, predictions)
 
 

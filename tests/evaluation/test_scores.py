@@ -12,6 +12,7 @@ from dsocr.document import Sample
 from dsocr.errors import RunError
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scores import (
+    ReadText,
     Score,
     WriterStatus,
     load_lines,
@@ -20,11 +21,11 @@ from dsocr.evaluation.scores import (
     writer_statuses,
 )
 from dsocr.evaluation.statistics import clusters_of
-from tests.evaluation.making_runs import Read, sample
+from tests.evaluation.making_runs import sample
 from tests.raising import raises_code
 
 LINES = [sample("a", "ёлка", "Анна"), sample("b", "перо", "Борис"), sample("c", "йод")]
-READ = {"a": Read("ёлка"), "b": Read(""), "c": Read("йод йод", truncated=True)}
+READ = {"a": ReadText("ёлка"), "b": ReadText(""), "c": ReadText("йод йод", truncated=True)}
 SCORED = score_lines(LINES, READ, {"Анна": "known", "Борис": "new"})
 ROW = {"model": "base", **SCORED[0].to_dict()}
 
@@ -44,16 +45,16 @@ def test_lines_are_scored_in_the_order_of_the_samples() -> None:
 
 def test_equal_page_names_in_several_documents_are_different_pages() -> None:
     pages = [replace(sample(f"{n}", "йод", page="1"), document=f"letter {n}") for n in range(6)]
-    scored = score_lines([*pages, sample("x", "йод", page="1")], {name: Read("йод") for name in "012345x"})
+    scored = score_lines([*pages, sample("x", "йод", page="1")], {name: ReadText("йод") for name in "012345x"})
     assert [line.page for line in scored[-2:]] == ["letter 5/1", "1"]
     assert (clusters_of(scored).unit, clusters_of(scored).count) == ("page", 7)
 
 
 def test_failures_are_recorded_and_counted() -> None:
-    failed = score_lines([replace(sample("a", "Милая Соня"), source="letters")], {"a": Read("oh " * 40)})[0]
+    failed = score_lines([replace(sample("a", "Милая Соня"), source="letters")], {"a": ReadText("oh " * 40)})[0]
     assert (failed.looping, failed.over_long, failed.wrong_script, failed.runaway) == (True, True, True, True)
     assert (failed.truncated, failed.empty, failed.source) == (False, False, "letters")
-    removed = score_lines(LINES[:1], {"a": Read("ёл", truncated=True, looping=True)})[0]
+    removed = score_lines(LINES[:1], {"a": ReadText("ёл", truncated=True, looping=True)})[0]
     assert removed.looping, "a loop counts even if it was removed from the text"
     score = Score.compute(SCORED, seconds=2.0)
     assert (score.cer, score.lines, score.exact, score.runaway) == (ErrorRate(8, 11), 3, 1, 1)
@@ -61,19 +62,19 @@ def test_failures_are_recorded_and_counted() -> None:
     values = score.to_dict()
     assert (values["cer"], values["truncated_lines"], values["truncated_rate"]) == (8 / 11, 1, 0.333333)
     assert TypeAdapter(Score).validate_python(values) == score
-    assert Score.compute(score_lines([sample("a", "")], {"a": Read("да")})).to_dict()["cer"] is None
+    assert Score.compute(score_lines([sample("a", "")], {"a": ReadText("да")})).to_dict()["cer"] is None
 
 
 @pytest.mark.parametrize(
     ("samples", "predictions", "code"),
     [
         pytest.param([], {}, "no-lines", id="an empty split is not a perfect one"),
-        pytest.param(LINES, {"a": Read("")}, "prediction-missing", id="missing"),
-        pytest.param(LINES, {**READ, "d": Read("")}, "prediction-unmatched", id="extra"),
+        pytest.param(LINES, {"a": ReadText("")}, "prediction-missing", id="missing"),
+        pytest.param(LINES, {**READ, "d": ReadText("")}, "prediction-unmatched", id="extra"),
         pytest.param([*LINES, LINES[0]], READ, "duplicate-id", id="twice"),
     ],
 )
-def test_nothing_is_dropped_silently(samples: list[Sample], predictions: Mapping[str, Read], code: str) -> None:
+def test_nothing_is_dropped_silently(samples: list[Sample], predictions: Mapping[str, ReadText], code: str) -> None:
     with raises_code(code):
         score_lines(samples, predictions)
 

@@ -1,35 +1,60 @@
-"""Predictions to compare: from evaluated runs, and from the files that other tools write."""
+"""Systems to compare: evaluated runs, and files of predictions that other tools write.
+
+Files are tables, PAGE or ALTO files, or one text file per line. Their predictions are matched with the lines of a
+dataset by name or by position on the page. A column that could hold the reference is never taken for the prediction.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
+from dsocr.data.layouts import box_overlaps
 from dsocr.data.splits import page_key
-from dsocr.document import PackedImage, Split
+from dsocr.document import Outline, PackedImage, Sample, Split
 from dsocr.errors import DataError, DsocrError, RunError, command, first_few, option
 from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
-from dsocr.evaluation.prediction_files import (
-    MatchedText,
-    Missing,
-    clean_text,
-    match,
-    normalize_name,
-    page_name,
-    parse_name,
-    read_predictions,
-    stem_of,
-)
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
-from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines, score_lines, writer_statuses
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
 from dsocr.evaluation.statistics import clusters_of
-from dsocr.io.encodings import text_encoding
+from dsocr.formats.alto import find_alto, parse_alto
+from dsocr.formats.page import find_page, parse_page
+from dsocr.formats.tables import USUAL_NAMES, read_rows
+from dsocr.formats.xml import parse_xml
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.encodings import read_text, text_encoding
+from dsocr.io.files import list_files, relative
 from dsocr.runs import RunFolder, to_json
+from dsocr.text import TextPolicy
+
+TEXT_COLUMNS = ("prediction", "predicted", "pred", "prediction_text", "hypothesis", "hyp", "output", "text")
+"""Usual columns of predictions, in order of preference; `label` and the like hold references."""
+
+ID_COLUMNS = ("id", *USUAL_NAMES["image"])
+
+Missing = Literal["error", "empty"]
+"""Handling of a line without a prediction: reject the file, or count an empty prediction."""
+
+_TABLE_SUFFIXES = frozenset({".jsonl", ".tsv", ".csv"})
+_TRUE = frozenset({"true", "1", "yes"})
+
+_MIN_OVERLAP = 0.5
+"""Least intersection over union of two boxes of the same line."""
+_MIN_OVERLAP_NAMED = 0.1
+"""The same for two lines with the same id; programs number the lines they find, so the id alone says little."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character, which JSON can express and UTF-8 cannot."""
 
 
 def compare_paths(
@@ -216,7 +241,7 @@ def _score_file(
     if not pages:
         predicted, notes = match(file, samples, policy, missing=missing)
         return System(name, score_lines(samples, predicted, statuses), [f"predictions {path.as_posix()}", *notes])
-    written = written_pages(score_lines(samples, {sample.id: MatchedText("") for sample in samples}, statuses))
+    written = written_pages(score_lines(samples, {sample.id: ReadText("") for sample in samples}, statuses))
     names: dict[str, str] = {}
     for sample in samples:
         key = str(page_key(sample.document, sample.page))
@@ -251,3 +276,275 @@ def _describe(
     except DataError:
         return {}, about
     return {sample.id: sample.image for sample in samples if references[sample.id] == sample.text}, about
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPrediction:
+    """A prediction in a file: its location there, the name of its line, and the line's page and outline if known.
+
+    `parts` are the predictions that were joined to make it.
+    """
+
+    where: str
+    name: str
+    text: str
+    truncated: bool = False
+    page: str | None = None
+    outline: Outline | None = None
+    parts: tuple["FoundPrediction", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """All predictions in a file or folder, in its order; `source` describes how it was read."""
+
+    path: Path
+    predictions: list[FoundPrediction]
+    source: str
+    has_positions: bool = False
+
+
+def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> PredictionFile:
+    """Read a table (.jsonl, .tsv, .csv), a PAGE or ALTO file, or a folder of PAGE, ALTO or text files.
+
+    `columns` names a table's columns for `id` and `text` if they are not usual ones. Texts are decoded as within
+    `text_encoding`. Raises DataError for an unreadable file or one without predictions.
+    """
+    if not path.exists():
+        raise DataError("no such file or folder", code="input-missing", where=path)
+    is_table = path.suffix.lower() in _TABLE_SUFFIXES and path.is_file()
+    if columns and not is_table:
+        raise DataError("columns can only be named for a table", code="not-a-table", where=path)
+    file = _read_table(path, columns or {}) if is_table else _read_pages(path) or _read_texts(path)
+    if file is None:
+        hint = "give a .jsonl, .tsv or .csv file, or a folder of PAGE, ALTO or .txt files"
+        raise DataError("cannot be read as predictions", code="format-unknown", where=path, hint=hint)
+    if not file.predictions:
+        raise DataError("has no predictions", code="no-predictions", where=path)
+    return file
+
+
+def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
+    if unknown := sorted(columns.keys() - {"id", "text"}):
+        message = f"unknown column role {unknown[0]!r}; the roles are: id, text"
+        raise DataError(message, code="column-role-unknown", where=path)
+    header, rows = read_rows(path, columns)
+    by_lower = {name.strip().lower(): name for name in reversed(header)}
+    chosen = []
+    # The named column for a role, else a usual one; without a header the first two columns.
+    for role, usual in (("id", ("1", *ID_COLUMNS)), ("text", ("2", *TEXT_COLUMNS))):
+        candidates = [columns[role].lower()] if role in columns else usual
+        column = next((by_lower[name] for name in candidates if name in by_lower), None)
+        if column is None:
+            sought = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
+            message = f"there is no {sought}; the columns are: {', '.join(header)}"
+            hint = f"name it: {option('columns', f'{role}=NAME')}"
+            raise DataError(message, code="column-missing", where=path, hint=hint)
+        chosen.append(column)
+    id_, text = chosen
+    predictions = []
+    for number, cells in rows:
+        for column in (id_, text):
+            if column not in cells:
+                raise DataError(f"has no value for {column!r}", code="value-missing", where=f"{path}:{number}")
+        truncated = cells.get("truncated", "").strip().lower() in _TRUE
+        predictions.append(FoundPrediction(f"{path.name}:{number}", cells[id_].strip(), cells[text], truncated))
+    return PredictionFile(path, predictions, f"columns {id_} and {text}")
+
+
+def _read_pages(path: Path) -> PredictionFile | None:
+    folder = path.parent if path.is_file() else path
+    by_format = {"PAGE": find_page(folder), "ALTO": find_alto(folder)}
+    by_format = {
+        name: chosen
+        for name, files in by_format.items()
+        if (chosen := [file for file in files if path in (folder, file)])
+    }
+    if not by_format:
+        return None
+    if len(by_format) > 1:
+        message = " and ".join(f"{len(files)} {name}" for name, files in by_format.items())
+        hint = "give a folder with one format"
+        raise DataError(f"the folder has both {message} files", code="formats-mixed", where=path, hint=hint)
+    ((name, files),) = by_format.items()
+    parse = {"PAGE": parse_page, "ALTO": parse_alto}[name]
+    predictions = []
+    for file in files:
+        page = relative(file.with_suffix(""), folder)
+        for line in parse(parse_xml(file), relative(file, folder)).lines:
+            predictions.append(FoundPrediction(line.where, line.id, line.text, page=page, outline=line.outline))
+    return PredictionFile(path, predictions, f"{len(files)} {name} files", has_positions=True)
+
+
+def _read_texts(path: Path) -> PredictionFile | None:
+    """Read a text file per line, named like its image; `.gt.txt` files are references."""
+    if not path.is_dir():
+        return None
+    files = [file for file in list_files(path, {".txt"}) if not file.name.lower().endswith(".gt.txt")]
+    predictions = []
+    for file in files:
+        name = relative(file, path)
+        predictions.append(FoundPrediction(name, name[: -len(".txt")].removesuffix(".pred"), read_text(file)))
+    return PredictionFile(path, predictions, f"{len(files)} text files") if files else None
+
+
+def clean_text(text: str) -> str:
+    """Return a text with halves of characters replaced."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+class MatchedPredictions(NamedTuple):
+    """A prediction for each sample by id, and notes on everything unusual."""
+
+    texts: Mapping[str, ReadText]
+    notes: Sequence[str]
+
+
+def match(
+    file: PredictionFile, samples: Sequence[Sample], policy: TextPolicy, *, missing: Missing
+) -> MatchedPredictions:
+    """Match predictions with samples, and apply the dataset's text policy to them.
+
+    Raises DataError if a sample has no prediction, unless `missing` is "empty"; if it has two different ones; and if
+    nothing matches.
+    """
+    pairs, how = (_match_by_position if file.has_positions else _match_by_name)(file, samples)
+    by_sample: dict[str, FoundPrediction] = {}
+    repeated = 0
+    for sample_id, prediction in pairs:
+        first = by_sample.setdefault(sample_id, prediction)
+        if first is not prediction:
+            repeated += 1
+            if first.text != prediction.text:
+                message = f"{first.where} and {prediction.where} are different predictions for {sample_id}"
+                hint = "keep one prediction per line"
+                raise DataError(message, code="prediction-ambiguous", where=file.path, hint=hint)
+    if not by_sample:
+        first = file.predictions[0]
+        name = f"{first.page}: {first.name}" if first.page else first.name
+        message = f"none of {len(file.predictions)} predictions matches one of {len(samples)} lines"
+        hint = f"a line is called {samples[0].id!r}, a prediction {name!r}"
+        raise DataError(message, code="nothing-matches", where=file.path, hint=hint)
+    absent = [sample.id for sample in samples if sample.id not in by_sample]
+    if absent and missing == "error":
+        message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {first_few(absent, 5)}"
+        hint = f"{option('missing', 'empty')} counts them as empty predictions"
+        raise DataError(message, code="prediction-missing", where=file.path, hint=hint)
+    decoded = {id_: clean_text(prediction.text) for id_, prediction in by_sample.items()}
+    texts = {id_: ReadText(policy.apply(decoded[id_]), prediction.truncated) for id_, prediction in by_sample.items()}
+    used = {id(part) for _, prediction in pairs for part in (prediction, *prediction.parts)}
+    unused = [prediction.where for prediction in file.predictions if id(prediction) not in used]
+    counts = {
+        f"predictions match no line and are not used: {first_few(unused, 5)}": len(unused),
+        f"lines have no prediction and count as empty: {first_few(absent, 5)}": len(absent),
+        "predictions are identical duplicates": repeated,
+        "predictions are empty": sum(not text.text for text in texts.values()),
+        "predictions have an invalid character, read as \ufffd": sum(
+            decoded[id_] != prediction.text for id_, prediction in by_sample.items()
+        ),
+        "predictions were changed by the dataset's text policy": sum(texts[id_].text != decoded[id_] for id_ in texts),
+        "predictions are not in NFC, as the references are": sum(
+            not unicodedata.is_normalized("NFC", prediction.text) for prediction in by_sample.values()
+        ),
+    }
+    notes = [file.source, f"{how}: {len(by_sample)} of {len(samples)} lines"]
+    notes += [f"{count} {note}" for note, count in counts.items() if count]
+    return MatchedPredictions(texts | {id_: ReadText("") for id_ in absent}, notes)
+
+
+_Pairs = list[tuple[str, FoundPrediction]]
+
+
+def normalize_name(name: str) -> str:
+    """Return the name of a file as others write it: in NFC, with slashes, without `./`."""
+    return unicodedata.normalize("NFC", name).replace("\\", "/").removeprefix("./")
+
+
+def stem_of(name: str) -> str:
+    """Return a file's name without folders, and without the suffix of an image."""
+    path = PurePosixPath(name)
+    return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else path.name
+
+
+_NAME_KEYS: Mapping[str, Callable[[str], str]] = {
+    "by id": lambda name: name,
+    "by id without suffix": lambda name: str(PurePosixPath(name).with_name(stem_of(name))) if name else "",
+    "by file name": lambda name: PurePosixPath(name).name,
+    "by file name without suffix": stem_of,
+}
+
+
+def _match_by_name(file: PredictionFile, samples: Sequence[Sample]) -> tuple[_Pairs, str]:
+    """Match by the kind of name that matches most predictions without ambiguity."""
+    best: tuple[_Pairs, str] = ([], "by id")
+    for how, key in _NAME_KEYS.items():
+        by_key: dict[str, list[str]] = defaultdict(list)
+        for sample in samples:
+            by_key[key(normalize_name(sample.id))].append(sample.id)
+        named = [(by_key.get(key(normalize_name(prediction.name)), []), prediction) for prediction in file.predictions]
+        if any(len(ids) > 1 for ids, _ in named):
+            continue  # two folders have the same name
+        pairs = [(ids[0], prediction) for ids, prediction in named if ids]
+        if len(pairs) > len(best[0]):
+            best = pairs, how
+    return best
+
+
+def _match_by_position(file: PredictionFile, samples: Sequence[Sample]) -> tuple[_Pairs, str]:
+    """Match by page, and on it by bounding box."""
+    pages: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        pages[page_name(sample)].append(sample)
+    found_pages: dict[str, list[FoundPrediction]] = defaultdict(list)
+    for prediction in file.predictions:
+        found_pages[normalize_name(prediction.page or "")].append(prediction)
+    pairs: _Pairs = []
+    for page, lines in found_pages.items():
+        stem = PurePosixPath(page).name
+        same = [page] if page in pages else [name for name in pages if PurePosixPath(name).name == stem]
+        if len(same) > 1:
+            message = f"{len(same)} pages of the dataset are called {stem}"
+            hint = "put the files into folders like those of the dataset's source"
+            raise DataError(message, code="prediction-ambiguous", where=file.path, hint=hint)
+        if same:
+            pairs += _match_on_page(pages[same[0]], lines)
+    return pairs, "by page and position"
+
+
+def page_name(sample: Sample) -> str:
+    """Return the source file of the sample's page without its suffix, else the page's name."""
+    file = (sample.source or "").rpartition(":")[0]
+    return normalize_name(str(PurePosixPath(file).with_suffix("")) if file else sample.page or "")
+
+
+def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) -> _Pairs:
+    """Pair samples and lines one to one: those with the same id first, then the largest overlap.
+
+    A sample that is a whole page takes all lines.
+    """
+    if len(samples) == 1 and "bbox" not in samples[0].geometry:
+        joined = "\n".join(line.text for line in lines if line.text.strip())
+        return [(samples[0].id, FoundPrediction(lines[0].where, lines[0].name, joined, parts=tuple(lines)))]
+    overlaps = []
+    boxes = np.array([line.outline.box if line.outline else (0, 0, 0, 0) for line in lines], dtype=np.int64)
+    for place, sample in enumerate(samples):
+        name = (sample.source or "").rpartition(":")[2]
+        shares = box_overlaps(sample.geometry["bbox"], boxes).tolist() if "bbox" in sample.geometry else []
+        for number, (line, overlap) in enumerate(zip(lines, shares, strict=False)):
+            is_named = bool(name) and line.name == name
+            if overlap >= (_MIN_OVERLAP_NAMED if is_named else _MIN_OVERLAP):
+                overlaps.append((-is_named, -overlap, place, number))
+    taken: dict[int, int] = {}
+    for _, _, place, number in sorted(overlaps):
+        if place not in taken and number not in taken.values():
+            taken[place] = number
+    return [(samples[place].id, lines[number]) for place, number in taken.items()]
+
+
+def parse_name(text: str) -> tuple[str, Path]:
+    """Parse `NAME=PATH`, or a path that names itself; an existing path with a `=` is a path."""
+    name, equals, path = text.partition("=")
+    if equals and name and path and not Path(text).exists() and not {"/", "\\"} & set(name):
+        return name, Path(path)
+    whole = Path(text)
+    return whole.resolve().name if whole.is_dir() else whole.stem, whole

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, StrictBool, TypeAdapter, model_serializer, model_validator
@@ -26,6 +26,7 @@ from dsocr.evaluation.metrics import (
     word_errors,
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
+from dsocr.inference.confidence import Prediction
 from dsocr.io.work import writing_file
 from dsocr.text import comparable, is_blank
 
@@ -47,18 +48,16 @@ FAILURE_LABELS = {
 """Ways a prediction can fail, as named in `LineScore`, and their description; a line can have several."""
 
 
-class TranscribedText(Protocol):
-    """A predicted text.
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """A text that another tool read.
 
-    `truncated` if generation was cut off before its end, `looping` if it ran into a loop, even if that was removed.
+    `truncated` if it was cut off before its end, `looping` if it ran into a loop, even if that was removed.
     """
 
-    @property
-    def text(self) -> str: ...  # noqa: D102
-    @property
-    def truncated(self) -> bool: ...  # noqa: D102
-    @property
-    def looping(self) -> bool: ...  # noqa: D102
+    text: str
+    truncated: bool = False
+    looping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class LineScore:
     def compute(
         cls,
         sample: Sample,
-        prediction: TranscribedText,
+        prediction: ReadText | Prediction,
         writer_status: WriterStatus = "unknown",
         *,
         seen_text: bool = False,
@@ -281,7 +280,7 @@ def writer_statuses(
 
 def score_lines(
     samples: Sequence[Sample],
-    predictions: Mapping[str, TranscribedText],
+    predictions: Mapping[str, ReadText | Prediction],
     statuses: Mapping[str | None, WriterStatus] | None = None,
     trained: Iterable[Sample] = (),
 ) -> list[LineScore]:
