@@ -13,8 +13,7 @@ from openpyxl import Workbook
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.document import Note
-from dsocr.formats.sheets import read_sheet
-from dsocr.formats.tables import read_rows
+from dsocr.formats.tables import read_rows, read_sheet
 from dsocr.io.budget import Budget
 from tests.data.making import picture, write
 from tests.raising import raises_code
@@ -140,7 +139,7 @@ SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006
 def test_a_small_workbook_takes_little_time(
     sheet: bytes, name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.formats.sheets._MAX_SIGNS", 1_000_000)
+    monkeypatch.setattr("dsocr.formats.tables._MAX_SIGNS", 1_000_000)
     path, began = with_parts(tmp_path / "t.xlsx", sheet + b"</sheetData></worksheet>", name), time.process_time()
     with raises_code(code):
         read_sheet(path)
@@ -149,7 +148,7 @@ def test_a_small_workbook_takes_little_time(
 
 def test_cells_beyond_the_budget_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = workbook(tmp_path / "t.xlsx", [["a"] * 100] * 100)
-    monkeypatch.setattr("dsocr.formats.sheets.Budget", partial(Budget, elements=5000))
+    monkeypatch.setattr("dsocr.formats.tables.Budget", partial(Budget, elements=5000))
     with raises_code("too-large"):
         read_sheet(path)
 

@@ -312,7 +312,7 @@ class _Survey:
                 messages.append("this format has no polygons and baselines")
         if count["regions"] and not target.keeps_regions:
             messages.append(f"this format has no regions; {count['regions']} lines had one")
-        if not target.keeps_writers:
+        if target.keeps_regions:
             for kind in ("writers", "documents"):
                 if count[kind]:
                     messages.append(f"this format has no {kind}; {count[kind]} images had one")

@@ -24,7 +24,7 @@ from dsocr.formats.format import Format
 from dsocr.formats.layers import image_stem
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
-from dsocr.formats.sheets import UNREAD_HINTS, require_readable_kind
+from dsocr.formats.tables import UNREAD_HINTS, require_readable_kind
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
 from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget

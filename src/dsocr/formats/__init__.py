@@ -14,7 +14,6 @@ from dsocr.formats import (
     alto,
     coco,
     documents,
-    hocr,
     iiif,
     label_studio,
     messages,
@@ -25,10 +24,9 @@ from dsocr.formats import (
     published,
     registers,
     tables,
-    tei,
     text_files,
 )
-from dsocr.formats.format import Columns, Format
+from dsocr.formats.format import Columns, Format, unsupported
 from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines, read_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
@@ -44,8 +42,6 @@ _MODULES = (
     label_studio,
     pdf,
     text_files,
-    hocr,
-    tei,
     documents,
     registers,
     iiif,
@@ -74,19 +70,15 @@ def fill_xml(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None 
 
 def _write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     for source in pages:
-        if source.xml is None:
-            raise _no_xml(source.where)
-        path.write_bytes(fill_xml(read_xml(source.xml), predicted_lines(source), step))
+        xml = _require_xml(source.where, source.xml)
+        path.write_bytes(fill_xml(read_xml(xml), predicted_lines(source), step))
 
 
-def _require_xml(path: Path, image: Path | None) -> None:
-    if image is None:
-        raise _no_xml(path.name)
-
-
-def _no_xml(where: str) -> DataError:
-    hint = f"give {option('format', 'page')} or {option('format', 'alto')} for images"
-    return DataError("is no ALTO or PAGE file that could be filled", code="xml-missing", where=where, hint=hint)
+def _require_xml(where: str, file: Path | None) -> Path:
+    if file is None:
+        hint = f"give {option('format', 'page')} or {option('format', 'alto')} for images"
+        raise DataError("is no ALTO or PAGE file that could be filled", code="xml-missing", where=where, hint=hint)
+    return file
 
 
 _FILLED = Format(
@@ -95,14 +87,14 @@ _FILLED = Format(
     write_pages=_write_filled_files,
     suffix=".xml",
     one_page_per_file=True,
-    require_original=_require_xml,
+    require_original=lambda path, image: _require_xml(path.name, image),
 )
 
 FORMATS: dict[str, Format] = {format_.name: format_ for module in _MODULES for format_ in module.FORMATS}
 FORMATS["filled"] = _FILLED
 """Every format by name."""
 
-SOURCE_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_read}
+SOURCE_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.read is not unsupported}
 """The formats of sources, for `prepare` and `convert`."""
 
 
@@ -111,10 +103,10 @@ def source_formats() -> Sequence[Format]:
     return list(SOURCE_FORMATS.values())
 
 
-TARGET_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_convert_to}
+TARGET_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.open_writer is not unsupported}
 """The formats that `convert` writes."""
 
-OUTPUT_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_write_pages}
+OUTPUT_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.write_pages is not unsupported}
 """The formats that `transcribe` writes."""
 
 _OUTPUT_BY_SUFFIX = {format_.suffix: format_ for format_ in OUTPUT_FORMATS.values() if format_.suffix != ".xml"}

@@ -280,7 +280,6 @@ FORMATS = (
         open_writer=partial(XmlWriter, name="alto", document=alto_document),
         forbidden=xml.FORBIDDEN,
         keeps_pages=True,
-        keeps_writers=False,
         keeps_regions=True,
         next_step="import {out} into eScriptorium, images and alto/ together",
         write_pages=write_alto_pages,

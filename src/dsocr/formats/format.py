@@ -63,7 +63,8 @@ class DatasetWriter(Protocol):
         ...
 
 
-def _unsupported(*_: object) -> NoReturn:
+def unsupported(*_: object) -> NoReturn:
+    """Stands for an ability that a format does not have."""
     raise NotImplementedError("the format does not support this")
 
 
@@ -77,66 +78,44 @@ class Format:
 
     Converting: `open_writer` takes a folder and the names of the source's own columns. `forbidden` matches what a text
     cannot contain. With `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the
-    others have line images. `keeps_writers` and `keeps_regions` say whether it has a place for them; page and document
-    names go with writers, ids of regions and lines with regions; `keeps_tables` says so of rows and columns. `columns`
-    are the format's own column names, None if it has no place for other columns, and `origin_columns` those that it
-    takes over from a source of line images. `next_step` says how to use the result.
+    others have line images. With `keeps_regions` it has the regions and ids of the source; the others have the writers,
+    and the names of pages and documents. `keeps_tables` says whether it has rows and columns. `columns` are the
+    format's own column names, None if it has no place for other columns, and `origin_columns` those that it takes over
+    from a source of line images. `next_step` says how to use the result.
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
-    a PDF stay together in formats that are `multipage`, and all pages
-    stay together in those with `is_one_file`. After all pages of a folder, `write_index` gets the folder,
-    pairs of an image and the file written for it, and what the name of a shard's own file ends in. Formats that add
-    texts to an original have `require_original`, which gets a file and, if that is XML, its image, and raises DataError
-    if there is no original for it.
+    a PDF stay together in formats that are `multipage`, and all pages in those with `is_one_file`. After all pages of a
+    folder, `write_index` gets the folder, pairs of an image and the file written for it, and the ending of the name of
+    a shard's own file. Formats that add texts to an original have `require_original`, which gets a file and, if that is
+    XML, its image, and raises DataError if there is no original for it.
     """
 
     name: str
     title: str
 
-    find: Callable[[Path, Columns], list[Path]] = _unsupported
-    read: Callable[[Path, Columns], Iterator[Item]] = _unsupported
+    find: Callable[[Path, Columns], list[Path]] = unsupported
+    read: Callable[[Path, Columns], Iterator[Item]] = unsupported
     example: str = ""
     takes_columns: bool = False
     unit: Unit = "line"
 
-    open_writer: Callable[[Path, Sequence[str]], DatasetWriter] = _unsupported
+    open_writer: Callable[[Path, Sequence[str]], DatasetWriter] = unsupported
     forbidden: re.Pattern[str] = NOT_UTF8
     keeps_pages: bool = False
-    keeps_writers: bool = True
     keeps_regions: bool = False
     keeps_tables: bool = False
     columns: tuple[str, ...] | None = None
     origin_columns: frozenset[str] = frozenset()
     next_step: str = ""
 
-    write_pages: Callable[[Iterable[Page], Path, ProcessingStep], None] = _unsupported
+    write_pages: Callable[[Iterable[Page], Path, ProcessingStep], None] = unsupported
     suffix: str = ""
     one_page_per_file: bool = False
     multipage: bool = False
     is_one_file: bool = False
-    write_index: Callable[[Path, Sequence[tuple[Path, Path]], str], None] = _unsupported
+    write_index: Callable[[Path, Sequence[tuple[Path, Path]], str], None] | None = None
     require_original: Callable[[Path, Path | None], object] | None = None
-
-    @property
-    def can_read(self) -> bool:
-        """True if sources can be in this format."""
-        return self.read is not _unsupported
-
-    @property
-    def can_convert_to(self) -> bool:
-        """True if a dataset can be converted to this format."""
-        return self.open_writer is not _unsupported
-
-    @property
-    def can_write_index(self) -> bool:
-        """True if a folder of transcribed pages has a file for all of them."""
-        return self.write_index is not _unsupported
-
-    @property
-    def can_write_pages(self) -> bool:
-        """True if transcribed pages can be written in this format."""
-        return self.write_pages is not _unsupported
 
 
 class ImageFinder:
@@ -183,7 +162,11 @@ class ImageFinder:
             parent = path.parent
             distance = distances.get(parent, 2 if parent.parent in distances else None)
             if distance is not None and _compose(sought.parent.name) in {"", _compose(parent.name)}:
-                yield (_name_rank(path.name, sought.name), distance, _folder_rank(parent.name.lower(), folder)), path
+                name, given = _compose(path.name), _compose(sought.name)
+                by_name = 0 if name == given else 1 if _fold(name) == _fold(given) else 2
+                below = parent.name.lower()
+                by_folder = 0 if folder and below == folder.lower() else 1 if below in _IMAGE_FOLDERS else 2
+                yield (by_name, distance, by_folder), path
 
 
 def _without_foreign_folders(name: str) -> str:
@@ -191,14 +174,6 @@ def _without_foreign_folders(name: str) -> str:
     path = name.replace("\\", "/")
     is_elsewhere = path.startswith(("/", "file:")) or re.match(r"[A-Za-z]:/", path)
     return path.rpartition("/")[2] if is_elsewhere else name
-
-
-def _name_rank(name: str, name_sought: str) -> int:
-    return 0 if _compose(name) == _compose(name_sought) else 1 if _fold(name) == _fold(name_sought) else 2
-
-
-def _folder_rank(name: str, folder: str) -> int:
-    return 0 if folder and name == folder.lower() else 1 if name in _IMAGE_FOLDERS else 2
 
 
 def _compose(name: str) -> str:

@@ -6,9 +6,7 @@ heading, since many books print it once. Lines in no table are rows with their t
 """
 
 import csv
-import io
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from typing import Any
 
 from dsocr.document import Box, Line, Page, ProcessingStep, Table, TableCell, bounds_of_boxes
 from dsocr.errors import DataError, option
+from dsocr.formats.documents import save_without_times
 from dsocr.formats.format import Format
 from dsocr.formats.tables import escape_formula
 from dsocr.formats.xml import replace_forbidden
@@ -30,7 +29,6 @@ _NUMERIC = 0.6
 _DITTO = frozenset({"", "-", "–", "—", '"', "„", "''", "//"})
 _LONGEST_CELL = 32_767
 """Characters that a cell of Excel takes."""
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +221,7 @@ def write_xlsx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
             cell.alignment = Alignment(wrap_text=True, vertical="top")
     sheet.freeze_panes = "B2"
     workbook.properties.creator = f"{step.software} {step.version}"
-    written = io.BytesIO()
-    workbook.save(written)
-    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
-        for name in source.namelist():  # without times, so that the same texts give the same bytes
-            content = source.read(name)
-            if name == "docProps/core.xml":
-                content = re.sub(rb"<dcterms:(created|modified).*?</dcterms:\1>", b"", content)
-            target.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
+    save_without_times(workbook.save, path, omit=rb"<dcterms:(created|modified).*?</dcterms:\1>")
 
 
 def _cell_text(text: str) -> str:

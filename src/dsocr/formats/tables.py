@@ -10,23 +10,43 @@ import csv
 import io
 import json
 import re
+import warnings
+import zipfile
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, format_points, parse_points
+from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError, option
 from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
-from dsocr.formats.sheets import SHEET_SUFFIXES, UNREAD_HINTS, read_sheet, require_readable_kind
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES
-from dsocr.io.budget import Budget
-from dsocr.io.encodings import read_text
+from dsocr.io.budget import MB, Budget
+from dsocr.io.encodings import MAX_TEXT_BYTES, read_text
 from dsocr.io.files import list_files, parse_split, split_of_folder
+
+SHEET_SUFFIXES = frozenset({".xlsx", ".xlsm"})
+
+_MAX_ROWS = 1_048_576
+"""Rows of a sheet, as in Excel."""
+_MAX_SIGNS = 20_000_000
+"""Signs `<` in all parts; a cell has four, and the text of a cell too."""
+
+_ALIGN = "`dsocr align SCANS TEXT.docx -o data/mine` finds the line of each text; or write a table, .xlsx or .csv"
+UNREAD_HINTS = {
+    **dict.fromkeys((".xls", ".ods", ".numbers"), "save it as .xlsx, or as CSV in UTF-8"),
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"save it as .docx: {_ALIGN}"),
+    ".docx": _ALIGN,
+    **dict.fromkeys((".djvu", ".djv"), "save it as PDF or TIFF, for example with `ddjvu -format=tiff`"),
+    ".hocr": "export ALTO or PAGE from the program that wrote it",
+    **dict.fromkeys((".lnk", ".url", ".webloc"), "it is a shortcut: name its target"),
+}
+"""By suffix, what to do with files that are not read, of office programs and others."""
 
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
 
@@ -57,6 +77,7 @@ _NOTATIONS = {
 _FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How a cell begins that spreadsheets take for a formula, and one that would be mistaken for its escaped form."""
 
+C = TypeVar("C")
 Row = tuple[int, dict[str, str]]
 """Line number in the file, and cells by column."""
 
@@ -79,10 +100,8 @@ def find_tables(source: Path, columns: Columns) -> list[Path]:
 def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
     """Read the rows of all tables of a folder, or of one table file, each an image with its text."""
     files = find_tables(source, columns)
-    if not files:
-        # None is understood: the error about the first one says why.
-        files = _table_files(source)[:1]
-        for path in files:
+    if not files:  # the error about the first one says why
+        for path in _table_files(source)[:1]:
             open_table(path, columns)
     return read_files(source, files, partial(_read_file, columns=columns))
 
@@ -116,19 +135,21 @@ def open_table(path: Path, columns: Columns) -> tuple[dict[str, str], list[Row]]
     header, rows = read_rows(path, columns)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
-    if "split" not in roles and (column := _find_split_column(header, rows, set(roles.values()))):
-        roles["split"] = column
-    return _drop_other_outlines(path, roles, [cells for _, cells in rows], columns), rows
-
-
-def _find_split_column(header: list[str], rows: list[Row], taken: Container[str]) -> str | None:
-    """Return a column with the names of at least two splits and nothing else."""
-    for column in header:
-        values = {cells.get(column, "").strip() for _, cells in rows} - {""}
-        splits = {parse_split(value) for value in values}
-        if column not in taken and None not in splits and len(splits) > 1:
-            return column
-    return None
+    values = {name: {cells.get(name, "").strip() for _, cells in rows} - {""} for name in header}
+    for column in header if "split" not in roles else ():
+        splits = set(map(parse_split, values[column]))
+        if column not in roles.values() and None not in splits and len(splits) > 1:
+            roles["split"] = column
+            break
+    for role in OUTLINE_ROLES:
+        # A guessed column in another notation has another meaning. Each image of an imagefolder, which `metadata`
+        # describes, is a sample: its outline is where on a page it was cut.
+        if role in roles and role not in columns:
+            cells = values[roles[role]]
+            is_notation = cells and all(_NOTATIONS[role].fullmatch(cell) for cell in cells)
+            if not is_notation or path.stem.lower() == "metadata":
+                del roles[role]
+    return roles, rows
 
 
 def guess_roles(header: list[str], columns: Columns) -> dict[str, str]:
@@ -157,23 +178,6 @@ def check_roles(columns: Columns) -> None:
     if unknown := sorted(set(columns) - set(USUAL_NAMES)):
         message = f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}"
         raise DataError(message, code="column-role-unknown", hint=COLUMNS_HINT)
-
-
-def _drop_other_outlines(
-    path: Path, roles: Mapping[str, str], cells: Sequence[Mapping[str, str]], columns: Columns
-) -> dict[str, str]:
-    """Drop guessed outline columns that have another meaning: in another notation, or in an imagefolder.
-
-    Each image of an imagefolder (described by its `metadata`) is a sample: its outline is where on a page it was cut.
-    """
-    kept = {role: column for role, column in roles.items() if role not in OUTLINE_ROLES or role in columns}
-    if path.stem.lower() == "metadata":
-        return kept
-    for role in OUTLINE_ROLES:
-        values = {row.get(roles[role], "").strip() for row in cells} - {""} if role in roles else set()
-        if values and all(_NOTATIONS[role].fullmatch(value) for value in values):
-            kept[role] = roles[role]
-    return kept
 
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
@@ -247,6 +251,7 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank."""
     suffix = path.suffix.lower()
     require_readable_kind(path)
+    split: list[tuple[int, list[str]]]
     if suffix in SHEET_SUFFIXES:
         split = read_sheet(path)
     else:
@@ -255,11 +260,9 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
         if suffix == ".jsonl":
             lines = enumerate(text.split("\n"), start=1)
             rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
-            _require_rows(rows, path)
-            return list(rows[0][1]), rows
+            return list(_first(rows, path)), rows
         split = _tab_lines(path, text, columns) if suffix == ".tsv" else _csv_lines(path, text)
-    _require_rows(split, path)
-    header = split[0][1]
+    header = _first(split, path)
     if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `TsvWriter` wrote
         split = [(number, list(map(unescape_formula, cells))) for number, cells in split]
         header = split[0][1]
@@ -270,9 +273,10 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     return header, [(number, _cells(header, cells)) for number, cells in split]
 
 
-def _require_rows(rows: Sequence[object], path: Path) -> None:
+def _first(rows: Sequence[tuple[int, C]], path: Path) -> C:
     if not rows:
         raise DataError("the table is empty", code="table-empty", where=path)
+    return rows[0][1]
 
 
 def _is_header(cells: list[str], columns: Columns) -> bool:
@@ -348,6 +352,66 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
 
 
+def require_readable_kind(path: Path) -> None:
+    """Raise DataError, with what to do, for a file of a kind that is not read."""
+    if hint := UNREAD_HINTS.get(path.suffix.lower()):
+        message = f"{path.suffix.lower()[1:].upper()} files are not read"
+        raise DataError(message, code="file-kind-unread", where=path, hint=hint)
+
+
+def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the number and the cells of each row that is not blank, of the first sheet with any.
+
+    Raises DataError for a file that is locked, damaged or too large.
+    """
+    from openpyxl import load_workbook
+
+    content = Budget(size=MAX_TEXT_BYTES).read(path, "table")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            budget = Budget(size=4 * MAX_TEXT_BYTES, elements=_MAX_SIGNS)
+            unpacked = sum(part.file_size for part in archive.infolist())
+            budget.unpack("table", path, packed=len(content), unpacked=unpacked)
+            for part in archive.infolist():
+                with archive.open(part) as file:
+                    for chunk in iter(partial(file.read, MB), b""):
+                        budget.take("table", path, elements=chunk.count(b"<"))
+        budget = Budget()
+        with warnings.catch_warnings():  # about styles and validations that it does not know
+            warnings.simplefilter("ignore")
+            workbook = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
+            for sheet in workbook.worksheets:
+                rows = []
+                for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+                    if number > _MAX_ROWS:
+                        raise ValueError(f"it has more than {_MAX_ROWS} rows")
+                    if not values:
+                        continue
+                    budget.take("table", path, elements=len(values) + 1)
+                    cells = list(map(_cell_text, values))
+                    if any(cell.strip() for cell in cells):
+                        rows.append((number, cells))
+                if rows:  # without columns that are only formatted
+                    width = max(place for _, cells in rows for place, cell in enumerate(cells, start=1) if cell.strip())
+                    return [(number, cells[:width]) for number, cells in rows]
+    except DataError:
+        raise
+    except Exception as error:  # openpyxl raises whatever the XML library and its own types raise
+        message = f"the workbook cannot be read: {type(error).__name__}: {str(error)[:200]}"
+        if content.startswith(b"\xd0\xcf\x11\xe0"):
+            message = "the workbook is locked with a password, or an .xls file under another name"
+        raise DataError(message, code="table-unreadable", where=path, hint="save it again as .xlsx or CSV") from error
+    return []
+
+
+def _cell_text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    return value.isoformat() if isinstance(value, date | time) else "" if value is None else str(value)
+
+
 def tab_table(rows: Iterable[Sequence[object]]) -> str:
     """Return rows as a tab-separated table for people: no cell is a formula, and none shifts the columns."""
     text = io.StringIO()
@@ -378,20 +442,15 @@ class TsvWriter:
     def _row(self, line: Line, page: Page) -> list[str]:
         names = [page.writer or "", page.page or "", page.document or "", page.split or ""]
         others = [page.columns.get(column, "") for column in self.columns]
-        cells = [f"{IMAGES}/{page.image.name}", line.text, *names, *_format_outline(line.outline), *others]
+        shapes: list[tuple[Point, ...]] = [(), (), ()]
+        if outline := line.outline:
+            shapes = [(outline.box[:2], outline.box[2:]), outline.polygon, outline.baseline]
+        cells = [f"{IMAGES}/{page.image.name}", line.text, *names, *map(format_points, shapes), *others]
         return list(map(escape_formula, cells))
 
     def close(self) -> None:
         """Close the table."""
         self._file.close()
-
-
-def _format_outline(outline: Outline | None) -> list[str]:
-    if outline is None:
-        return ["", "", ""]
-    left, top, right, bottom = outline.box
-    box = ((left, top), (right, bottom))
-    return [format_points(points) for points in (box, outline.polygon, outline.baseline)]
 
 
 FORMATS = (

@@ -101,7 +101,7 @@ class Target:
             for name, group in self._group_by_file(read(), format_):
                 path = draft / f"{name}{suffix}"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                pages = list(group) if format_.can_write_index else []
+                pages = list(group) if format_.write_index else []
                 try:
                     format_.write_pages(pages or group, path, step)
                 except DataError as error:
@@ -109,7 +109,7 @@ class Target:
                     failed.append(f"{path.relative_to(draft).as_posix()}: {error.message}")
                 else:
                     written += [(page.image, path) for page in pages]
-            if written:
+            if format_.write_index and written:
                 format_.write_index(draft, written, self._shard_suffix)
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         content = {**card, "failed": card["failed"] + len(failed), "files": files}
