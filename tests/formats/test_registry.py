@@ -1,10 +1,13 @@
 """The format of a source is detected or given, and so are the formats of a transcription."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dsocr.formats import SOURCE_FORMATS, detect_format, output_formats
+from dsocr.formats import SOURCE_FORMATS, detect_format, output_formats, target_format
+from dsocr.formats.pdf import count_pages
+from dsocr.formats.tables import read_sheet
 from tests.data.making import alto, page_xml, pair, write, write_parquet
 from tests.raising import raises_code
 
@@ -131,3 +134,25 @@ def test_output_formats_are_chosen(out: str, names: list[str], all_xml: bool, ch
 def test_conflicting_output_formats_are_an_error(out: str, names: list[str], code: str) -> None:
     with raises_code(code):
         output_formats(Path("nowhere") / out, names, all_xml=False)
+
+
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        pytest.param(
+            "pikepdf", lambda folder: output_formats(folder, ["page", "pdf"], all_xml=False), id="writing PDF"
+        ),
+        pytest.param("docx", lambda folder: target_format("docx"), id="converting to Word"),
+        pytest.param("openpyxl", lambda folder: output_formats(folder / "a.xlsx", [], all_xml=False), id="rows"),
+        pytest.param("openpyxl", lambda folder: read_sheet(folder / "a.xlsx"), id="reading a workbook"),
+        pytest.param("pypdfium2", lambda folder: count_pages(folder / "a.pdf"), id="reading PDF"),
+    ],
+)
+def test_a_document_without_its_extra_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, use: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr("dsocr.formats.format.find_spec", lambda name: None if name == package else object())
+    with raises_code("package-missing") as error:
+        use(tmp_path)
+    assert package in error.value.message
+    assert "dsocr-hw[documents]" in str(error.value.hint)

@@ -26,7 +26,7 @@ from dsocr.formats import (
     tables,
     text_files,
 )
-from dsocr.formats.format import Columns, Format, unsupported
+from dsocr.formats.format import Columns, Format, require_packages, unsupported
 from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines, read_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
@@ -168,6 +168,7 @@ def target_format(name: str) -> Format:
     whole = (*documents.DOCUMENTS, *registers.TARGETS)
     known = TARGET_FORMATS | {document: OUTPUT_FORMATS[document] for document in whole}
     _require_known(name, known, "target")
+    require_packages(known[name].title, known[name].packages)
     return documents.as_target(known[name]) if name in whole else known[name]
 
 
@@ -191,6 +192,8 @@ def output_formats(out: Path, names: Sequence[str], *, all_xml: bool) -> tuple[l
     formats = [OUTPUT_FORMATS[name] for name in dict.fromkeys(names)]
     if not formats:
         formats = [_default_output(out, suffix, all_xml=all_xml)]
+    for format_ in formats:
+        require_packages(format_.title, format_.packages)
     is_folder = out.is_dir() or suffix not in {format_.suffix for format_ in formats}
     if not is_folder and len(formats) > 1:
         raise DataError("a file holds one format", code="output-not-folder", where=out, hint="name a folder")

@@ -271,5 +271,12 @@ def as_target(format: Format) -> Format:
 FORMATS = (
     Format(name="hocr", title="hOCR", write_pages=write_hocr, suffix=".hocr"),
     Format(name="tei", title="TEI P5", write_pages=write_tei, suffix=".tei"),
-    Format(name="docx", title="Word documents", write_pages=write_docx, suffix=".docx", multipage=True),
+    Format(
+        name="docx",
+        title="Word documents",
+        write_pages=write_docx,
+        suffix=".docx",
+        multipage=True,
+        packages=("docx",),
+    ),
 )

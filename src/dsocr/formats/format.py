@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote
 
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
-from dsocr.errors import DataError
+from dsocr.errors import DataError, not_installed
 from dsocr.images import (
     IMAGE_SUFFIXES,
     LineFile,
@@ -63,6 +64,13 @@ class DatasetWriter(Protocol):
         ...
 
 
+def require_packages(use: str, names: Iterable[str]) -> None:
+    """Raise RunError unless these packages of the extra `documents` are installed."""
+    for name in names:
+        if find_spec(name) is None:
+            raise not_installed(use, name, "documents")
+
+
 def unsupported(*_: object) -> NoReturn:
     """Stands for an ability that a format does not have."""
     raise NotImplementedError("the format does not support this")
@@ -71,6 +79,8 @@ def unsupported(*_: object) -> NoReturn:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """A file format and its abilities: to be read, be converted to, and hold transcribed pages.
+
+    `packages` are those of the extra `documents` that it needs.
 
     Reading: `find` lists the files of a source in this format, and `read` yields their samples; `takes_columns` says
     that columns can be named. `example` follows `dsocr prepare` in the help. `unit` is what a transcription is of:
@@ -93,6 +103,7 @@ class Format:
 
     name: str
     title: str
+    packages: tuple[str, ...] = ()
 
     find: Callable[[Path, Columns], list[Path]] = unsupported
     read: Callable[[Path, Columns], Iterator[Item]] = unsupported

@@ -28,7 +28,7 @@ from PIL import Image
 
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format, SourceFile, image_bytes, read_files
+from dsocr.formats.format import Columns, Format, SourceFile, image_bytes, read_files, require_packages
 from dsocr.images import MAX_PIXELS, decode_image, encode_image
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative, split_of_folder
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the libraries for PDF take a third of a second, and few com
 R = TypeVar("R")
 
 PDF_SUFFIXES = frozenset({".pdf"})
+_PACKAGES = ("pypdfium2", "pikepdf", "fontTools")
 
 POINTS_PER_INCH = 72
 DPI = 300
@@ -166,6 +167,7 @@ def page_image(path: Path, number: int) -> bytes:
 
 def _call_pdfium(function: "Callable[..., R]", path: Path, *number: int) -> R:
     """Call a function with a PDF, and perhaps a page, in PDFium's process. Raises DataError if it takes too much."""
+    require_packages("a PDF", _PACKAGES)
     try:
         return _PDFIUM.call(function, path, *number)
     except OverLimit as error:
@@ -587,5 +589,6 @@ FORMATS = (
         write_pages=write_pdf,
         suffix=".pdf",
         multipage=True,
+        packages=_PACKAGES,
     ),
 )

@@ -257,6 +257,7 @@ FORMATS = (
         title="rows of registers as an Excel workbook",
         write_pages=write_xlsx,
         suffix=".xlsx",
+        packages=("openpyxl",),
         is_one_file=True,
     ),
 )

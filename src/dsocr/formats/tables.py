@@ -22,7 +22,17 @@ from typing import Any, TypeVar
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Point, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError, option
-from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
+from dsocr.formats.format import (
+    IMAGES,
+    SURROGATES,
+    Columns,
+    Format,
+    SourceFile,
+    Written,
+    copy_page_image,
+    read_files,
+    require_packages,
+)
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES
@@ -364,6 +374,7 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
 
     Raises DataError for a file that is locked, damaged or too large.
     """
+    require_packages("an Excel workbook", ["openpyxl"])
     from openpyxl import load_workbook
 
     content = Budget(size=MAX_TEXT_BYTES).read(path, "table")
