@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from PIL import Image, ImageDraw
@@ -11,12 +12,12 @@ from transformers import PPOCRV6SmallDetForObjectDetection
 
 from convert_detector import convert_detector, create_detector
 from dsocr.layout.text_detector import detect_text, load_detector
-from tests.models.test_ctc_network import field, tensor_proto
+from tests.models.test_ctc_network import onnx_model, tensor_proto
 from tests.raising import raises_code
 
 
-def onnx_file(network: Any) -> bytes:
-    """The network as an ONNX file in the layout of PP-OCRv6_det_small.onnx: one bias after each folded convolution."""
+def detector_model(network: Any) -> onnx.ModelProto:
+    """The network in the layout of PP-OCRv6_det_small.onnx: one bias after each folded convolution."""
     names = {module: name for name, module in network.named_modules()}
     norms = {
         parent.convolution: getattr(parent, "normalization", getattr(parent, "norm", None))
@@ -37,7 +38,7 @@ def onnx_file(network: Any) -> bytes:
             return ["insert_conv", "input_conv"].index(parts[2]) + 1, -int(parts[3])
         return (3 if parts[0] == "head" else 0), 0
 
-    graph = b""
+    tensors = []
     for number, layer in enumerate(sorted(order, key=coarse_first)):
         norm, bias, weight = norms.get(layer), layer.bias, layer.weight
         if norm is not None:
@@ -45,10 +46,10 @@ def onnx_file(network: Any) -> bytes:
             across = (1, -1, 1, 1) if isinstance(layer, nn.ConvTranspose2d) else (-1, 1, 1, 1)
             weight = weight * scale.reshape(across)
             bias = norm.bias + ((0 if bias is None else bias) - norm.running_mean) * scale
-        graph += tensor_proto(f"conv2d_{number}.w_0", weight)
+        tensors.append(tensor_proto(f"conv2d_{number}.w_0", weight))
         if bias is not None:
-            graph += tensor_proto(f"p2o.pd_op.reshape.{number}.0", bias[None, :, None, None])
-    return field(1, 8) + field(7, graph)
+            tensors.append(tensor_proto(f"p2o.pd_op.reshape.{number}.0", bias[None, :, None, None]))
+    return onnx_model(tensors)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def drawn_page() -> Image.Image:
 
 
 def test_converted_detector_is_what_transformers_loads(tmp_path: Path, network: Any) -> None:
-    (tmp_path / "det.onnx").write_bytes(onnx_file(network))
+    onnx.save(detector_model(network), tmp_path / "det.onnx")
     convert_detector(tmp_path / "det.onnx", tmp_path / "converted", torch.float32)
     expected = detect_text(drawn_page(), network)
     assert expected.shape == (960, 672)
@@ -80,13 +81,13 @@ def test_converted_detector_is_what_transformers_loads(tmp_path: Path, network: 
 
 
 def test_another_onnx_file(tmp_path: Path) -> None:
-    (tmp_path / "other.onnx").write_bytes(field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))))
+    onnx.save(onnx_model([tensor_proto("w_0", torch.zeros(2, 3, 3, 3))]), tmp_path / "other.onnx")
     with raises_code("onnx-unreadable"):
         convert_detector(tmp_path / "other.onnx", tmp_path / "converted")
 
 
 def test_a_detector_of_other_sizes_is_an_error(tmp_path: Path, network: Any) -> None:
-    (tmp_path / "det.onnx").write_bytes(onnx_file(network))
+    onnx.save(detector_model(network), tmp_path / "det.onnx")
     convert_detector(tmp_path / "det.onnx", tmp_path / "converted")
     config = tmp_path / "converted" / "config.json"
     config.write_text(config.read_text(encoding="utf-8").replace('"reduction": 4', '"reduction": 2'), encoding="utf-8")

@@ -3,10 +3,12 @@
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from PIL import Image
@@ -205,48 +207,42 @@ def test_folded_network_computes_the_same_in_training() -> None:
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-def varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+def tensor_proto(name: str, tensor: torch.Tensor) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(tensor.detach().numpy(), name)
 
 
-def field(number: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return varint(number * 8) + varint(value)
-    return varint(number * 8 + 2) + varint(len(value)) + value
+def onnx_model(tensors: Sequence[onnx.TensorProto], **metadata: str) -> onnx.ModelProto:
+    """A model of these initializers without the graph's nodes."""
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "graph", [], [], tensors))
+    onnx.helper.set_model_props(model, metadata)
+    return model
 
 
-def tensor_proto(name: str, tensor: torch.Tensor) -> bytes:
-    dims = b"".join(field(1, size) for size in tensor.shape)
-    content = dims + field(2, 1) + field(8, name.encode()) + field(9, tensor.detach().numpy().tobytes())
-    return field(5, content)
-
-
-def onnx_file(network: Any, characters: list[str]) -> bytes:
-    """The network as an ONNX file in the layout of PP-OCRv6_rec_small.onnx, without the graph's nodes."""
+def recogniser_model(network: Any, characters: list[str]) -> onnx.ModelProto:
+    """The network in the layout of PP-OCRv6_rec_small.onnx."""
 
     def layers(kind: type[nn.Module]) -> list[Any]:
         return [layer for layer in network.modules() if isinstance(layer, kind)]
 
-    graph = b""
+    tensors = []
     convolutions = layers(nn.Conv2d)
     for index, layer in enumerate(convolutions):
         if index < len(convolutions) - 3:
-            graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight)
-            graph += tensor_proto(f"p2o.pd_op.reshape.{index}.0", layer.bias[None, :, None, None])
+            tensors.append(tensor_proto(f"conv2d_{index}.w_0", layer.weight))
+            tensors.append(tensor_proto(f"p2o.pd_op.reshape.{index}.0", layer.bias[None, :, None, None]))
             continue
         weight, mean, variance = (torch.rand_like(layer.bias) + 0.5 for _ in range(3))
         scale = weight / (variance + 1e-5).sqrt()
-        graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight / scale[:, None, None, None])
+        tensors.append(tensor_proto(f"conv2d_{index}.w_0", layer.weight / scale[:, None, None, None]))
         values = {"w_0": weight, "b_0": layer.bias + mean * scale, "w_1": mean, "w_2": variance}
-        graph += b"".join(tensor_proto(f"batch_norm2d_{index}.{key}", value) for key, value in values.items())
+        tensors += [tensor_proto(f"batch_norm2d_{index}.{key}", value) for key, value in values.items()]
     for index, layer in enumerate(layers(nn.LayerNorm)):
-        graph += tensor_proto(f"helper.reshape.{2 * index}", layer.weight)
-        graph += tensor_proto(f"helper.reshape.{2 * index + 1}", layer.bias)
+        tensors.append(tensor_proto(f"helper.reshape.{2 * index}", layer.weight))
+        tensors.append(tensor_proto(f"helper.reshape.{2 * index + 1}", layer.bias))
     for index, layer in enumerate(layers(nn.Linear)):
-        graph += tensor_proto(f"linear_{index}.w_0", layer.weight.T.contiguous())
-        graph += tensor_proto(f"linear_{index}.b_0", layer.bias)
-    metadata = field(1, b"character") + field(2, "\n".join(characters[:-1]).encode())
-    return field(1, 8) + field(7, graph) + field(14, metadata)
+        tensors.append(tensor_proto(f"linear_{index}.w_0", layer.weight.T.contiguous()))
+        tensors.append(tensor_proto(f"linear_{index}.b_0", layer.bias))
+    return onnx_model(tensors, character="\n".join(characters[:-1]))
 
 
 def test_conversion_from_onnx(tmp_path: Path) -> None:
@@ -254,7 +250,7 @@ def test_conversion_from_onnx(tmp_path: Path) -> None:
     network = create_network(CHARACTERS, PPOCRV6SmallRecConfig(layer_norm_eps=1e-5)).eval()
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.1)
-    (tmp_path / "rec.onnx").write_bytes(onnx_file(network, CHARACTERS))
+    onnx.save(recogniser_model(network, CHARACTERS), tmp_path / "rec.onnx")
     convert_recogniser(tmp_path / "rec.onnx", tmp_path / "converted")
     converted, characters = load_network(tmp_path / "converted")
     assert characters == CHARACTERS
@@ -267,7 +263,7 @@ def test_conversion_from_onnx(tmp_path: Path) -> None:
     ("content", "code"),
     [
         (b"\x00\xff not protobuf", "onnx-unreadable"),
-        (field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))), "onnx-unreadable"),
+        (onnx_model([tensor_proto("w_0", torch.zeros(2, 3, 3, 3))]).SerializeToString(), "onnx-unreadable"),
     ],
 )
 def test_other_files_are_not_converted(tmp_path: Path, content: bytes, code: str) -> None:
