@@ -1,4 +1,4 @@
-"""Publish a run or a dataset on the Hugging Face Hub: its files, card, and record for HTR-United.
+"""Publish a run or a dataset on the Hugging Face Hub: its files and a card.
 
 Only files that others need are sent: of a run those of an export, of a dataset its samples. Checkpoints, optimizer
 states, logs and sources never are.
@@ -7,14 +7,10 @@ states, logs and sources never are.
 import json
 import re
 import tempfile
-import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
-
-import yaml
 
 from dsocr import __version__
 from dsocr.console import current_reporter
@@ -24,28 +20,12 @@ from dsocr.errors import ConfigError, DataError, option
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
-from dsocr.options import ExportForm, Pairs, StrPath, read_pairs
+from dsocr.options import ExportForm, StrPath
 from dsocr.runs import ReadingSettings, RunFolder
 
-HTR_UNITED = "htr-united.yml"
-_SCHEMA = "https://htr-united.github.io/schema/2023-06-27/schema.json"
 _README = "README.md"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_LANGUAGE = re.compile(r"[a-z]{3}")
-_YEARS = re.compile(r"(\d{1,4}(?:-\d\d){0,2})/(\d{1,4}(?:-\d\d){0,2})")
 _TEXTS = {".json", ".jsonl", ".md", ".yml", ".yaml", ".txt", ".jinja"}
-_SCRIPTS = {
-    "LATIN": "Latn",
-    "CYRILLIC": "Cyrl",
-    "GREEK": "Grek",
-    "HEBREW": "Hebr",
-    "ARABIC": "Arab",
-    "ARMENIAN": "Armn",
-}
-_SCRIPTS |= {"GEORGIAN": "Geor", "DEVANAGARI": "Deva", "CJK": "Hani", "HIRAGANA": "Hira", "KATAKANA": "Kana"}
-_COMMON_SCRIPT = 0.01
-"""Least share of letters of a script of the dataset."""
-_SUBJECTS = ("title", "description", "language", "time", "script_type", "author")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +64,6 @@ def push(
     *,
     form: ExportForm | None = None,
     license: str | None = None,
-    about: Pairs | None = None,
     private: bool = False,
     dry_run: bool = False,
     yes: bool = False,
@@ -96,13 +75,11 @@ def push(
         repo: Its name on the Hugging Face Hub, as owner/name.
         form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
         license: Licence of the published files, as cc-by-4.0.
-        about: Description of a published dataset, as title=..., language=rus, time=1850/1900; repeatable.
         private: Publish in a private repository.
         dry_run: List the files to publish, and send nothing.
         yes: Publish without asking.
 
-    `about` has title, description, language, time, script_type and author, for the card of a dataset and its HTR-United
-    record. The token is that of `hf auth login` or `HF_TOKEN`.
+    The token is that of `hf auth login` or `HF_TOKEN`.
 
     Raises:
         ConfigError: The name or the licence cannot be used, or nobody said yes.
@@ -110,12 +87,8 @@ def push(
         RunError: The run is missing, unfinished or damaged.
     """
     folder = source.folder if isinstance(source, Dataset) else Path(source)
-    subjects = read_pairs("about", about)
     if not is_hub_id(repo):
         raise ConfigError(f"{repo!r} is no name on the Hub", code="repo-invalid", hint="give owner/name")
-    if unknown := set(subjects) - set(_SUBJECTS):
-        message = f"unknown: {', '.join(sorted(unknown))}"
-        raise ConfigError(message, code="option-invalid", hint=f"there are {', '.join(_SUBJECTS)}")
     if license is not None and not _LICENSE.fullmatch(license):
         hint = "the Hub's identifiers are in lower case, such as cc-by-4.0, cc0-1.0 or apache-2.0"
         raise ConfigError(f"{license!r} is no identifier of a licence", code="license-missing", hint=hint)
@@ -125,7 +98,7 @@ def push(
     with tempfile.TemporaryDirectory(prefix="dsocr-push-") as work:
         kind: Literal["model", "dataset"] = "dataset" if is_dataset(folder) else "model"
         if kind == "dataset":
-            files, notes = _dataset_files(folder, repo, license, subjects)
+            files, notes = _dataset_files(folder, repo, license)
         else:
             files, notes = _model_files(RunFolder.open(folder), repo, license, form, Path(work)), []
         _require_no_paths(files, folder)
@@ -194,39 +167,27 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
     return f"{card}\n## License\n\n{license or 'none'}, for the weights; images and transcriptions are not included.\n"
 
 
-def _dataset_files(folder: Path, repo: str, license: str | None, about: Mapping[str, str]) -> tuple[Files, list[str]]:
-    """Return the samples of a dataset with a card and, if enough is known, a record; and notes on unknown facts."""
+def _dataset_files(folder: Path, repo: str, license: str | None) -> tuple[Files, list[str]]:
+    """Return the samples of a dataset with a card, and a note on the terms of its sources."""
     dataset, files = Dataset.open(folder), Files({CARD_FILE: folder / CARD_FILE})
-    letters: Counter[str | None] = Counter()
     for split in dataset.card.splits:
         files[f"{split}/{METADATA_FILE}"] = dataset.metadata(split)
         for sample in dataset.samples(split):
             image = sample.image.file if isinstance(sample.image, PackedImage) else sample.image
             files[image.relative_to(folder).as_posix()] = image
-            letters.update(_script(letter) for letter in sample.text if letter.isalpha())
-    scripts = [script for script, count in letters.most_common() if count >= _COMMON_SCRIPT * letters.total()]
-    record, notes = _record(dataset.card, repo, license, about, [script for script in scripts if script])
-    if record is not None:
-        files[HTR_UNITED] = yaml.safe_dump(record, sort_keys=False, allow_unicode=True).encode()
-    if terms := {manifest["rights"] for manifest in dataset.card.manifests if "rights" in manifest}:
-        notes.append(f"the sources' terms: {', '.join(sorted(terms))}")
-    files[_README] = _dataset_card(dataset.card, repo, license, about).encode()
-    return files, notes
+    files[_README] = _dataset_card(dataset.card, repo, license).encode()
+    terms = {manifest["rights"] for manifest in dataset.card.manifests if "rights" in manifest}
+    return files, [f"the sources' terms: {', '.join(sorted(terms))}"] if terms else []
 
 
-def _script(letter: str) -> str | None:
-    return _SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0])
-
-
-def _dataset_card(card: Card, repo: str, license: str | None, about: Mapping[str, str]) -> str:
+def _dataset_card(card: Card, repo: str, license: str | None) -> str:
     """Return a dataset card as Markdown with YAML front matter."""
     from huggingface_hub import DatasetCardData
 
-    title = about.get("title", repo.rpartition("/")[2])
+    title = repo.rpartition("/")[2]
     lines = sum(part.samples for part in card.splits.values())
     data = DatasetCardData(
         license=license,
-        language=about.get("language"),
         pretty_name=title,
         task_categories=["image-to-text"],
         size_categories=[_size_category(lines)],
@@ -239,11 +200,11 @@ def _dataset_card(card: Card, repo: str, license: str | None, about: Mapping[str
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# {title}",
-        about.get("description", f"Images of handwriting, {card.unit} by {card.unit}, with their transcriptions."),
+        f"Images of handwriting, {card.unit} by {card.unit}, with their transcriptions.",
         "## Splits",
         "\n".join(["| split | samples | writers | pages |", "|---|---:|---:|---:|", *rows]),
         f"Split by {card.split_by}. Texts are in `metadata.jsonl` beside the images; dsocr reads them with "
-        f"`dsocr prepare hf:{repo} -o data/{repo.rpartition('/')[2]}`.",
+        f"`dsocr prepare hf:{repo} -o data/{title}`.",
         "## Sources and license",
         "\n".join(sources),
         f"License: {license or 'none'}.",
@@ -255,58 +216,6 @@ def _size_category(count: int) -> str:
     bounds = ("1K", "10K", "100K", "1M")
     below = next((place for place in range(len(bounds)) if count < 1000 * 10**place), None)
     return "n>1M" if below is None else f"n<{bounds[0]}" if below == 0 else f"{bounds[below - 1]}<n<{bounds[below]}"
-
-
-def _record(
-    card: Card, repo: str, license: str | None, about: Mapping[str, str], scripts: Sequence[str]
-) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return a record of the schema of HTR-United of 2023-06-27, or a note on missing facts."""
-    years = _YEARS.fullmatch(about.get("time", ""))
-    languages = [language for language in re.split(r"[\s,]+", about.get("language", "")) if language]
-    missing = [
-        *([] if languages and all(map(_LANGUAGE.fullmatch, languages)) else ["language=rus"]),
-        *([] if years else ["time=1850/1900"]),
-        *([] if scripts else ["texts in a script that is known here"]),
-    ]
-    if missing or years is None:
-        return None, [f"no {HTR_UNITED}, which needs --about {' --about '.join(missing)}"]
-    parts = card.splits.values()
-    writers = {name: part.writers for name, part in card.splits.items()}
-    # Writers of different splits may be the same ones, so their sum is an upper bound unless splits share none.
-    count = sum(writers.values())
-    hands = "unknown" if not count else "1" if count == 1 else "less-than-11" if count < 11 else "more-than-10"
-    kind = {"line": "lines", "region": "regions", "page": "pages"}[card.unit]
-    author = about.get("author", "")
-    record: dict[str, Any] = {
-        "schema": _SCHEMA,
-        "title": about.get("title", repo.rpartition("/")[2]),
-        "url": f"https://huggingface.co/datasets/{repo}",
-        **({"authors": [_author(name) for name in author.split(";")]} if author else {}),
-        "description": about.get("description", "Handwriting with transcriptions."),
-        "language": languages,
-        "production-software": f"dsocr {__version__}, from {card.source_format}",
-        "script": [{"iso": script} for script in scripts],
-        "script-type": about.get("script_type", "only-manuscript"),
-        "time": {"notBefore": years[1], "notAfter": years[2]},
-        "hands": {"count": hands, "precision": "exact" if count == 1 else "estimated"},
-        "license": {"name": license or "none"},
-        "format": "Image-Text-Pairs",
-        "volume": [
-            {"metric": kind, "count": sum(part.samples for part in parts)},
-            {"metric": "characters", "count": sum(part.characters for part in parts)},
-        ],
-    }
-    if card.manifests:
-        record["sources"] = [
-            {"reference": manifest.get("label", manifest["id"]), "link": manifest["id"]} for manifest in card.manifests
-        ]
-    return record, []
-
-
-def _author(text: str) -> dict[str, str]:
-    """Parse `Surname, Name`."""
-    surname, _, name = (part.strip() for part in text.partition(","))
-    return {**({"name": name} if name else {}), "surname": surname}
 
 
 def spellings(folder: PurePath) -> set[str]:

@@ -7,9 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
-import jsonschema_rs
 import pytest
-import yaml
 from huggingface_hub import CommitOperationAdd, DatasetCard, ModelCard
 
 import dsocr
@@ -117,8 +115,6 @@ def test_nothing_is_sent_without_a_licence_and_a_yes(hub: Hub, run: RunFolder) -
     for name in ("letters", "a/b/c", "https://huggingface.co/a/b"):
         with raises_code("repo-invalid"):
             dsocr.push(run.path, name, license="mit", yes=True)
-    with raises_code("option-invalid"):
-        dsocr.push(run.path, "me/letters", license="mit", about={"colour": "red"}, yes=True)
     assert (hub.requests, hub.root.exists()) == ([], False)
 
 
@@ -145,85 +141,24 @@ def test_a_refusal_of_the_hub_is_an_error(hub: Hub, run: RunFolder, monkeypatch:
         dsocr.push(run.path, "me/letters", license="mit", yes=True)
 
 
-SCHEMA = {
-    "type": "object",
-    "required": [
-        *("title", "description", "url", "language", "script", "time", "format", "hands", "volume", "license"),
-        *("script-type", "schema", "production-software"),
-    ],
-    "properties": {
-        "schema": {"const": "https://htr-united.github.io/schema/2023-06-27/schema.json"},
-        "url": {"type": "string", "format": "uri"},
-        "language": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{3}$"}},
-        "script": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"required": ["iso"], "properties": {"iso": {"enum": ["Cyrl", "Latn"]}}},
-        },
-        "script-type": {"enum": ["only-manuscript", "only-typed", "mainly-manuscript", "mainly-typed", "evenly-mixed"]},
-        "time": {
-            "required": ["notBefore", "notAfter"],
-            "additionalProperties": {"type": "string", "pattern": r"^\d{1,4}(-\d{2}(-\d{2})?)?$"},
-        },
-        "format": {"enum": ["Alto-XML", "Page-XML", "Image-Text-Pairs"]},
-        "hands": {
-            "required": ["count", "precision"],
-            "properties": {
-                "count": {"enum": ["1", "1-per-file", "1-per-folder", "less-than-11", "more-than-10", "unknown"]},
-                "precision": {"enum": ["exact", "estimated"]},
-            },
-        },
-        "volume": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "required": ["count", "metric"],
-                "properties": {
-                    "count": {"type": "integer", "minimum": 0},
-                    "metric": {"enum": ["lines", "regions", "characters", "pages", "images", "files"]},
-                },
-            },
-        },
-        "authors": {"items": {"required": ["surname"]}},
-        "license": {"type": "object", "properties": {"name": {"type": "string"}}},
-    },
-}
-"""What the schema of HTR-United of 2023-06-27 asks for, in short."""
-
-ABOUT = {"language": "rus, fra", "time": "1905/1914-05", "title": "Письма", "author": "Иванова, Анна; Archive"}
-
-
-def test_a_dataset_is_published_with_a_record_and_read_back(hub: Hub, small_dataset: Path, tmp_path: Path) -> None:
-    done = dsocr.push(small_dataset, "me/data", license="cc-by-4.0", about=ABOUT, yes=True)
+def test_a_dataset_is_published_with_a_card_and_read_back(hub: Hub, small_dataset: Path, tmp_path: Path) -> None:
+    done = dsocr.push(small_dataset, "me/data", license="cc-by-4.0", yes=True)
     files = hub.files("me/data", "dataset")
     images = {name for name in files if name.endswith(".png")}
     assert len(images) == 24
     assert set(files) - images == {
-        *("README.md", "dataset.json", "htr-united.yml"),
+        *("README.md", "dataset.json"),
         *(f"{split}/metadata.jsonl" for split in ("train", "validation", "test")),
     }
     assert str(tmp_path).encode() not in b"".join(content for name, content in files.items() if name not in images)
-    record = yaml.safe_load(files["htr-united.yml"])
-    jsonschema_rs.validate(SCHEMA, record)
-    assert [one["iso"] for one in record["script"]] == ["Latn", "Cyrl"]
-    assert (record["license"], record["hands"]["count"]) == ({"name": "cc-by-4.0"}, "less-than-11")
-    assert record["volume"][0] == {"metric": "lines", "count": 24}
-    assert record["authors"] == [{"name": "Анна", "surname": "Иванова"}, {"surname": "Archive"}]
     card: Any = DatasetCard(files["README.md"].decode())
-    assert (card.data.license, card.data.pretty_name, card.data.size_categories) == ("cc-by-4.0", "Письма", ["n<1K"])
+    assert (card.data.license, card.data.pretty_name, card.data.size_categories) == ("cc-by-4.0", "data", ["n<1K"])
     assert done.notes == []
 
     again = dsocr.prepare("hf:me/data", tmp_path / "again")
     original = dsocr.Dataset.open(small_dataset)
     assert sorted(one.text for one in again) == sorted(one.text for one in original)
     assert {one.split for one in again} == {one.split for one in original}
-
-
-def test_a_record_says_what_it_lacks(hub: Hub, small_dataset: Path) -> None:
-    planned = dsocr.push(small_dataset, "me/data", about={"language": "ru"}, dry_run=True)
-    assert "htr-united.yml" not in planned.files
-    assert "--about language=rus --about time=1850/1900" in planned.notes[0]
 
 
 def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_dataset: Path, call: Call) -> None:
@@ -237,6 +172,5 @@ def test_the_command_lists_asks_and_sends(hub: Hub, run: RunFolder, small_datase
     assert (code, "--yes" in err, hub.requests) == (2, True, [])
     code, out, _ = call(*push, "--license", "mit", "--yes", "--quiet")
     assert (code, out) == (0, "published: https://huggingface.co/me/letters\n")
-    code, out, _ = call("push", small_dataset, "me/data", "--about", "language=rus", "--dry-run")
+    code, out, _ = call("push", small_dataset, "me/data", "--dry-run")
     assert (code, "train/metadata.jsonl" in out) == (0, True)
-    assert call(*push, "--license", "mit", "--yes", "--about", "language")[0] == 2
