@@ -237,15 +237,14 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
     printer.table(["tokens", "min", "median", "95 %", "max"], rows)
     printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
     measured = plan.measurement
-    if measured is not None and measured.peak_bytes is not None:
+    if measured.peak_bytes is not None:
         peak, free = format_bytes(measured.peak_bytes), format_bytes(measured.free_bytes)
         printer.result(f"memory of the longest batch on {measured.device}, measured: {peak} at most, {free} were free")
     printer.result(
         f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples, {plan.epochs:.1f} epochs"
     )
-    if measured is not None and plan.seconds is not None:
-        rate = measured.micro_batch_size / measured.seconds_per_micro_batch
-        printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
+    rate = measured.micro_batch_size / measured.seconds_per_micro_batch
+    printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
 
 
 def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:

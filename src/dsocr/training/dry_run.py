@@ -19,11 +19,9 @@ from dsocr.io.processes import ProgressCallback
 from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, steps_per_epoch, total_steps
 from dsocr.models.adapters import omitted_layers
 from dsocr.models.family import Check, trains_all_weights
-from dsocr.models.loading import is_out_of_memory
-from dsocr.runs import RunFolder
 from dsocr.training.callbacks import peak_memory
 from dsocr.training.distributed import decide_threads, limit_threads
-from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
+from dsocr.training.lifecycle import explain_out_of_memory
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.readers import make_optimizer, set_up
@@ -54,10 +52,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a training takes in one process; `measurement` is None if memory ran out.
+    """The steps, time and memory of a run in one process.
 
     `tokens` has the minimum, median, 95th percentile and maximum of image, text and whole sequence of the training
-    samples, of which `too_long` exceed the `limit` of their text and are left out.
+    samples; `too_long` of these exceed the `limit` of their text and are skipped.
     """
 
     tokens: Mapping[str, Mapping[str, int]]
@@ -69,22 +67,17 @@ class Plan:
     micro_batches: int
     validations: int
     precision: str
-    measurement: Measurement | None
+    measurement: Measurement
 
     @property
-    def seconds(self) -> float | None:
-        """The estimated time without validations; None if memory ran out."""
-        measured = self.measurement
-        return None if measured is None else self.micro_batches * measured.seconds_per_micro_batch
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan in JSON's types."""
-        return {**asdict(self), "seconds": self.seconds}
+    def seconds(self) -> float:
+        """The estimated time without validations."""
+        return self.micro_batches * self.measurement.seconds_per_micro_batch
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """All checks in their order, and what the training would take; the plan is None if a check failed before it."""
+    """All checks in their order, and the plan, None if one of them failed."""
 
     checks: Sequence[Check]
     plan: Plan | None = None
@@ -112,7 +105,7 @@ class DryRun:
             "ready": not self.errors,
             "errors": [check.name for check in self.errors],
             "checks": [asdict(check) for check in self.checks],
-            "plan": self.plan and self.plan.to_dict(),
+            "plan": self.plan and {**asdict(self.plan), "seconds": self.plan.seconds},
         }
 
 
@@ -131,15 +124,13 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         if processor.asked:
             checks.append(Check("prompt", "ok", processor.asked))
-        run, name = RunFolder(config.output), config.output.as_posix()
+        run = job.run
         if run.config.is_file() and (recorded := load_run_config(run.config)).base != config.base:
-            message = f"{name} holds a run on the base {recorded.base}, not {config.base}"
+            message = f"{run.path.as_posix()} holds a run on the base {recorded.base}, not {config.base}"
             fix = "an adapter fits its own base only: give `output:` another folder"
             checks.append(Check("run", "error", message, fix))
-        else:
-            checks.append(Check("run", "ok", f"{name} can be trained in"))
         if config.learns_alone:
-            message = "they are read first, which takes a time unknown yet; the most confident readings are learnt"
+            message = "they are read first, which takes an unknown time; the most confident readings are learnt"
             return DryRun([*checks, Check("unlabelled scans", "ok", message)])
         dataset = job.samples_from
         checks.append(check_data(dataset, processor, config))
@@ -149,7 +140,7 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
         samples, excluded = within_budget(split, processor, config)
         if excluded:
             message = f"{excluded} of {len(split)} texts have more than {text_limit(processor, config)} tokens"
-            fix = "raise training.max_text_tokens, or cut them into lines; they are left out"
+            fix = "raise training.max_text_tokens, or cut them into lines; they are skipped"
             checks.append(Check("text budget", "warning", message, fix))
         with explain_out_of_memory(config):
             if busy := limit_threads(config, decide_threads(config, None)):
@@ -159,10 +150,11 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
                 plan = make_plan(config, setup, split, validates=Split.VALIDATION in dataset.card.splits)
-                checks += _check_plan(plan, config)
+                checks += _describe_plan(plan, config)
     except DsocrError as error:
         kinds = {ConfigError: "configuration", DataError: "dataset", ModelError: "base"}
-        checks.append(Check(kinds.get(type(error), "run"), "error", str(error), error.hint or ""))
+        name = "memory" if error.code == "out-of-memory" else kinds.get(type(error), "run")
+        checks.append(Check(name, "error", str(error), error.hint or ""))
     return DryRun(checks, plan)
 
 
@@ -176,11 +168,8 @@ def _describe_layers(setup: Setup, config: RunConfig) -> Check:
     return Check("gradients", "ok", message)
 
 
-def _check_plan(plan: Plan, config: RunConfig) -> list[Check]:
+def _describe_plan(plan: Plan, config: RunConfig) -> list[Check]:
     measured = plan.measurement
-    if measured is None or plan.seconds is None:
-        fix = f"lower it with {describe_lighter_settings(config)}"
-        return [Check("memory", "error", "a step runs out of memory", fix)]
     used = "" if measured.peak_bytes is None else f", peak {format_bytes(measured.peak_bytes)}"
     checks = [Check("memory", "ok", f"the longest micro-batch, {measured.micro_batch_size} samples, fits{used}")]
     if config.training.unlabelled:
@@ -192,43 +181,40 @@ def _check_plan(plan: Plan, config: RunConfig) -> list[Check]:
 
 
 def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, validates: bool) -> Plan:
-    """Plan a training on the samples of `split` that `setup` has; the adapter of `setup` is trained by measuring."""
-    samples, lengths = setup.samples.samples, measure_lengths(split, setup.processor)
-    kept = {sample.id for sample in samples}
+    """Plan a training on the samples of `split` that `setup` has; the adapter of `setup` is trained by measuring.
+
+    Raises an error of Python or torch if memory runs out.
+    """
+    lengths = measure_lengths(split, setup.processor)
+    kept = {sample.id for sample in setup.samples.samples}
     sequences = [length.sequence for sample, length in zip(split, lengths, strict=True) if sample.id in kept]
-    steps, per_epoch = total_steps(config, len(samples)), steps_per_epoch(config, len(samples))
+    count = len(sequences)
+    steps, per_epoch = total_steps(config, count), steps_per_epoch(config, count)
     whole, rest = divmod(steps, per_epoch)
     tokens = {}
     for name in ("vision", "text", "sequence"):
         values = [getattr(length, name) for length in lengths]
         quantiles = np.percentile(values, (0, 50, 95, 100), method="inverted_cdf").tolist()
         tokens[name] = dict(zip(("min", "median", "percentile_95", "max"), quantiles, strict=True))
-    measurement = None
-    try:
-        measurement = measure_training(setup, config, sequences)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
     return Plan(
         tokens=tokens,
         limit=text_limit(setup.processor, config),
-        too_long=len(lengths) - len(samples),
-        samples=len(samples),
+        too_long=len(split) - count,
+        samples=count,
         epochs=steps / per_epoch,
         steps=steps,
-        micro_batches=whole * micro_batches_per_epoch(config, len(samples)) + rest * micro_batches_per_step(config),
+        micro_batches=whole * micro_batches_per_epoch(config, count) + rest * micro_batches_per_step(config),
         # The last step is always followed by a validation.
         validations=-(-steps // config.validation.every_steps) if validates else 0,
         precision=str(setup.dtype).removeprefix("torch."),
-        measurement=measurement,
+        measurement=measure_training(setup, config, sequences),
     )
 
 
 def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[int]) -> Measurement:
     """Train on the longest micro-batch and then on a typical one, and measure both.
 
-    `lengths` are those of the setup's samples, in their order. Raises torch.OutOfMemoryError (on a CPU RuntimeError) if
-    memory runs out. The adapter is trained by it; random numbers are not touched.
+    `lengths` are those of the setup's samples, in their order. Random numbers stay as they were.
     """
     is_cuda = setup.device.type == "cuda"
     name = {"cpu": "CPU", "mps": "Apple GPU"}.get(setup.device.type) or torch.cuda.get_device_name(setup.device)
