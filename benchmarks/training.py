@@ -8,7 +8,6 @@ batches at random. Every other row changes one thing, or all of them. All rows m
 (copiste), in turns: compare the ratios per line. Opening images and filling the cache are not timed.
 """
 
-import os
 import tempfile
 import time
 import warnings
@@ -131,7 +130,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started = time.process_time()
     setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)
-    if cache_features(config, setup, None):
+    if cache_features(config, setup, None, Path(tempfile.mkdtemp(dir=dataset.parent)) / "features"):
         print(f"caching the features of {len(lines)} lines took {time.process_time() - started:.1f} s of processor")
     if recipe.compiled:
         encoder.family.prepare_training(model, base.network, compile_layers=True, checkpoint_activations=False)
@@ -186,7 +185,6 @@ def main() -> None:
     logging.disable_progress_bar()
     rows: list[dict[str, str]] = []
     with tempfile.TemporaryDirectory() as place:
-        os.environ["DSOCR_CACHE"] = str(Path(place) / "cache")
         dataset = prepare(COPISTE, Path(place) / "dataset")
         lines = list(dataset.samples(Split.TRAIN))[: options.steps * STEP]
         others = list(dataset.samples(Split.VALIDATION))[: options.read]

@@ -325,7 +325,7 @@ class TrainingSection(Section):
     feature_cache: Switch = "auto"
     """Keep the output of a frozen vision encoder on disk; auto does so where images are not augmented and it pays."""
     feature_cache_gb: PositiveFloat = 20.0
-    """Maximum size of the feature cache on disk, over all runs; the least recently used goes first."""
+    """Maximum size of the feature cache on disk, in the run folder until the run ends."""
     feature_cache_views: PositiveInt = 4
     """Augmented views of each image in the feature cache; after this many epochs they repeat."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0

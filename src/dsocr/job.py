@@ -30,7 +30,7 @@ from dsocr.runs import DETECTOR, READING, ReadingSettings, RunFolder, is_detecto
 Config = StrPath | RunConfig | Mapping[str, Any] | None
 
 TEMPORARY = re.compile(
-    r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8}\.tmp"
+    r"\.(features|(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8})\.tmp"
 )
 """Files and folders of a training that was killed while it wrote or removed them."""
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")

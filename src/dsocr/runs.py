@@ -63,6 +63,8 @@ class RunFolder:
     """File that is locked while a training runs here; it may exist without one."""
     checkpoints = _Entry("checkpoints")
     """Folder of checkpoints."""
+    features = _Entry(".features.tmp")
+    """Folder of the cached features of frozen vision towers, while a training runs here."""
     forecast = _Entry("forecast")
     """Folder of the runs on fewer samples and their forecast."""
     folds = _Entry("folds")

@@ -1,23 +1,33 @@
-"""The cache of vision features: never stale, never too large, and safe if damaged."""
+"""Training from image features that were computed once."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
+from dsocr.models.adapters import WEIGHTS
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
-from dsocr.models.deepseek_ocr import find_resolution
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_inputs import CanvasEncoded, Features
-from dsocr.training import feature_cache
-from dsocr.training.feature_cache import FeatureCache, FeatureStore, fingerprint, vision_features
+from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.runs import RunFolder
+from dsocr.training.feature_cache import cache_features, vision_features
+from dsocr.training.readers import fresh_adapter, make_trainer
+from dsocr.training.samples import EncodedSamples, Setup
+from dsocr.training.trainer import Trainer
 from tests.making_models import deepseek_processor, write_first, write_second
+from tests.raising import raises_code
+from tests.training.running import Heard, train
+from tests.training.test_train import changed, losses, metrics
 
 
 def picture(width: int, height: int) -> Image.Image:
@@ -83,7 +93,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
         losses = [base.network(**collate(them, pad_id, padding="right")).loss.item() for them in (samples, cached)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     read = [[replace(sample, answer_ids=()) for sample in them] for them in (samples, cached)]
-    for beams in (1, 2) if kind == "nano" else (1,):  # beams know no kinds, and the published towers are slow
+    for beams in (1, 2) if kind == "nano" else ():  # decoding knows no kinds, and the published towers are slow
         settings = Generation(max_new_tokens=2, num_beams=beams)
         texts = [[reading.text for reading in decode(base.network, processor, them, settings)] for them in read]
         assert texts[0] == texts[1]
@@ -98,127 +108,112 @@ def test_pixels_that_travel_as_bytes_are_the_same_numbers(bases: dict[str, BaseM
         assert torch.equal(normalize_pixels(moved)[name], before[name])
 
 
-def features(size: int = 4) -> Features:
-    return Features(torch.arange(8.0 * size).reshape(size, 8), (2, 3))
+@pytest.fixture
+def frozen(small_config: RunConfig) -> RunConfig:
+    """Three steps with frozen vision towers."""
+    return changed(small_config, training={"max_steps": 3}, validation={"every_steps": 3})
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_entry_round_trips(dtype: torch.dtype, tmp_path: Path) -> None:
-    kept = Features(features().tokens.to(dtype), (2, 3))
-    FeatureStore(tmp_path, 10**6).put("aa11", kept)
-    found = FeatureStore(tmp_path, 10**6).get("aa11")
-    assert found is not None
-    assert torch.equal(found.tokens, kept.tokens)
-    assert found.grid == (2, 3)
-    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".safetensors"]
+@pytest.fixture
+def kept(frozen: RunConfig) -> RunConfig:
+    """The same with cached features."""
+    return changed(frozen, training={"feature_cache": True})
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path, 10**6)
-    store.put("aa11", features())
-    left, new = (tmp_path / "aa" / f".aa1{name}.safetensors.0a1b2c3d.tmp" for name in ("2", "3"))
-    for path in (left, new):
-        path.touch()
-    os.utime(left, (0, 0))
-    store.make_room(0, [])
-    assert not left.exists()
-    assert new.exists(), "another process may be writing it"
-    assert store.get("aa11") is not None
+def test_an_adapter_learns_the_same_with_and_without(
+    frozen: RunConfig, kept: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watched(*arguments: Any, num_workers: int, **options: Any) -> Trainer:
+        cached = list(RunFolder(arguments[1].output).features.rglob("*.safetensors"))
+        seen.append((num_workers, len(cached)))
+        return make_trainer(*arguments, num_workers=num_workers, **options)
+
+    monkeypatch.setattr("dsocr.training.readers.make_trainer", watched)
+    train(frozen)
+    kept = changed(kept, output=tmp_path / "kept", training={"num_workers": 1})
+    train(kept)
+    # 16 samples are too few for auto to bother; features are read in this process.
+    assert seen == [(0, 0), (0, 16 + 2)]
+    assert not RunFolder(kept.output).features.exists()
+    ours, theirs = (load_file(RunFolder(run).adapter / WEIGHTS) for run in (frozen.output, kept.output))
+    assert any(bool(tensor.any()) for name, tensor in ours.items() if "lora_B" in name)
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-5) for name in ours)
+    assert losses(frozen.output) == pytest.approx(losses(kept.output), rel=1e-5)
+    ((one,), (other,)) = (metrics(run, "validation") for run in (frozen.output, kept.output))
+    assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    assert one["cer"] == other["cer"]
+
+
+class Cached:
+    """Samples whose features are cached, as training sets them up."""
+
+    def __init__(self, config: RunConfig, lines: list[Sample], folder: Path) -> None:
+        self.stages: list[tuple[str, str, int, int]] = []
+        base = load_base(config.base)
+        self.processor = deepseek_processor(base, config.input.resolution, config.input.prompt)
+        augmentation = config.training.augmentation
+        self.samples: Any = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
+        model = fresh_adapter(base.network, config, revision=None)
+        self.is_cached = cache_features(
+            config,
+            Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32),
+            None,
+            folder / "features",
+            reporter=Heard(on_stage=lambda *stage: self.stages.append(stage)),
+        )
+
+
+def lines(config: RunConfig, count: int = 4) -> list[Sample]:
+    return list(Dataset.open(config.dataset).samples(Split.TRAIN))[:count]
+
+
+def test_views_come_back_after_as_many_epochs(kept: RunConfig, tmp_path: Path) -> None:
+    config = changed(kept, training={"feature_cache_views": 2, "augmentation": 1.0})
+    cached = Cached(config, lines(kept, 5), tmp_path)
+    assert cached.stages == [("computing image features", "images", done, 10) for done in (8, 10)]
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 10
+    seen = []
+    for epoch in range(3):
+        cached.samples.set_epoch(epoch)
+        seen.append(cached.samples[1].features)
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], seen[2])
+    fresh: Any = EncodedSamples(lines(kept, 3), cached.processor, augmentation=1.0, seed=config.seed)
+    fresh.set_epoch(1)
+    assert np.array_equal(fresh[1].pixels(), cached.samples.encode_view(1, 1).pixels())
+    (computed,) = vision_features(load_base(config.base).network, cached.processor, [fresh[1]], None)
+    assert torch.allclose(computed.tokens, seen[1], atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("training", "is_cached"),
     [
-        pytest.param(lambda data: data[:-5], id="cut off"),
-        pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: data[:-1] + bytes([data[-1] ^ 1]), id="one bit is another"),
-        pytest.param(lambda data: b"\xff" * len(data), id="not safetensors at all"),
+        pytest.param({"feature_cache": False}, False, id="refused"),
+        pytest.param({}, True, id="by itself, where it pays"),
+        pytest.param({"augmentation": 1.0}, False, id="not by itself in place of fresh variations"),
+        pytest.param({"feature_cache_gb": 1e-6}, False, id="by itself, but too large"),
     ],
 )
-def test_a_damaged_entry_is_none_and_can_be_made_again(damage: object, tmp_path: Path) -> None:
-    FeatureStore(tmp_path, 10**6).put("aa11", features())
-    path = tmp_path / "aa" / "aa11.safetensors"
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-    store = FeatureStore(tmp_path, 10**6)
-    assert store.get("aa11") is None
-    assert not path.exists()
-    store.put("aa11", features())
-    assert store.get("aa11") is not None
-
-
-def test_an_entry_that_was_not_finished_is_not_taken(tmp_path: Path) -> None:
-    (tmp_path / "aa").mkdir()
-    (tmp_path / "aa" / "0123.tmp").write_bytes(b"half")
-    assert FeatureStore(tmp_path, 10**6).claim(["0123", "aa11"]) == set()
-
-
-def test_the_least_recently_used_entry_is_evicted(tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path, 0)
-    keys = ["aa01", "bb02", "cc03", "dd04"]
-    for age, key in enumerate(reversed(keys)):
-        store.put(key, features())
-        os.utime(tmp_path / key[:2] / f"{key}.safetensors", (1000 + age, 1000 + age))
-    size = (tmp_path / "aa" / "aa01.safetensors").stat().st_size
-    bounded = FeatureStore(tmp_path, 3 * size)
-    bounded.claim(["cc03"])  # wanted now, though it was the second to be written
-    bounded.make_room(size, keep=["dd04"])
-    assert sorted(path.stem for path in tmp_path.rglob("*.safetensors")) == ["cc03", "dd04"]
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors")) + size <= 3 * size
-
-
-def test_making_room_ignores_what_another_process_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FeatureStore(tmp_path, 1)
-    for key in ("aa01", "bb02"):
-        store.put(key, Features(torch.zeros(1, 2)))
-    listed = sorted(tmp_path.glob("??/*.safetensors"))
-    listed[0].unlink()
-    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(listed))
-    store.make_room(0, keep=[])
-    assert not listed[1].exists()
-
-
-def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = load_base("nano")
-    encoder = deepseek_processor(base, None, "free_ocr")
-    store = FeatureStore(tmp_path, 10**6)
-
-    def key(content: str = "image", about: str = "", **changed: object) -> str:
-        autocast = torch.bfloat16 if changed.pop("autocast", False) else None
-        other = replace(encoder, **changed)  # type: ignore[arg-type]
-        return FeatureCache(store, base.network, other, autocast=autocast, salt=about).key(content)
-
-    keys = [key(), key("another image"), key(about="other code that opens images"), key(autocast=True)]
-    keys.append(key(resolution=find_resolution("deepseek_ocr", "tiny")))
-    assert key(prompt="<image>\nother words") == keys[0], "the towers do not see the prompt"
-    monkeypatch.setattr(feature_cache, "_CODE", ("models/canvas.py",))
-    keys.append(key())
-    base.network.model.vision_tower.sam_encoder.layers[0].attn.qkv.weight.data[0, 0] += 1e-3
-    keys.append(key())
-    assert len(set(keys)) == len(keys)
-
-
-def test_the_decoder_has_no_part_in_the_fingerprint() -> None:
-    base = load_base("nano")
-    network, processor = base.network, deepseek_processor(base, None, "free_ocr")
-    before = fingerprint(network, processor)
-    network.model.language_model.layers[0].self_attn.q_proj.weight.data.zero_()
-    assert fingerprint(network, processor) == before
-
-
-def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
-    nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_features_are_cached_where_it_pays(
+    training: dict[str, Any], is_cached: bool, frozen: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hashed: list[object] = []
+    monkeypatch.setattr("dsocr.training.feature_cache._WORTH_CACHING", 4)
+    config = changed(frozen, training={"max_steps": 99, **training})
+    assert Cached(config, lines(frozen), tmp_path).is_cached is is_cached
 
-    def count(network: object, processor: object) -> str:
-        hashed.append(network)
-        return "the weights"
 
-    monkeypatch.setattr("dsocr.training.feature_cache.fingerprint", count)
-    encoder, store = deepseek_processor(nano, None, "free_ocr"), FeatureStore(tmp_path, 0)
-    first = FeatureCache(store, nano.network, encoder, autocast=None)
-    other = FeatureCache(store, nano.network, encoder, autocast=torch.bfloat16, weights_hash=first.weights_hash)
-    assert first.entry_bytes(72) > 0
-    assert not hashed
-    assert len({first.key("a"), first.key("b"), other.key("a")}) == 3
-    assert len(hashed) == 1
+@pytest.mark.parametrize(
+    ("sections", "code"),
+    [
+        pytest.param({"training": {"feature_cache_gb": 1e-6}}, "feature-cache-too-large", id="too large"),
+        pytest.param({"adapter": {"target_modules": "decoder+vision"}}, "feature-cache-not-frozen", id="trained"),
+    ],
+)
+def test_features_that_must_be_cached_and_cannot_be_are_an_error(
+    sections: dict[str, Any], code: str, kept: RunConfig, tmp_path: Path
+) -> None:
+    with raises_code(code):
+        Cached(changed(kept, **sections), lines(kept), tmp_path)
+    assert not (tmp_path / "features").exists()

@@ -266,11 +266,6 @@ class ChatProcessor(TokenProcessor):
             marks["mm_token_type_ids"] = tuple(int(token == self.image_token_id) for token in ids)
         return ChatEncoded(ids, self.answer_ids(text), images, marks, self._format(), features.tokens)
 
-    @property
-    def feature_key(self) -> str:
-        """The canvas and the image processor's settings, on which an image's features depend."""
-        return f"{self.canvas}\n{self.transformers.image_processor.to_json_string()}"
-
     def feature_width(self, network: Any) -> int:
         """Return the width of the decoder, once for each layer that takes features."""
         layers = getattr(network.config.vision_config, "deepstack_visual_indexes", None) or ()

@@ -170,10 +170,6 @@ class DeepseekProcessor(CanvasProcessor):
         slots = (self.image_token_id,) * self.resolution.slots(grid)
         return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
 
-    def is_encoder(self, name: str) -> bool:
-        """Whether a tensor is outside of the decoder."""
-        return not (name.startswith("lm_head") or ".language_model." in name)
-
     def encoder_features(self, network: Any, samples: Sequence[CanvasEncoded], dtype: "torch.dtype") -> list[Features]:
         """Return the decoder's inputs in the image slots of each sample."""
         images = self.image_inputs(samples, network, dtype)

@@ -96,15 +96,6 @@ class EncoderDecoderProcessor(CanvasProcessor):
             return {**batch, "encoder_states": torch.stack(features)}
         return {**batch, **CanvasEncoded.stack_images(samples), "mean_and_std": torch.tensor([self.mean, self.std])}
 
-    @property
-    def feature_key(self) -> str:
-        """The canvas and the normalization, on which the encoder's output depends."""
-        return repr((self.resolution, self.mean, self.std))
-
-    def is_encoder(self, name: str) -> bool:
-        """Whether a tensor belongs to the encoder."""
-        return name.startswith("encoder.")
-
     def feature_width(self, network: Any) -> int:
         """Return the width of the encoder."""
         return int(network.encoder.config.hidden_size)

@@ -166,21 +166,6 @@ class TokenProcessor(Processor):
 
     # The features of frozen vision towers, of a family that caches them
 
-    @property
-    def feature_key(self) -> str:
-        """Everything of the processor that an image's features depend on."""
-        raise NotImplementedError
-
-    @property
-    def feature_code(self) -> Sequence[str]:
-        """The source files that prepare pixels, relative to the package."""
-        own_file = type(self).__module__.removeprefix("dsocr.").replace(".", "/")
-        return ("models/canvas.py", "models/token_inputs.py", f"{own_file}.py")
-
-    def is_encoder(self, name: str) -> bool:
-        """Whether features depend on a tensor of the native network."""
-        return bool(self.family.is_vision(name))
-
     def feature_width(self, network: Any) -> int:
         """Return the numbers in the features of one position, by default the width of the decoder."""
         return int(network.config.get_text_config().hidden_size)
@@ -204,11 +189,6 @@ class CanvasProcessor(TokenProcessor):
     def resolution_name(self) -> str:
         """The name of the resolution."""
         return self.resolution.name
-
-    @property
-    def feature_key(self) -> str:
-        """The resolution."""
-        return repr(self.resolution)
 
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Return the ids before an answer; `grid` decides the number of image slots."""

@@ -142,7 +142,15 @@ class ReaderLearner:
     def make_trainer(self, log: logging.Logger, **options: Any) -> Trainer:
         """Make the trainer; the features of frozen towers are cached before."""
         encoded = None if self.validator is None else self.validator.encoded
-        cached = cache_features(self.config, self.setup, encoded, log=log, reporter=self._reporter, dist=self._dist)
+        cached = cache_features(
+            self.config,
+            self.setup,
+            encoded,
+            self.job.run.features,
+            log=log,
+            reporter=self._reporter,
+            dist=self._dist,
+        )
         # Reading cached features is faster than passing them between processes.
         workers = 0 if cached else self.config.training.num_workers
         return make_trainer(self.setup, self.config, self._dist, num_workers=workers, **options)

@@ -5,6 +5,7 @@ A learner says what differs between readers and the detector of lines. The resul
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -105,6 +106,8 @@ def run_job(
             learner.describe(log)
 
         dist.broadcast(begin)
+        if dist.is_main:
+            stack.callback(shutil.rmtree, run.features, ignore_errors=True)
 
         # Fit
         signals = SignalHandler(reporter.complain, dist)

@@ -3,7 +3,6 @@
 Dataloader workers import this module, so it imports no networks.
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch.utils.data import Sampler
 
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
-from dsocr.images import open_image, read_bytes, upright_size
+from dsocr.images import open_image, upright_size
 from dsocr.models.family import IGNORED, Encoded, InputLength, Processor
 from dsocr.models.token_inputs import Features
 
@@ -27,8 +26,10 @@ REMEMBERED_BYTES = 1 << 30
 TIMES_LONGER = 3
 """Upper bound on the slowdown from unlabelled scans: no more lines are read than shown."""
 
-LoadFeatures = Callable[[str, Callable[[], Encoded]], Features]
-"""Loads the features of an image by its key, or computes them from the encoded sample."""
+Place = tuple[int, int]
+"""The index of a sample, and one of its augmented views."""
+LoadFeatures = Callable[[int, int], Features]
+"""Loads the features of a view of a sample."""
 
 
 def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[InputLength]:
@@ -57,7 +58,6 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         self._room = REMEMBERED_BYTES
         self._load_features: LoadFeatures | None = None
         self._views = 0
-        self._hashes: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -65,9 +65,8 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
     def __getitem__(self, index: int) -> Encoded:
         view = int(self._epoch) % self._views if self._views else int(self._epoch)
         if self._load_features is not None:
-            features = self._load_features(self._image_key(index, view), partial(self.encode_view, index, view))
             processor: Any = self.processor  # of a family that caches features
-            encoded: Encoded = processor.encode_features(features, self.samples[index].text)
+            encoded: Encoded = processor.encode_features(self._load_features(index, view), self.samples[index].text)
             return encoded
         if changes(self._augmentation):
             return self.encode_view(index, view)
@@ -104,22 +103,13 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         """Take image features instead of pixels; epoch e shows the augmented view e modulo `views`."""
         self._load_features = load
         self._views = views
-
-    def image_keys(self, index: int) -> list[str]:
-        """Return what identifies the pixels of each view of a sample, given code and resolution."""
-        return [self._image_key(index, view) for view in range(self._views)]
+        self.forget()
 
     def forget(self) -> None:
         """Free the memory of opened and encoded images."""
         self._opened.clear()
         self._encoded.clear()
         self._room = REMEMBERED_BYTES
-
-    def _image_key(self, index: int, view: int) -> str:
-        if index not in self._hashes:
-            self._hashes[index] = hashlib.sha256(read_bytes(self.samples[index].image)).hexdigest()
-        augmented = f" {self._augmentation} {self._seed} {index} {view}" if changes(self._augmentation) else ""
-        return self._hashes[index] + augmented
 
     def _takes(self, size: int) -> bool:
         """Reserve memory for an image; False if there is too little left."""
