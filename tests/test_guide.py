@@ -140,7 +140,7 @@ ONE_CODE_A_FACT = {
     "unit-unknown": r"unknown-unit|unit-(un|not-)known",
     "encoding-unknown": r"unknown-encoding|encoding-unknown",
     "column-role-unknown": r"(unknown-)?column-role(-unknown)?",
-    "package-missing": r"(ray|kraken|package)-missing|.*-not-installed",
+    "package-missing": r"(ray|package)-missing|.*-not-installed",
     "write-failed": r"write-failed|(report-)?not-writ(ten|able)",
     "dataset-missing": r"no-dataset|dataset-missing",
     "not-json": r"not-json|json-invalid",

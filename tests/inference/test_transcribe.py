@@ -185,7 +185,7 @@ def test_narrow_columns_are_looked_at_again_where_tables_are_asked_for(
 ) -> None:
     asked: list[str] = []
 
-    def choose(segmenter: str) -> DetectOutlines | None:
+    def choose(segmenter: str) -> DetectOutlines:
         asked.append(segmenter)
         return choose_detector(segmenter)
 

@@ -1,7 +1,6 @@
 """Lines are made from a text detector's probabilities, in reading order; the shipped one finds drawn lines."""
 
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from dsocr.data.layouts import box_overlaps
 from dsocr.document import Outline
 from dsocr.layout import choose_segmenter
 from dsocr.layout.lines import find_lines, reading_outlines
-from tests.data.making import alto, alto_line
 from tests.raising import raises_code
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and", "many", "other", "things"]
@@ -167,27 +165,9 @@ def test_shipped_detector_finds_every_drawn_line(options: dict[str, int]) -> Non
     )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for kraken is a script with a shebang")
-def test_kraken_and_its_errors(tmp_path: Path) -> None:
-    answer = alto(alto_line("", "10 10 60 10 60 30 10 30"))
-    command = tmp_path / "kraken"
-    command.write_text(
-        f"#!{sys.executable}\nimport sys\nassert sys.argv[1:3] == ['-a', '-i'] and sys.argv[5:] == ['segment', '-bl']\n"
-        f"open(sys.argv[4], 'w').write('''{answer}''')\n",
-        encoding="utf-8",
-    )
-    command.chmod(0o755)
-    buffer = tmp_path / "p.png"
-    Image.new("L", (100, 50), 255).save(buffer)
-    (line,) = choose_segmenter(str(command))(buffer.read_bytes(), "p.png")
-    assert (line.where, line.outline.box if line.outline else None) == ("p.png#1", (10, 10, 61, 31))
-    command.write_text(f"#!{sys.executable}\nraise SystemExit('no model')\n", encoding="utf-8")
-    with raises_code("kraken-failed"):
-        choose_segmenter(str(command))(buffer.read_bytes(), "p.png")
-    with raises_code("package-missing"):
-        choose_segmenter(str(tmp_path / "elsewhere" / "kraken"))
+def test_an_unknown_segmenter_is_an_error(tmp_path: Path) -> None:
     with raises_code("segmenter-unknown"):
-        choose_segmenter("rm")
+        choose_segmenter(str(tmp_path / "elsewhere"))
 
 
 def columns_of_dates(width: int, rows: Sequence[int]) -> NDArray[np.float32]:

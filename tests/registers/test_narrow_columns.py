@@ -132,7 +132,6 @@ def test_only_who_asks_for_tables_has_their_columns_looked_at(tmp_path: Path, sh
     find_lines, detect = choose_segmenter("ppocr"), choose_detector("ppocr")
     plain = find_lines(content, "page")
     assert len(sheets) == 1
-    assert detect
     more = find_lines_of_tables(find_lines, detect, content, "page")
     assert len(sheets) == 3
     assert len(more) == len(plain) == 4 * len(TOPS)

@@ -231,7 +231,7 @@ def align(
         run: Reader of the lines: a run, or the base small.
         rounds: How often the lines are read and aligned; after each but the last the reader learns from the sure ones.
         sure: How likely a line's text must be exactly right to count as sure.
-        segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
+        segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         columns: Column of a table, as image=NAME, text=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.

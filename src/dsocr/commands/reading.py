@@ -74,7 +74,7 @@ def transcribe(
         format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
         unit: What the model is shown; as trained if not given.
         images: What images show; judged by shape if not given.
-        segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
+        segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
         regions: Read only regions that ALTO or PAGE files give this type, such as MainZone, or none; repeatable.
         engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.

@@ -1,12 +1,9 @@
-"""Where the lines of a page are, and their reading order: found by a text detector, or by kraken.
+"""Where the lines of a page are, and their reading order: found by a text detector.
 
-A detector also finds lines on pages that lie on their side, and says where lines are too small for it.
+It also finds lines on pages that lie on their side, and says where lines are too small.
 """
 
-import shutil
 import statistics
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,8 +14,6 @@ from PIL import Image
 
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
-from dsocr.formats.alto import parse_alto
-from dsocr.formats.xml import parse_xml
 from dsocr.images import decode_image
 from dsocr.layout.lines import SegmentedLine, find_lines, find_outlines
 from dsocr.outlines import quarter_turns
@@ -34,8 +29,6 @@ DetectOutlines = Callable[[Image.Image, int], list[Outline]]
 
 DETECTOR = "ppocr"
 """Name of the segmenter that ships with dsocr, a network."""
-_KRAKEN_TIMEOUT = 900
-"""Seconds for one page; kraken takes about ten on a CPU."""
 
 # Measured on pages of copiste and of registers, upright, turned and side by side (lab/verdicts.md, "Finding lines").
 _ON_SIDE = 0.5
@@ -50,34 +43,25 @@ _MANY = 5
 
 
 def choose_segmenter(name: str) -> FindLines:
-    """Return a segmenter: `ppocr`, a run that trained a detector, or kraken by its command's name or path.
+    """Return a segmenter: `ppocr`, or a run that trained a detector.
 
     Raises DataError if there is none of the name, RunError if the run is unfinished, damaged or a reader.
     """
-    if name == DETECTOR:
-        return detect_lines
-    if Path(name).is_dir():
-        folder = RunFolder.to_find_lines_with(Path(name)).absolute()
-        return partial(detect_lines, detector=folder)
-    if Path(name).name.removesuffix(".exe") != "kraken":
-        message = (
-            f"unknown segmenter {name!r}; there are {DETECTOR}, a run of a detector, kraken, or a path to its command"
-        )
-        raise DataError(message, code="segmenter-unknown")
-    command = shutil.which(name)
-    if command is None:
-        hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
-        raise DataError("the command kraken is not installed", code="package-missing", where=name, hint=hint)
-    return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
+    return partial(detect_lines, detector=_detector_folder(name))  # unlike a closure, it can be sent to another process
 
 
-def choose_detector(segmenter: str) -> DetectOutlines | None:
-    """Return the detector of a segmenter for parts of pages; None for kraken."""
+def choose_detector(segmenter: str) -> DetectOutlines:
+    """Return the detector of a segmenter for parts of pages; errors are those of `choose_segmenter`."""
+    return partial(detect_outlines, detector=_detector_folder(segmenter))
+
+
+def _detector_folder(segmenter: str) -> Path | None:
     if segmenter == DETECTOR:
-        return detect_outlines
-    if Path(segmenter).is_dir():
-        return partial(detect_outlines, detector=RunFolder.to_find_lines_with(Path(segmenter)).absolute())
-    return None
+        return None
+    if not Path(segmenter).is_dir():
+        message = f"unknown segmenter {segmenter!r}; give {DETECTOR} or the folder of a run that trained a detector"
+        raise DataError(message, code="segmenter-unknown")
+    return RunFolder.to_find_lines_with(Path(segmenter)).absolute()
 
 
 def identify_segmenter(name: str) -> str:
@@ -175,23 +159,3 @@ def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detecto
             code="lines-too-small",
             hint=f"the detector sees a page with {SIDE} pixels on its longer side",
         )
-
-
-def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:
-    """Return the lines of the ALTO file that kraken writes for a page; it is given the upright image."""
-    with tempfile.TemporaryDirectory(prefix="dsocr-kraken-") as folder:
-        image, segmented = Path(folder, "page.png"), Path(folder, "page.xml")
-        decode_image(content, name=where).image.save(image)
-        arguments = [command, "-a", "-i", str(image), str(segmented), "segment", "-bl"]
-        try:
-            done = subprocess.run(arguments, capture_output=True, timeout=_KRAKEN_TIMEOUT, check=False)  # noqa: S603
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
-        if done.returncode or not segmented.is_file():
-            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-            raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
-        described = parse_alto(parse_xml(segmented))
-    lines = [line for line in described.lines if line.outline]
-    if not lines:
-        raise DataError("kraken finds no lines on the page", code="kraken-failed")
-    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import find_objects, label, uniform_filter1d
 
 from dsocr.document import Box, Outline, Point, Region, bounds
-from dsocr.errors import DataError, option
+from dsocr.errors import DataError
 from dsocr.outlines import quarter_turns
 
 Probabilities = NDArray[np.float32]
@@ -107,7 +107,7 @@ def find_lines(probabilities: Probabilities, size: tuple[int, int]) -> list[Segm
 def arrange_lines(outlines: Sequence[Outline]) -> list[SegmentedLine]:
     """Return lines with these outlines in reading order. Raises DataError if there are none."""
     if not outlines:
-        hint = f"draw them in the workbench or in eScriptorium, or give {option('segmenter', 'kraken')}"
+        hint = "draw them in the workbench or in eScriptorium"
         raise DataError("page has no lines that can be found", code="no-lines-found", hint=hint)
     lines = []
     # The text, then its margins.

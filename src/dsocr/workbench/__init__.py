@@ -48,7 +48,7 @@ def open_workbench(
         only: Table of the lines to review first, such as the audit.csv of dsocr audit.
         work: Folder for corrections; NAME.workbench beside the source if not given.
         script: Script that line recognisers keep to; auto decides it by lines of all pages; as trained if not given.
-        segmenter: Line segmentation of page images: ppocr, a run that trained a detector, or kraken if installed.
+        segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         tables: Find the rows and columns of registers on pages that are new.
         format: Format of the source; detected if not given; `dsocr prepare --formats` lists them.
         writer: Writer: a column, or a pattern over file names.
@@ -89,8 +89,8 @@ def open_workbench(
     if reads is not None:
         require_readable_adapter(reads.adapter)
     detect = choose_segmenter(segmenter)  # said at once if there is none
-    if tables and (detector := choose_detector(segmenter)):
-        detect = partial(find_lines_of_tables, detect, detector)
+    if tables:
+        detect = partial(find_lines_of_tables, detect, choose_detector(segmenter))
     training_config = find_training_config(reads_with, None if config is None else Path(config))
     try:  # slow, and not needed to say what does not exist
         import nicegui  # noqa: F401
