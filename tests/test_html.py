@@ -11,7 +11,7 @@ from tests.html_pages import Page
 
 
 def test_a_page_without_a_script_allows_none_and_escapes_its_title() -> None:
-    page = Page(render("dsocr.data", "contact_sheet.html.jinja", title="<b>1 & 2", rows=[], image=str))
+    page = Page(render("dsocr.training", "contact_sheet.html.jinja", title="<b>1 & 2", rows=[], image=str))
     (policy,) = [value for value in page.values("content") if value.startswith("default-src 'none';")]
     assert "script" not in policy
     assert page.words.count("<b>1 & 2") == 2

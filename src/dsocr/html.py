@@ -180,14 +180,6 @@ class Thumbnails:
     bytes: int = 0
     known: dict[Path | PackedImage, Markup] = field(default_factory=dict)
 
-    def draw(self, image: Image.Image, *, alt: str = "") -> Markup:
-        """An image as HTML, as it is; nothing if the page is full."""
-        if self.bytes > self.most_bytes:
-            return _NOTHING
-        tag = image_tag(image, alt=alt)
-        self.bytes += len(tag)
-        return tag
-
     def of(self, path: Path | PackedImage, *, alt: str = "", missing: Markup = _NOTHING) -> Markup:
         """The image as HTML, or `missing` if it cannot be opened."""
         if self.bytes > self.most_bytes:

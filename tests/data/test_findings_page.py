@@ -1,4 +1,4 @@
-"""Pages for people to look at: charts, contact sheets, and the findings of a check."""
+"""The page of findings, with its charts."""
 
 import base64
 import hashlib
@@ -8,7 +8,6 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,14 +17,10 @@ from PIL import Image
 
 from dsocr.data.check import Findings, check_dataset
 from dsocr.data.check import findings_page as page_module
-from dsocr.data.check.findings_page import bar_chart, histogram
-from dsocr.data.contact_sheet import SheetRow, sheet_writer
+from dsocr.data.check.findings_page import histogram
 from dsocr.data.dataset import Dataset
-from dsocr.data.prepare import prepare
 from tests.conftest import rendering
-from tests.data.making import alto, alto_line, write
 from tests.html_pages import Page
-from tests.raising import raises_code
 
 
 @example([5])
@@ -46,48 +41,19 @@ def test_a_histogram_counts_every_value(values: list[float]) -> None:
 
 
 def test_nothing_to_count_is_no_chart() -> None:
-    assert (histogram([], "a", "b"), bar_chart([], "a", "b")) == (None, None)
+    assert histogram([], "a", "b") is None
 
 
 @pytest.mark.usefixtures("rendered_plots")
 def test_an_svg_escapes_names_is_repeatable_and_fetches_nothing() -> None:
-    chart = bar_chart([("<", 3), ("$x^2$", 2), ("漢", 1)], '<b> "', "")
+    chart = histogram([1, 2, 3], '<b> "', "<$x^2$ 漢")
     assert chart is not None
     drawn = chart.svg()
     assert drawn == chart.svg()
-    assert {"&lt;", "$x^2$", "漢"} <= {text.rpartition(">")[2] for text in drawn.split("</text>")}
+    assert "&lt;$x^2$ 漢" in {text.rpartition(">")[2] for text in drawn.split("</text>")}
     assert "<b>" not in drawn
     assert "http" not in drawn
     assert "var(--bar" in drawn
-
-
-ROWS = [
-    SheetRow("<b>ёж & Ко</b>", "train/1.png, writer <i>", [("original", Image.new("L", (300, 60), 200))] * 3),
-    SheetRow("line\nbreak", "train/2.png", [("original", Image.new("RGB", (3000, 90), "navy"))] * 3),
-]
-
-
-def test_a_page_holds_every_picture_and_every_text_escaped(tmp_path: Path) -> None:
-    sheet_writer(tmp_path / "s.html")("Письма <1>", ROWS)
-    page = (tmp_path / "s.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;ёж &amp; Ко&lt;/b&gt;" in page
-    assert "writer &lt;i&gt;" in page
-    assert "<title>Письма &lt;1&gt;</title>" in page
-    assert "<script" not in page
-    assert not re.search("https?:", page)
-    pictures = [
-        Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall(r"data:image/jpeg;base64,([^\"]+)", page)
-    ]
-    assert [picture.width for picture in pictures] == [300] * 3 + [720] * 3
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [("sheet.png", "sheet-format"), ("sheet", "sheet-format"), ("nowhere/sheet.html", "output-folder-missing")],
-)
-def test_wrong_path_is_an_error_before_images_are_made(name: str, code: str, tmp_path: Path) -> None:
-    with raises_code(code):
-        sheet_writer(tmp_path / name)
 
 
 HOSTILE = "<script>alert('1')</script>"
@@ -116,7 +82,7 @@ def html(findings: Findings) -> str:
 def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings, html: str) -> None:
     page = Page(html)
     assert page.values("class").count("charts") == 1
-    assert page.tags.count("svg") == 7
+    assert page.tags.count("svg") == 4
     assert len(page.values("data-code")) == len(findings)
     assert all(finding.message in page.words and finding.remedy in page.words for finding in findings)
     assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
@@ -166,34 +132,3 @@ def test_notebook_table_is_escaped(findings: Findings) -> None:
     table = findings._repr_html_()
     assert "invisible-characters" in table
     assert "<script" not in table
-
-
-def test_page_shows_where_on_its_page_a_line_is(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    lines = [
-        alto_line(f"строка {number}", f"20 {top} 380 {top} 380 {top + 40} 20 {top + 40}")
-        for number, top in enumerate((100, 300))
-    ]
-    write(source / "p.xml", alto("".join(lines), size=(400, 500)))
-    image = Image.new("RGB", (400, 500), "white")
-    image.paste((0, 0, 255), (50, 170, 60, 200))  # near the first line, not on it
-    image.save(source / "p.png")
-    prepare(source, tmp_path / "dataset", split="1/0/0")
-    findings = check_dataset(Dataset.open(tmp_path / "dataset"), workers=1)
-    assert "blank-image" in {finding.code for finding in findings}
-
-    def colours(html: str) -> set[str]:
-        """What the images of the blank lines show: the blue mark beside the line, and its frame."""
-        (figure,) = re.findall(r'data-code="blank-image".*?(<figure.*?</figure>)', html, re.DOTALL)
-        seen = set()
-        for data in re.findall(r'base64,([^"]+)"', figure):
-            pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")).astype(int)
-            red, green, blue = (pixels[:, :, channel] for channel in range(3))
-            seen |= {name for name, mask in (("mark", blue - red > 150), ("frame", red - green > 100)) if mask.any()}
-        return seen
-
-    assert colours(findings.to_html()) == set()
-    assert colours(findings.to_html(source=source)) == {"mark", "frame"}
-    with raises_code("source-differs"):
-        write(tmp_path / "other/q.xml", alto(alto_line("иное", "1 1 9 1 9 9 1 9")))
-        findings.to_html(source=tmp_path / "other")

@@ -68,6 +68,7 @@ ERRORS = [
     ("prepare lines/a.png -o new", "source-is-image", "lines/a.png"),
     ("preview nowhere.yaml", "input-missing", "nowhere.yaml"),
     ("preview data -o x.gif", "sheet-format", "x.gif"),
+    ("preview data -o nowhere/x.html", "output-folder-missing", "nowhere"),
     ("preview data --set training.augmentation=wild", "config-invalid", "the configuration"),
     ("preview nowhere", "not-a-dataset", "nowhere"),
     ("report run -o run.pdf", "report-suffix", "run.pdf"),

@@ -129,7 +129,7 @@ def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
 
 
 def _print_splits(printer: Printer, report: "LeakReport") -> None:
-    from dsocr.data.check.leaks import leak_tables, summarise
+    from dsocr.data.check.leaks import leak_tables
 
     if printer.quiet:
         return
@@ -140,7 +140,6 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
     for split, facts in report.splits.items():
         if facts.sha256:
             printer.result(f"{split}: sha256 {facts.sha256}")
-    printer.result(f"\nto quote:\n{summarise(report)}\n")
 
 
 def audited(printer: Printer, audit: "Audit", given: Given) -> None:

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from dsocr.config import RunConfig, load_config
 from dsocr.console import current_reporter, progress_bar
 from dsocr.data.augment import augment, generator
 from dsocr.data.augment import changes as changes_images
-from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, option
+from dsocr.html import image_tag, render
 from dsocr.images import open_image
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
 from dsocr.job import Job, resolve
 from dsocr.options import Changes, Count, Output, Rare, StrPath, between
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from dsocr.data.check.leaks import LeakReport
     from dsocr.data.fix import FixReport
     from dsocr.models.family import Processor
+
+
+_MAX_SIDE = 720
+"""Pixels of an image on a page; larger ones are scaled down."""
 
 
 def text_limit(processor: "Processor", config: RunConfig) -> int:
@@ -58,14 +64,12 @@ class CheckReport:
     splits: "LeakReport"
     fixes: "FixReport | None" = None
     written: Mapping[str, StrPath] = field(default_factory=dict)
-    """Files that were written: `page`, `splits` and `table`."""
+    """Files that were written: `page` and `table`."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the findings and the splits in JSON's types."""
-        from dsocr.data.check.leaks import summarise
-
-        splits = {**self.splits.as_dict(), "quote": summarise(self.splits)}
-        return {"findings": [finding.to_dict() for finding in self.findings], "splits": splits}
+        findings = [finding.to_dict() for finding in self.findings]
+        return {"findings": findings, "fold": self.dataset.fold, **self.splits.as_dict()}
 
 
 def check(
@@ -73,9 +77,7 @@ def check(
     *,
     changes: Changes | None = None,
     html: StrPath | None = None,
-    source: StrPath | None = None,
     csv: StrPath | None = None,
-    markdown: StrPath | None = None,
     workers: Rare[Count | None] = None,
     fix: bool = False,
     corrections: StrPath | None = None,
@@ -90,9 +92,7 @@ def check(
         dataset: Dataset folder, or a configuration that names one.
         changes: Change a setting, as base=nano, fold=2 or training.max_text_tokens=200; repeatable.
         html: Also write the findings, with images, to this page.
-        source: What the dataset was prepared from, to show the page around a line in the page of findings.
         csv: Also write every place of every finding to this table.
-        markdown: Also write how the data is split to this Markdown file, to quote.
         workers: Number of processes; one per core if not given.
         fix: Repair what is certain in a new dataset, then check that.
         corrections: Table of corrected texts for `fix`, such as the audit.csv of `audit`.
@@ -105,7 +105,7 @@ def check(
         ConfigError: Options do not go together, or the configuration has problems.
         DataError: There is no dataset, or it cannot be read or written.
     """
-    for name, file in {"html": html, "csv": csv, "markdown": markdown}.items():
+    for name, file in {"html": html, "csv": csv}.items():
         if file is not None and (Path(file).is_dir() or not Path(file).absolute().parent.is_dir()):
             hint = "name a file in an existing folder"
             raise ConfigError(f"{option(name, file)} cannot be written", code="option-invalid", hint=hint)
@@ -128,7 +128,7 @@ def check(
         opened = opened if fixes.dataset is None else Dataset.open(Path(output), fold=opened.fold)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_dataset
-    from dsocr.data.check.leaks import report_leaks, to_markdown
+    from dsocr.data.check.leaks import report_leaks
     from dsocr.models.loading import load_processor
 
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
@@ -137,12 +137,10 @@ def check(
         findings = check_dataset(opened, processor, max_text_tokens=limit, workers=workers, progress=done)
     splits = report_leaks(opened)
     if html is not None:
-        findings.to_html(Path(html), source=None if source is None else Path(source))
+        findings.to_html(Path(html))
     if csv is not None:
         findings.to_csv(Path(csv))
-    if markdown is not None:
-        Path(markdown).write_text(to_markdown(splits), encoding="utf-8", newline="\n")
-    files = {"page": html, "splits": markdown, "table": csv}
+    files = {"page": html, "table": csv}
     written = {name: path for name, path in files.items() if path is not None}
     return CheckReport(opened, findings, splits, fixes, written)
 
@@ -179,7 +177,11 @@ def preview(
         ConfigError: The configuration has problems.
         DataError: There is no dataset, or the page cannot be written.
     """
-    write = sheet_writer(Path(output))
+    path = Path(output)
+    if path.suffix.lower() not in {".html", ".htm"}:
+        hint = f"for example {path.with_suffix('.html').name}"
+        raise DataError("contact sheets are .html files", where=path, hint=hint, code="sheet-format")
+    require_output_folder(path)
     config = load_recipe(data, changes)
     job = resolve(config, overwrite=True)
     config = job.config
@@ -188,9 +190,21 @@ def preview(
     rows = list(preview_rows(job, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
     how += f", as {config.base} sees it at {processor.resolution_name}" if as_model else ""
-    write(f"{config.dataset.resolve().name}: {how}", rows)
+    title = f"{config.dataset.resolve().name}: {how}"
+    page = render(__package__, "contact_sheet.html.jinja", title=title, rows=rows, embed=_embed)
+    with explain_disk_errors(path.parent, where=path):
+        write_file(path, page.encode("utf-8", "replace"))
     current_reporter().message(f"{len(rows)} samples in {epochs} epochs, {how}")
     return config
+
+
+@dataclass(frozen=True, slots=True)
+class SheetRow:
+    """One sample: its transcription, a line of details, and its images from left to right, each with a caption."""
+
+    text: str
+    details: str
+    images: Sequence[tuple[str, Image.Image]]
 
 
 def preview_rows(job: Job, processor: "Processor", *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
@@ -211,6 +225,12 @@ def preview_rows(job: Job, processor: "Processor", *, samples: int, epochs: int,
         images += [(f"epoch {epoch + 1}", _image(sample, index, epoch, config, processor)) for epoch in range(epochs)]
         details = f"{sample.id}, writer {sample.writer}" if sample.writer else sample.id
         yield SheetRow(sample.text, details, [_captioned(*image, processor, as_model) for image in images])
+
+
+def _embed(image: Image.Image) -> Markup:
+    thumbnail = image.convert("RGB")
+    thumbnail.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    return image_tag(thumbnail, quality=88)
 
 
 def _image(sample: Sample, index: int, epoch: int, config: RunConfig, processor: "Processor") -> Image.Image:

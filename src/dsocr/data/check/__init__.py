@@ -91,14 +91,11 @@ class Findings:
                 writer.writerow([finding.code, finding.severity, *map(escape_formula, cells)])
         return _write(path, table.getvalue())
 
-    def to_html(self, path: str | Path | None = None, *, source: str | Path | None = None) -> str:
-        """A page with the findings and their images, in one file; also written to `path` if given.
-
-        With `source`, which the dataset was prepared from, it also shows the page around a line.
-        """
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A page with the findings and their images, in one file; also written to `path` if given."""
         from dsocr.data.check.findings_page import render_page
 
-        return _write(path, render_page(self, self.samples, self.dataset, None if source is None else Path(source)))
+        return _write(path, render_page(list(self), self.samples, self.dataset))
 
     def _repr_html_(self) -> str:
         from dsocr.html import render
