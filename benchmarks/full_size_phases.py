@@ -35,7 +35,7 @@ from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.deepseek_ocr import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.feature_cache import vision_features
@@ -161,7 +161,7 @@ def keep(task: Task) -> list[Row]:
         base.network, base=base.name, revision=None, target_modules="decoder", r=RANK, alpha=2 * RANK
     )
     (seen,) = vision_features(base.network, encoder, [sample], torch.bfloat16)
-    batch = collate([replace(sample, features=seen.tokens)], encoder.pad_id, padding="right")
+    batch = collate([replace(sample, images={}, features=seen.tokens)], encoder.pad_id, padding="right")
     return [
         _steps(
             model,

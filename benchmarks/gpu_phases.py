@@ -22,8 +22,7 @@ from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_ocr import DeepseekOcr, DeepseekProcessor, find_prompt, find_resolution, original_config
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
-from dsocr.models.token_family import TokenFamily
-from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.models.token_family import CanvasEncoded, TokenFamily
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.trainer import Callback, Trainer, build_optimizer
 from random_checkpoint import (
@@ -245,7 +244,7 @@ class Bench:
     def _batch(self, images: int, recipe: Recipe) -> dict[str, Any]:
         pad_id, samples = self.encoder.pad_id, self._samples(images)
         if recipe.kept:
-            samples = [replace(sample, features=self._seen(sample)) for sample in samples]
+            samples = [replace(sample, images={}, features=self._seen(sample)) for sample in samples]
         batch = collate(samples, pad_id, padding="right", dtype=None)
         batch = drop_ignored_positions(batch) if recipe.learnt else batch
         return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {

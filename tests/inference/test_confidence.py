@@ -85,7 +85,6 @@ def prediction(text: str, confidence: float | None) -> Prediction:
         pytest.param({"text": " "}, ("empty",), id="nothing read"),
         pytest.param({"truncated": True}, ("truncated",), id="no end"),
         pytest.param({"looping": True, "retried": True}, ("looping", "retried"), id="a loop twice"),
-        pytest.param({"retried": True, "other_resolution": True}, ("retried", "other_resolution"), id="the third try"),
         pytest.param({"overruled": 2}, ("overruled",), id="the guard interfered"),
     ],
 )

@@ -15,7 +15,7 @@ from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
-from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.models.token_family import CanvasEncoded
 from tests.making_models import deepseek_processor
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
@@ -27,7 +27,7 @@ def lines_of(encoder: DeepseekProcessor) -> list[CanvasEncoded]:
 
 def teacher_forced_scores(nano: BaseModel, encoder: DeepseekProcessor, sample: CanvasEncoded, text: str) -> list[float]:
     """Log probabilities of the tokens of a text and the end token, from one teacher-forced forward pass."""
-    answered = CanvasEncoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
+    answered = CanvasEncoded(sample.prompt_ids, encoder.answer_ids(text), sample.images)
     batch = collate([answered], encoder.pad_id, padding="right")
     labels = batch.pop("labels")[0]
     with torch.no_grad():

@@ -21,7 +21,7 @@ from dsocr.data.prepare import prepare
 from dsocr.models.encoder_decoder import EncoderDecoderProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base, load_processor
-from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.models.token_family import CanvasEncoded
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 from tests.training.running import train

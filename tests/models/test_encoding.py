@@ -119,7 +119,7 @@ def test_slots_of_the_published_resolutions(name: str, slots: int) -> None:
 
 
 def test_base_resolution_keeps_the_aspect_ratio_and_pads_grey() -> None:
-    pixels = show(Image.new("L", (1000, 100), 255), find_resolution("deepseek_ocr", "base")).whole
+    pixels = show(Image.new("L", (1000, 100), 255), find_resolution("deepseek_ocr", "base"))["pixel_values"][0]
     assert pixels.shape == (3, 1024, 1024)
     assert np.unique(pixels[:, 0, :]).tolist() == [127]
     assert pixels[0, 512, 512] == 255
@@ -175,11 +175,9 @@ def test_tiles_are_cut_row_by_row() -> None:
     image = Image.new("RGB", (1280, 640 * 2))
     for index, place in enumerate([(0, 0), (640, 0), (0, 640), (640, 640)]):
         image.paste((50 * (index + 1),) * 3, (*place, place[0] + 640, place[1] + 640))
-    views = show(image, find_resolution("deepseek_ocr", "gundam"))
-    assert views.grid == (2, 2)
-    assert views.tiles is not None
-    assert views.tiles.shape == (4, 3, 640, 640)
-    assert [int(tile[0, 320, 320]) for tile in views.tiles] == [50, 100, 150, 200]
+    tiles = show(image, find_resolution("deepseek_ocr", "gundam"))["pixel_values_local"]
+    assert tiles.shape == (4, 3, 640, 640)
+    assert [int(tile[0, 320, 320]) for tile in tiles] == [50, 100, 150, 200]
 
 
 def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:

@@ -20,7 +20,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import load_adapter, omitted_layers
-from dsocr.models.batch import aligned_labels, collate
+from dsocr.models.batch import collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor, shown_size
 from dsocr.models.export import export_merged
@@ -87,9 +87,9 @@ def chat_processor(base: BaseModel, prompt: str = "free_ocr") -> ChatProcessor:
 def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
     processor = chat_processor(base)
     encoded = [processor.encode(draw_text(text), text) for text in TEXTS]
-    batch = processor.collate(encoded)
+    batch = collate(encoded, processor.pad_id, padding="right")
     end = processor.tokenizer.decode([processor.end_id])
-    for ids, labels, text in zip(batch["input_ids"].tolist(), aligned_labels(batch).tolist(), TEXTS, strict=True):
+    for ids, labels, text in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), TEXTS, strict=True):
         learnt = [place for place, label in enumerate(labels) if label != IGNORED]
         assert [ids[place] for place in learnt] == [labels[place] for place in learnt]
         assert learnt == list(range(learnt[0], learnt[-1] + 1))

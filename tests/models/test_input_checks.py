@@ -1,98 +1,63 @@
-"""Checks of a batch before training: wrong labels, prompts and image slots are found, each with its reason."""
+"""Checks of samples before training: labels, ids and image slots that do not belong to the base."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from dsocr.models.batch import collate
-from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.family import IGNORED
-from dsocr.models.loading import BaseModel, load_processor
-from dsocr.models.token_family import check_image_slots, check_labels, check_prompt
+from dsocr.models.loading import BaseModel
+from dsocr.models.token_family import TokenEncoded, check_image_slots, check_labels, check_vocabulary
 
 TEXTS = ["йод", "чернила"]
 
 
 @pytest.fixture
-def processor() -> Any:
-    return load_processor("nano", None, "free_ocr")
+def processor(nano: BaseModel) -> Any:
+    return nano.processor(None, "free_ocr")
 
 
 @pytest.fixture
-def batch(processor: DeepseekProcessor) -> dict[str, Any]:
-    image = Image.new("L", (200, 60), 240)
-    return collate([processor.encode(image, text) for text in TEXTS], processor.pad_id, padding="right")
+def samples(processor: Any) -> list[TokenEncoded]:
+    return [processor.encode(Image.new("L", (200, 60), 240), text) for text in TEXTS]
 
 
-def test_details_name_special_tokens_and_count_slots(processor: DeepseekProcessor, batch: dict[str, Any]) -> None:
-    check = check_labels(batch, TEXTS, processor)
+def test_details_name_special_tokens_and_count_slots(processor: Any, samples: list[TokenEncoded]) -> None:
+    check = check_labels(processor.collate(samples), samples, TEXTS, processor)
     assert check.verdict == "ok"
-    masked, trained, padding = (line.split(maxsplit=2) for line in check.details[:3])
+    masked, trained = (line.split(maxsplit=2) for line in check.details[:2])
     assert masked == ["masked", "84", "<begin>|73 x <image>|\\n|F|r|e|e| |O|C|R|."]
     assert trained == ["trained", "4", "й|о|д|<end>"]
-    assert padding == ["padding", "4"]
-
-
-def _mask_all(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[:] = IGNORED
-
-
-def _learn_all(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[:] = ids
-
-
-def _forget_the_end(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[labels == 1] = IGNORED
-    labels[:, -1] = IGNORED
-    labels[0, int((labels[0] >= 0).nonzero()[-1])] = IGNORED
-
-
-def _move_by_one(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels.copy_(labels.roll(-1, dims=1))
-
-
-def _learn_another_text(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    place = int((labels[0] >= 0).nonzero()[0])
-    labels[0, place] = ids[0, place] = int(labels[1].max())
 
 
 @pytest.mark.parametrize(
-    ("plant", "reason"),
+    ("labels", "reason"),
     [
-        pytest.param(_mask_all, "masked", id="nothing is trained on"),
-        pytest.param(_learn_all, "padding", id="the published mistake: labels are the input ids"),
-        pytest.param(_learn_all, "image tokens", id="image tokens in the loss"),
-        pytest.param(_learn_all, "the prompt", id="the prompt in the loss"),
-        pytest.param(_forget_the_end, "end token", id="no end token in the loss"),
-        pytest.param(_move_by_one, "aligned", id="labels shifted twice"),
-        pytest.param(_learn_another_text, "'йод'", id="another text than the transcription"),
+        pytest.param(lambda ids, answer: [IGNORED] * len(ids), "nothing is learnt", id="all masked"),
+        pytest.param(lambda ids, answer: ids, "the published mistake: labels are the input ids", id="all learnt"),
+        pytest.param(lambda ids, answer: answer[:-1], "the end is not learnt", id="no end"),
+        pytest.param(lambda ids, answer: [*answer, answer[-1]], "it is learnt twice", id="two ends"),
+        pytest.param(lambda ids, answer: [answer[1], answer[0], *answer[2:]], "it is another text", id="another text"),
     ],
 )
-def test_wrong_labels_are_found_with_their_reason(
-    plant: Callable[[torch.Tensor, torch.Tensor], None],
-    reason: str,
-    processor: DeepseekProcessor,
-    batch: dict[str, Any],
+def test_labels_must_be_the_text_and_its_end(
+    labels: Callable[[list[int], list[int]], list[int]], reason: str, processor: Any, samples: list[TokenEncoded]
 ) -> None:
-    plant(batch["labels"], batch["input_ids"])
-    check = check_labels(batch, TEXTS, processor)
+    ids, answer = [*samples[0].prompt_ids, *samples[0].answer_ids], [*samples[0].answer_ids]
+    batch = {"labels": torch.tensor([labels(ids, answer)])}
+    assert check_labels(batch, samples[:1], TEXTS[:1], processor).verdict == "error", reason
+
+
+def test_foreign_ids_and_too_few_image_slots_are_refused(
+    nano: BaseModel, processor: Any, samples: list[TokenEncoded]
+) -> None:
+    assert check_vocabulary(samples, 240).verdict == "ok"
+    assert check_vocabulary(samples, 10).verdict == "error"
+    assert check_image_slots(nano.network, samples, processor).verdict == "ok"
+    samples[0] = replace(samples[0], prompt_ids=samples[0].prompt_ids[6:])
+    check = check_image_slots(nano.network, samples, processor)
     assert check.verdict == "error"
-    assert reason in check.message
-
-
-def test_a_missing_begin_token_and_foreign_ids_are_refused(processor: DeepseekProcessor, batch: dict[str, Any]) -> None:
-    assert check_prompt(batch, processor, 240).verdict == "ok"
-    assert check_prompt(batch, processor, 10).verdict == "error"
-    batch["input_ids"][1, 0] = processor.pad_id
-    assert check_prompt(batch, processor, 240).verdict == "error"
-
-
-def test_too_few_image_slots_are_refused(nano: BaseModel, processor: DeepseekProcessor, batch: dict[str, Any]) -> None:
-    assert check_image_slots(nano.network, batch, processor).verdict == "ok"
-    batch["input_ids"][0, 5] = processor.pad_id
-    check = check_image_slots(nano.network, batch, processor)
-    assert check.verdict == "error"
-    assert "145" in check.message
+    assert "141" in check.message

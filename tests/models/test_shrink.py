@@ -54,7 +54,7 @@ def test_tiles_stay_as_many_as_they_were() -> None:
 def test_shrinking_barely_changes_the_model_input(size: tuple[int, int]) -> None:
     resolution, image = find_resolution("nano", None), strokes(*size)
     assert resolution.shrink(image) is not image
-    before, after = (show(item, resolution).whole.astype(float) for item in (image, resolution.shrink(image)))
+    before, after = (show(item, resolution)["pixel_values"].astype(float) for item in (image, resolution.shrink(image)))
     assert np.abs(before - after).mean() < 1.5
 
 

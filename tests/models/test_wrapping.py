@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.models.canvas import PAD_COLOUR, cut_to_writing, plan_wrapping, wrap
+from dsocr.models.canvas import PAD_COLOUR, cut_to_writing, find_cuts, wrap, wrapped_size
 
 
 def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:
@@ -20,14 +20,19 @@ def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:
     return grey
 
 
+def cuts(grey: np.ndarray, size: int = 128, max_row_height: int = 32) -> tuple[int, int, tuple[int, ...]]:
+    """The height of a row, the width of the scaled line, and where it is cut."""
+    rows, width = wrapped_size(grey.shape[1], grey.shape[0], size, max_row_height)
+    return size // rows, width, find_cuts(grey, width, size, rows)
+
+
 @given(width=st.integers(1, 4000), height=st.integers(1, 300), seed=st.integers(0, 5))
 def test_every_pixel_column_lands_in_exactly_one_row(width: int, height: int, seed: int) -> None:
     grey = np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
-    plan = plan_wrapping(grey, 128, 32)
-    assert plan.edges[0] == 0
-    assert plan.edges[-1] == plan.scaled_width
-    assert all(0 < right - left <= 128 for left, right in pairwise(plan.edges))
-    assert (len(plan.edges) - 1) * plan.row_height <= 128
+    row_height, scaled_width, edges = cuts(grey)
+    assert (edges[0], edges[-1]) == (0, scaled_width)
+    assert all(0 < right - left <= 128 for left, right in pairwise(edges))
+    assert (len(edges) - 1) * row_height <= 128
 
 
 @pytest.mark.parametrize(
@@ -40,16 +45,14 @@ def test_every_pixel_column_lands_in_exactly_one_row(width: int, height: int, se
     ],
 )
 def test_row_height_follows_the_length_of_the_line(aspect: int, row_height: int) -> None:
-    assert plan_wrapping(line_with_gaps(60 * aspect, 60, 90), 128, 32).row_height == row_height
+    assert cuts(line_with_gaps(60 * aspect, 60, 90))[0] == row_height
 
 
 def test_cuts_fall_into_gaps_between_words() -> None:
-    grey = line_with_gaps(700, 64, 90)
-    plan = plan_wrapping(grey, 128, 32)
-    scale = 700 / plan.scaled_width
-    assert len(plan.edges) > 2
-    for edge in plan.edges[1:-1]:
-        assert (edge * scale) % 90 < 14, "the cut goes through a word"
+    _, width, edges = cuts(line_with_gaps(700, 64, 90))
+    assert len(edges) > 2
+    for edge in edges[1:-1]:
+        assert (edge * 700 / width) % 90 < 14, "the cut goes through a word"
 
 
 def test_padding_is_grey() -> None:
@@ -61,7 +64,7 @@ def test_padding_is_grey() -> None:
 def test_wrapping_a_large_image_takes_little_memory() -> None:
     large = np.full((2000, 10_000), 200, np.uint8)
     tracemalloc.start()
-    plan_wrapping(large, 256, 64)
+    cuts(large, 256, 64)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * large.nbytes, "a copy in float64 takes eight times as much"

@@ -85,7 +85,7 @@ def test_tiles_are_counted_from_the_head_of_a_file(
     sample = Sample(name, tmp_path / name, "йод", Split.TRAIN)
     (length,) = measure_lengths([sample], tiled)
     encoded = tiled.encode(open_image(sample.image), sample.text)
-    assert encoded.views.grid == ((1, 4) if "turned" in name else (4, 1))
+    assert encoded.grid == ((1, 4) if "turned" in name else (4, 1))
     assert length.vision == encoded.prompt_ids.count(tiled.image_token_id)
     assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
 

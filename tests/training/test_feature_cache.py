@@ -18,7 +18,7 @@ from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.causal_decoding import decode
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.models.token_inputs import CanvasEncoded
+from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import RunFolder
 from dsocr.training.feature_cache import cache_features, vision_features
 from dsocr.training.readers import fresh_adapter, make_trainer
@@ -88,7 +88,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
     assert [len(tokens) for tokens in features] == [
         sample.prompt_ids.count(base.network.config.image_token_id) for sample in samples
     ]
-    cached = [replace(sample, features=tokens) for sample, tokens in zip(samples, features, strict=True)]
+    cached = [replace(sample, images={}, features=tokens) for sample, tokens in zip(samples, features, strict=True)]
     with torch.inference_mode():
         losses = [base.network(**collate(them, pad_id, padding="right")).loss.item() for them in (samples, cached)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)

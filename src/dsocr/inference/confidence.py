@@ -242,11 +242,10 @@ def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterator[Token
 class Prediction:
     """The transcription of one image.
 
-    `tokens` counts the end token; a `truncated` text has none. A `retried` line looped and was read a second time, and
-    a third time at another resolution if it looped again; `other_resolution` says that its text comes from there. A
-    `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
-    forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
-    `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown. `script` is the
+    `tokens` counts the end token; a `truncated` text has none. A `retried` line looped and was read a second time; a
+    `looping` line looped again, and its first text is cut at the loop. `overruled` counts tokens at which the loop
+    guard forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters`
+    and `lines` hold the confidences of these parts, `scores` their sources; None and empty if unknown. `script` is the
     script that was decided for its page. `plain` is the reading without the language model, None if there is none.
     """
 
@@ -255,7 +254,6 @@ class Prediction:
     tokens: int
     truncated: bool
     retried: bool = False
-    other_resolution: bool = False
     looping: bool = False
     overruled: int = 0
     confidence: float | None = None
@@ -287,7 +285,6 @@ class Prediction:
             "truncated": self.truncated,
             "overruled": self.overruled > 0,
             "retried": self.retried,
-            "other_resolution": self.other_resolution,
         }
         return tuple(name for name, holds in conditions.items() if holds)
 

@@ -211,7 +211,6 @@ class LocalReader:
             tokens=decoded.tokens,
             truncated=decoded.truncated,
             retried=decoded.retried,
-            other_resolution=decoded.other_resolution,
             looping=decoded.looping,
             overruled=decoded.overruled,
             script=decoded.script,

@@ -108,7 +108,7 @@ class EstimatedCer:
 _DOUBTFUL = 0.5
 """Words below this confidence are marked."""
 _WORD = re.compile(r"\S+")
-_FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "other_resolution", "retried")
+_FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "retried")
 """Flags, the most serious first."""
 
 

@@ -104,18 +104,6 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int, padding: Literal["left",
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=padding)
 
 
-def concatenate(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate tensors along the first dimension, padded with zeros in all others."""
-    largest = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
-    padded = []
-    for tensor in tensors:
-        missing = [want - have for want, have in zip(largest, tensor.shape[1:], strict=True)]
-        padded.append(
-            pad(tensor, [size for more in reversed(missing) for size in (0, more)]) if any(missing) else tensor
-        )
-    return torch.cat(padded)
-
-
 def drop_ignored_positions(batch: dict[str, Any]) -> dict[str, Any]:
     """Restrict `labels` to the positions with a loss, (B, L) with L the largest number of them in a sample.
 
@@ -127,16 +115,6 @@ def drop_ignored_positions(batch: dict[str, Any]) -> dict[str, Any]:
     positions = (following == IGNORED).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
     labels = following.gather(1, positions)
     return {**batch, "labels": labels, "shift_labels": labels, "logits_to_keep": positions}
-
-
-def aligned_labels(batch: dict[str, Any]) -> Tensor:
-    """Return the labels (B, T) aligned with `input_ids`, also after `drop_ignored_positions`."""
-    labels: Tensor = batch["labels"]
-    if "logits_to_keep" not in batch:
-        return labels
-    rows, length = batch["input_ids"].shape
-    aligned = labels.new_full((rows, length + 1), IGNORED)
-    return aligned.scatter(1, batch["logits_to_keep"] + 1, labels)[:, :length]
 
 
 def normalize_pixels(batch: Mapping[str, Any], dtype: torch.dtype | None = None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ least ink into rows that fill a square canvas.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -143,26 +142,6 @@ _GAP = 0.045
 """Width of the gap a cut looks for, as a share of the canvas width: about half a letter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapping:
-    """Where a line image is cut: `edges` are row boundaries in pixels of the line scaled to `row_height`."""
-
-    row_height: int
-    scaled_width: int
-    edges: tuple[int, ...]
-
-
-def plan_wrapping(grey: NDArray[np.uint8], size: int, max_row_height: int) -> Wrapping:
-    """Plan the cuts for a line image, given its grey values (height, width).
-
-    Rows are `max_row_height` pixels high if the line then fits on the canvas, else lower, all of one height. A line too
-    wide even for rows of an eighth of the canvas is narrowed to fit them.
-    """
-    height, width = grey.shape
-    rows, scaled_width = wrapped_size(width, height, size, max_row_height)
-    return Wrapping(size // rows, scaled_width, _edges(_ink(grey, scaled_width), size, rows))
-
-
 def wrapped_size(width: int, height: int, size: int, max_row_height: int) -> tuple[int, int]:
     """Return the number of rows for a line image of this size, and its width in pixels before it is cut."""
     most_rows = max(8, size // max_row_height)
@@ -174,12 +153,17 @@ def wrapped_size(width: int, height: int, size: int, max_row_height: int) -> tup
 
 
 def wrap(image: Image.Image, size: int, max_row_height: int) -> Image.Image:
-    """Draw a line image as rows on a grey canvas of `size` x `size`, the first row on top."""
-    plan = plan_wrapping(np.asarray(image.convert("L")), size, max_row_height)
-    strip = image.resize((plan.scaled_width, plan.row_height), Image.Resampling.BICUBIC)
+    """Draw a line image as rows on a grey canvas of `size` x `size`, the first row on top.
+
+    Rows are `max_row_height` pixels high if the line then fits on the canvas, else lower, all of one height. A line too
+    wide even for rows of an eighth of the canvas is narrowed to fit them.
+    """
+    rows, width = wrapped_size(*image.size, size, max_row_height)
+    height, edges = size // rows, find_cuts(np.asarray(image.convert("L")), width, size, rows)
+    strip = image.resize((width, height), Image.Resampling.BICUBIC)
     canvas = Image.new(image.mode, (size, size), PAD_COLOUR if image.mode == "L" else (PAD_COLOUR,) * 3)
-    for row, (left, right) in enumerate(pairwise(plan.edges)):
-        canvas.paste(strip.crop((left, 0, right, plan.row_height)), (0, row * plan.row_height))
+    for row, (left, right) in enumerate(pairwise(edges)):
+        canvas.paste(strip.crop((left, 0, right, height)), (0, row * height))
     return canvas
 
 
@@ -197,9 +181,9 @@ def _ink(grey: NDArray[np.uint8], columns: int) -> NDArray[np.float64]:
     return np.asarray(np.interp(position, np.arange(len(shade)), shade))
 
 
-def _edges(ink: NDArray[np.float64], size: int, rows: int) -> tuple[int, ...]:
-    """Return row boundaries from 0 to the full width: rows at most `size` wide, cut where there is least ink."""
-    width = len(ink)
+def find_cuts(grey: NDArray[np.uint8], width: int, size: int, rows: int) -> tuple[int, ...]:
+    """Return row boundaries from 0 to the scaled `width`: rows at most `size` wide, cut where there is least ink."""
+    ink = _ink(grey, width)
     gap = max(1, round(_GAP * size))
     smooth = np.convolve(ink, np.full(gap, 1 / gap), mode="same")
     edges = [0]
@@ -290,88 +274,35 @@ def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:
     return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
 
 
-_MAX_DISTORTION = 2.0
-"""How much taller or wider letters may be shown; lines squeezed into a square are not legible."""
+def show(image: Image.Image, resolution: Resolution) -> dict[str, NDArray[np.uint8]]:
+    """Return the pixels of an upright image as the network takes them.
 
-
-def another_resolution(
-    image_size: tuple[int, int], current: Resolution, others: Iterable[Resolution]
-) -> Resolution | None:
-    """Return the resolution that shows an image of (width, height) next larger than `current`, else next smaller.
-
-    Resolutions with tiles (many more tokens) or with too much distortion are left out; None if no other remains.
+    `pixel_values` (1, 3, H, W) is the whole, `pixel_values_local` (n, 3, s, s) the tiles row by row, if it has any.
     """
-    scales = {
-        other: other.shown_scale(*image_size)
-        for other in others
-        if other != current
-        and other.tiling is None
-        and 1 / _MAX_DISTORTION <= other.distortion(*image_size) <= _MAX_DISTORTION
-    }
-    now = current.shown_scale(*image_size)
-    larger = [other for other, scale in scales.items() if scale > now]
-    return min(larger, key=scales.__getitem__) if larger else max(scales, key=scales.__getitem__, default=None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Views:
-    """The pixels of one image: the `whole` (3, H, W) as bytes, and its `tiles` (n, 3, s, s), row by row.
-
-    `grid` is the columns and rows of the tiles, (1, 1) if there are none.
-    """
-
-    whole: NDArray[np.uint8]
-    tiles: NDArray[np.uint8] | None = None
-    grid: Grid = UNTILED
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that all pixels take."""
-        return self.whole.nbytes + (0 if self.tiles is None else self.tiles.nbytes)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether all pixels are equal."""
-        if not isinstance(other, Views) or self.grid != other.grid:
-            return False
-        pairs = [(self.whole, other.whole), (self.tiles, other.tiles)]
-        return all(ours is theirs or np.array_equal(ours, theirs) for ours, theirs in pairs)  # type: ignore[arg-type]
-
-    def picture(self) -> NDArray[np.uint8]:
-        """Return the whole image and, below it, the tiles in their grid with a gap between them, (H, W, 3)."""
-        whole = self.whole.transpose(1, 2, 0)
-        if self.tiles is None:
-            return whole
-        columns, rows = self.grid
-        side, size = self.tiles.shape[-1], whole.shape[0]
-        step = side + side // 40
-        top = size + side // 40
-        canvas = np.full((top + rows * step, max(size, columns * step), 3), 255, dtype=np.uint8)
-        canvas[:size, :size] = whole
-        for place, tile in enumerate(self.tiles):
-            row, column = divmod(place, columns)
-            y, x = top + row * step, column * step
-            canvas[y : y + side, x : x + side] = tile.transpose(1, 2, 0)
-        return canvas
-
-
-NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
-"""The views of a sample whose features have been computed."""
-
-
-def show(image: Image.Image, resolution: Resolution) -> Views:
-    """Return the views of an image, which must be upright and RGB or grey as `open_image` returns it."""
     image = image.convert("RGB")
     whole = np.ascontiguousarray(np.asarray(resolution.draw(image)).transpose(2, 0, 1))
-    grid = resolution.grid(*image.size)
-    if grid == UNTILED or resolution.tiling is None:
-        return Views(whole)
-    return Views(whole, _tiles(image, resolution.tiling, grid), grid)
+    images, (columns, rows) = {"pixel_values": whole[None]}, resolution.grid(*image.size)
+    if resolution.tiling is not None and (columns, rows) != UNTILED:  # resized to fill the grid, whatever its shape
+        side = resolution.tiling.size
+        pixels = np.asarray(image.resize((side * columns, side * rows), Image.Resampling.BICUBIC))
+        tiles = pixels.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
+        images["pixel_values_local"] = np.ascontiguousarray(tiles.reshape(rows * columns, 3, side, side))
+    return images
 
 
-def _tiles(image: Image.Image, tiling: Tiling, grid: Grid) -> NDArray[np.uint8]:
-    """Cut an image into tiles after resizing it to fill the grid, without keeping its aspect ratio."""
+def draw_views(whole: NDArray[np.uint8], tiles: NDArray[np.uint8] | None, grid: Grid) -> NDArray[np.uint8]:
+    """Draw the whole image (3, H, W) and, below it, the tiles in their grid with a gap between them, (H, W, 3)."""
+    whole = whole.transpose(1, 2, 0)
+    if tiles is None:
+        return whole
     columns, rows = grid
-    side = tiling.size
-    pixels = np.asarray(image.resize((side * columns, side * rows), Image.Resampling.BICUBIC))
-    tiles = pixels.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
-    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, side, side))
+    side, size = tiles.shape[-1], whole.shape[0]
+    step = side + side // 40
+    top = size + side // 40
+    canvas = np.full((top + rows * step, max(size, columns * step), 3), 255, dtype=np.uint8)
+    canvas[:size, :size] = whole
+    for place, tile in enumerate(tiles):
+        row, column = divmod(place, columns)
+        y, x = top + row * step, column * step
+        canvas[y : y + side, x : x + side] = tile.transpose(1, 2, 0)
+    return canvas

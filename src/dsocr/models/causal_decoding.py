@@ -1,34 +1,26 @@
 """Generate text from batches of model inputs, greedily or by beam search, with a score for each token.
 
-A guard forbids repeated n-grams, a criterion stops lines that loop anyway, and looping lines are read again.
+A guard forbids repeated n-grams, and a criterion stops lines that loop anyway.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
-from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore, batches, cut_loop
-from dsocr.models.token_inputs import TokenProcessor
+from dsocr.models.generation import Decoded, Generation, ScoredText, TokenScore
 from dsocr.text import is_looping
-
-_CHECK_INTERVAL = 16
-"""Tokens between two checks for a loop."""
-_STRICT_NGRAM = 10
-"""N-gram size of the guard when a looping line is read again; its window is then the whole text."""
-
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-
+_CHECK_INTERVAL = 16
+"""Tokens between two checks for a loop."""
 _REPLACEMENT = "\ufffd"
 """How a tokenizer decodes bytes that are not a complete character."""
 _MAX_BYTES = 4
@@ -115,40 +107,34 @@ class NoRepeatNgram(LogitsProcessor):  # type: ignore[misc]
         return scores.masked_fill(forbidden > 0, -torch.inf)
 
 
-class ModelScores(LogitsProcessor):  # type: ignore[misc]
-    """Hold the model's own scores of a step; precedes processors that change them, which must not do so in place."""
+class ChosenScores(LogitsProcessor):  # type: ignore[misc]
+    """Record each chosen token's log probability and whether the model would have chosen another one.
+
+    Precedes processors that change the scores, which must not do so in place.
+    """
 
     def __init__(self) -> None:
-        self.scores: Tensor | None = None
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores unchanged."""
-        self.scores = scores
-        return scores
-
-
-class ChosenTokens(StoppingCriteria):  # type: ignore[misc]
-    """Record each chosen token's log probability and whether the model would have chosen another one; never stops."""
-
-    def __init__(self, model_scores: ModelScores) -> None:
-        self._model_scores = model_scores
+        self._scores: Tensor | None = None
         self._log_probabilities: list[Tensor] = []
         self._overruled: list[Tensor] = []
 
-    def __call__(self, input_ids: Tensor, _: object, **kwargs: object) -> Tensor:
-        """Record the last token of each row."""
-        scores = self._model_scores.scores
-        assert scores is not None, "the processor runs first"
-        chosen = scores.gather(1, input_ids[:, -1:]).squeeze(1)
-        self._log_probabilities.append(chosen - scores.logsumexp(1))
-        self._overruled.append(chosen < scores.amax(1))
-        self._model_scores.scores = None
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores unchanged."""
+        self._record(input_ids)
+        self._scores = scores
+        return scores
 
-    def by_row(self) -> tuple[list[list[float]], list[list[bool]]]:
-        """Return each row's log probabilities and whether its tokens were overruled, one value per step."""
-        log_probabilities = torch.stack(self._log_probabilities, 1).tolist()
-        return log_probabilities, torch.stack(self._overruled, 1).tolist()
+    def _record(self, input_ids: Tensor) -> None:
+        if self._scores is not None:
+            chosen = self._scores.gather(1, input_ids[:, -1:]).squeeze(1)
+            self._log_probabilities.append(chosen - self._scores.logsumexp(1))
+            self._overruled.append(chosen < self._scores.amax(1))
+
+    def by_row(self, input_ids: Tensor) -> list[tuple[list[float], list[bool]]]:
+        """Return each row's log probabilities and whether its tokens were overruled, for all generated tokens."""
+        self._record(input_ids)
+        columns = torch.stack(self._log_probabilities, 1).tolist(), torch.stack(self._overruled, 1).tolist()
+        return list(zip(*columns, strict=True))
 
 
 class StopLoops(StoppingCriteria):  # type: ignore[misc]
@@ -173,64 +159,39 @@ class StopLoops(StoppingCriteria):  # type: ignore[misc]
         return self._done.clone()
 
 
-def set_token_ids(network: PreTrainedModel, tokenizer: "PreTrainedTokenizerBase") -> None:
-    """Set the ids that begin, end and pad a text."""
-    network.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
-
-
 @torch.inference_mode()
-def decode(
-    network: PreTrainedModel,
-    processor: TokenProcessor,
-    samples: Sequence[Any],
-    generation: Generation,
-) -> list[Decoded]:
-    """Generate a text for each sample of a batch. Leaves the network in evaluation mode."""
+def decode(network: PreTrainedModel, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
+    """Generate a text for each sample of a batch, with its `TokenProcessor`. Leaves the network in evaluation mode."""
     network.eval()
     unread = [sample.without_text() for sample in samples]
     batch = processor.on_device(processor.collate(unread, padding="left"), network, network.dtype)
-    if generation.num_beams > 1:
-        return _beam_search(network, processor, samples, batch, generation)
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
-    model_scores = ModelScores()
-    chosen = ChosenTokens(model_scores)
-    stop = StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, ends=ends)
+    chosen, stop = ChosenScores(), StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, ends=ends)
+    is_greedy = generation.num_beams == 1
     rows = network.generate(
         **batch,
-        generation_config=_generation_config(processor, generation),
-        logits_processor=LogitsProcessorList([model_scores, *_loop_guard(generation, processor, prompt)]),
-        stopping_criteria=StoppingCriteriaList([chosen, stop]),
-    )[:, prompt:]
-    log_probabilities, overruled = chosen.by_row()
-    return [
-        _decoded(spans, _generated_ids(row, ends, stop.stopped.get(i)), ends, log_probabilities[i], overruled[i])
-        for i, row in enumerate(rows)
-    ]
-
-
-def _beam_search(
-    network: PreTrainedModel,
-    processor: TokenProcessor,
-    samples: Sequence[Any],
-    batch: dict[str, Any],
-    generation: Generation,
-) -> list[Decoded]:
-    """Return the most likely texts of a beam search, scored afterwards by a pass over the generated tokens."""
-    spans = TokenSpans(processor.tokenizer, processor.answer_start)
-    prompt, ends = batch["input_ids"].shape[1], processor.end_ids
-    rows = network.generate(
-        **batch,
-        generation_config=_generation_config(processor, generation),
-        logits_processor=LogitsProcessorList(_loop_guard(generation, processor, prompt)),
-    )[:, prompt:]
-    generated = [_generated_ids(row, ends, None) for row in rows]
-    return [
-        _decoded(spans, ids, ends, *_score_tokens(processor.family.answer_logits(network, processor, sample, ids), ids))
-        for sample, ids in zip(samples, generated, strict=True)
-    ]
+        generation_config=GenerationConfig(
+            do_sample=False,
+            num_beams=generation.num_beams,
+            use_cache=True,
+            max_new_tokens=generation.max_new_tokens,
+            bos_token_id=processor.tokenizer.bos_token_id,
+            eos_token_id=list(ends),
+            pad_token_id=processor.pad_id,
+        ),
+        logits_processor=LogitsProcessorList([*([chosen] * is_greedy), *_loop_guard(generation, processor, prompt)]),
+        stopping_criteria=StoppingCriteriaList([stop] * is_greedy),
+    )
+    generated = [_generated_ids(row, ends, stop.stopped.get(i)) for i, row in enumerate(rows[:, prompt:])]
+    if is_greedy:
+        scores = chosen.by_row(rows)
+    else:  # by a pass over the generated tokens of the best beam
+        scores = [
+            _score_tokens(processor.family.answer_logits(network, processor, sample, ids), ids)
+            for sample, ids in zip(samples, generated, strict=True)
+        ]
+    return [_decoded(spans, ids, ends, *of_row) for ids, of_row in zip(generated, scores, strict=True)]
 
 
 def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list[bool]]:
@@ -240,19 +201,7 @@ def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
 
-def _generation_config(processor: TokenProcessor, generation: Generation) -> GenerationConfig:
-    return GenerationConfig(
-        do_sample=False,
-        num_beams=generation.num_beams,
-        use_cache=True,
-        max_new_tokens=generation.max_new_tokens,
-        bos_token_id=processor.tokenizer.bos_token_id,
-        eos_token_id=list(processor.end_ids),
-        pad_token_id=processor.pad_id,
-    )
-
-
-def _loop_guard(generation: Generation, processor: TokenProcessor, prompt: int) -> list[NoRepeatNgram]:
+def _loop_guard(generation: Generation, processor: Any, prompt: int) -> list[NoRepeatNgram]:
     size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
     if not size:
         return []
@@ -278,55 +227,3 @@ def _decoded(
     ended = bool(ids) and ids[-1] in ends
     scored = spans.scored(ids, log_probabilities[: len(ids)], overruled[: len(ids)], ended=ended)
     return Decoded(scored.text, len(ids), not ended, looping=is_looping(scored.text), scores=scored.scores)
-
-
-def retry_loops(
-    network: Any,
-    processor: TokenProcessor,
-    generation: Generation,
-    images: Sequence[Image.Image],
-    decoded: Sequence[Decoded],
-) -> list[Decoded]:
-    """Read the images whose text loops again, and return all texts.
-
-    The second attempt is greedy with a stricter guard; the third uses another resolution of the base, if one shows the
-    image well. If all loop, the first text is kept up to its loop and stays `looping`.
-    """
-    results = list(decoded)
-    strict = stricter(generation)
-    remaining = []
-    for i, again in _decode_again(network, processor, strict, images, [i for i, d in enumerate(decoded) if d.looping]):
-        results[i] = replace(again if again.is_complete else cut_loop(decoded[i]), retried=True)
-        if not again.is_complete:
-            remaining.append(i)
-    by_resolution: dict[str, tuple[TokenProcessor, list[int]]] = {}
-    for i in remaining:
-        if other := processor.at_another_resolution(images[i]):
-            by_resolution.setdefault(other.resolution_name, (other, []))[1].append(i)
-    for other, indices in by_resolution.values():
-        # Not more image slots at once than at the usual resolution.
-        fewer = generation.batch_size * processor.image_slots // other.image_slots
-        bounded = replace(strict, batch_size=max(1, min(fewer, generation.batch_size)))
-        for i, again in _decode_again(network, other, bounded, images, indices):
-            if again.is_complete:
-                results[i] = replace(again, retried=True, other_resolution=True)
-    return results
-
-
-def _decode_again(
-    network: Any,
-    processor: TokenProcessor,
-    generation: Generation,
-    images: Sequence[Image.Image],
-    indices: Sequence[int],
-) -> Iterator[tuple[int, Decoded]]:
-    for batch in batches(indices, generation.batch_size):
-        yield from zip(
-            batch, decode(network, processor, [processor.encode(images[i]) for i in batch], generation), strict=True
-        )
-
-
-def stricter(generation: Generation) -> Generation:
-    """Return greedy settings with a guard that sees the whole text and shorter repetitions."""
-    size = min(generation.no_repeat_ngram_size or _STRICT_NGRAM, _STRICT_NGRAM)
-    return replace(generation, no_repeat_ngram_size=size, no_repeat_ngram_window=generation.max_new_tokens, num_beams=1)

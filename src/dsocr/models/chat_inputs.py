@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,10 @@ from dsocr.io.encodings import read_object
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
 from dsocr.models.checkpoints import Instructions, find_instructions, published_settings
 from dsocr.models.family import InputLength
-from dsocr.models.token_family import TokenFamily
-from dsocr.models.token_inputs import Features, TokenEncoded, TokenProcessor
+from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 DEFAULT = "default"
 """The resolution that the checkpoint's own files state."""
@@ -67,9 +65,9 @@ class PixelFormat:
     patch: int
     merge: int
 
-    def picture(self, images: "Mapping[str, Tensor]") -> NDArray[np.uint8]:
+    def picture(self, images: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
         """Return the pixels as one picture, (H, W, 3); several images are put below each other."""
-        pixels = images["pixel_values"].float().numpy()
+        pixels = images["pixel_values"]
         if "image_grid_thw" not in images:
             height, width = pixels.shape[-2:]
             return self._bytes(pixels.reshape(-1, 3, height, width).transpose(0, 2, 3, 1).reshape(-1, width, 3))
@@ -90,38 +88,9 @@ class PixelFormat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChatEncoded(TokenEncoded):
-    """One sample as model inputs.
+    """One sample as model inputs; `features` may be (n, 1 + layers, D), with those added in later layers."""
 
-    `images` are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt
-    token. `features` (n, 1 + layers, D) replace the image's tokens in the decoder and adds in later
-    layers, if they have been computed already; there are then no pixels.
-    """
-
-    images: "Mapping[str, Tensor]"
-    marks: Mapping[str, tuple[int, ...]]
-    format: PixelFormat
-    features: "Tensor | None" = None
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its pixels."""
-        return sum(tensor.nbytes for tensor in self.images.values())
-
-    def has_input_of(self, other: Self) -> bool:
-        """Whether another sample has the same prompt and pixels."""
-        if self.prompt_ids != other.prompt_ids or self.images.keys() != other.images.keys():
-            return False
-        return all(
-            tensor.shape == other.images[name].shape and bool((tensor == other.images[name]).all())
-            for name, tensor in self.images.items()
-        )
-
-    @staticmethod
-    def stack_images(samples: "Sequence[ChatEncoded]") -> dict[str, Any]:
-        """Return the image tensors of all samples, in one row after the other."""
-        from dsocr.models.batch import concatenate
-
-        return {name: concatenate([sample.images[name] for sample in samples]) for name in samples[0].images}
+    format: PixelFormat = field(kw_only=True)
 
     def pixels(self) -> NDArray[np.uint8]:
         """Return the network's input as one picture, (H, W, 3)."""
@@ -195,8 +164,6 @@ class ChatProcessor(TokenProcessor):
 
         Raises DataError for a shape that the image processor does not take.
         """
-        import torch
-
         image = image.convert("RGB")
         if self.canvas is not None:
             shown = self.canvas.draw(image)
@@ -216,8 +183,7 @@ class ChatProcessor(TokenProcessor):
         ids = tuple(inputs.pop("input_ids")[0].tolist())
         inputs.pop("attention_mask", None)
         marks = {name: tuple(inputs.pop(name)[0].tolist()) for name in [*inputs] if name.endswith("token_type_ids")}
-        images = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in inputs.items()}
-        return ChatEncoded(ids, self.answer_ids(text), images, marks, self._format())
+        return ChatEncoded(ids, self.answer_ids(text), dict(inputs), marks, format=self._format())
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Tokenize a text as it is learnt after the prompt; special tokens are not recognised in it."""
@@ -255,16 +221,14 @@ class ChatProcessor(TokenProcessor):
 
     def encode_features(self, features: Features, text: str) -> ChatEncoded:
         """Encode a sample whose image features have been computed."""
-        import torch
-
         columns, rows = features.grid
-        images = {"image_grid_thw": torch.tensor([[1, rows, columns]])} if rows else {}
+        images = {"image_grid_thw": np.array([[1, rows, columns]])} if rows else {}
         before, after = self.around
         ids = (*before, *[self.image_token_id] * len(features.tokens), *after)
         marks = {}
         if self.transformers.return_mm_token_type_ids:
             marks["mm_token_type_ids"] = tuple(int(token == self.image_token_id) for token in ids)
-        return ChatEncoded(ids, self.answer_ids(text), images, marks, self._format(), features.tokens)
+        return ChatEncoded(ids, self.answer_ids(text), images, marks, features.tokens, format=self._format())
 
     def feature_width(self, network: Any) -> int:
         """Return the width of the decoder, once for each layer that takes features."""

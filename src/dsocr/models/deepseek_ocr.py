@@ -8,18 +8,15 @@ sizes come from the shapes of the tensors, and `config.json` is read only for va
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-from PIL import Image
+from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
-from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling, another_resolution
-from dsocr.models.family import IMAGE, VLLM_GUARD, Check, InputLength, PublishedBase, Serving
-from dsocr.models.token_family import TokenFamily, check_prompt
-from dsocr.models.token_inputs import CanvasEncoded, CanvasProcessor, Features
+from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling
+from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, PublishedBase, Serving
+from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily
 
 if TYPE_CHECKING:
     import torch
@@ -151,18 +148,9 @@ def find_prompt(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeepseekProcessor(CanvasProcessor):
-    """Turn images and texts into model inputs, for one base, resolution and prompt.
-
-    `others` are the base's other resolutions.
-    """
+    """Turn images and texts into model inputs, for one base, resolution and prompt."""
 
     image_token_id: int
-    others: tuple[Resolution, ...] = ()
-
-    @property
-    def image_slots(self) -> int:
-        """The number of image slots without tiles."""
-        return self.resolution.slots()
 
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Return begin token, image slots and prompt, without end token; `grid` decides the number of slots."""
@@ -174,18 +162,13 @@ class DeepseekProcessor(CanvasProcessor):
         """Return the decoder's inputs in the image slots of each sample."""
         images = self.image_inputs(samples, network, dtype)
         features = network.get_image_features(**images, return_dict=True).pooler_output
-        return [Features(tokens, sample.views.grid) for tokens, sample in zip(features, samples, strict=True)]
+        return [Features(tokens, sample.grid) for tokens, sample in zip(features, samples, strict=True)]
 
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a sample without encoding it; the size of the image matters for tiles only."""
         grid = UNTILED if self.resolution.tiling is None else self.resolution.grid(*image_size())
         vision, answer = self.resolution.slots(grid), len(self.answer_ids(text))
         return InputLength(vision, answer, len(self.prompt_ids()) - self.resolution.slots() + vision + answer)
-
-    def at_another_resolution(self, image: Image.Image) -> Self | None:
-        """Return the processor at a resolution that shows an image larger, or else smaller; None if there is none."""
-        other = another_resolution(image.size, self.resolution, self.others)
-        return None if other is None else replace(self, resolution=other)
 
 
 def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
@@ -265,22 +248,22 @@ class DeepseekOcr(TokenFamily):
 
     def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
         """Load the network, with the ids that begin, end and pad a text."""
+        from transformers import GenerationConfig
+
         from dsocr.models.base_folder import load_pretrained
-        from dsocr.models.causal_decoding import set_token_ids
 
         config = self.network_config(read_config_json(folder), folder)
         network = load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)
-        set_token_ids(network, load_tokenizer(folder))
+        tokenizer = load_tokenizer(folder)
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+        network.generation_config = GenerationConfig(**ids)
         return network
 
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> DeepseekProcessor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
-        tokenizer = load_tokenizer(folder)
-        chosen = find_resolution(self.name, resolution)
-        others = tuple(other for other in RESOLUTIONS[self.name] if other != chosen)
+        tokenizer, chosen = load_tokenizer(folder), find_resolution(self.name, resolution)
         slot, ends, pad_id = image_token_id(tokenizer, folder), (tokenizer.eos_token_id,), tokenizer.pad_token_id
-        prompt = find_prompt(prompt)
-        return DeepseekProcessor(self, tokenizer, chosen, slot, others, end_ids=ends, pad_id=pad_id, prompt=prompt)
+        return DeepseekProcessor(self, tokenizer, chosen, slot, end_ids=ends, pad_id=pad_id, prompt=find_prompt(prompt))
 
     def prepare_training(
         self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
@@ -297,10 +280,6 @@ class DeepseekOcr(TokenFamily):
         if "labels" in prepared:
             prepared.pop("attention_mask", None)
         return prepared
-
-    def check_tokens(self, batch: Mapping[str, Any], processor: Any, vocabulary_size: int) -> Check:
-        """Check that each row starts with the begin token, has it once, and has only ids that the base knows."""
-        return check_prompt(batch, processor, vocabulary_size)
 
 
 class SparseLastBlock:

@@ -20,8 +20,7 @@ from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, Layout, Resolution
 from dsocr.models.family import IGNORED, Batch, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
-from dsocr.models.token_family import TokenFamily
-from dsocr.models.token_inputs import CanvasEncoded, CanvasProcessor, Features
+from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily, check_labels
 
 if TYPE_CHECKING:
     import torch
@@ -224,25 +223,8 @@ class EncoderDecoder(TokenFamily):
     def check_inputs(
         self, model: Any, processor: EncoderDecoderProcessor, samples: Sequence[CanvasEncoded], texts: Sequence[str]
     ) -> list[Check]:
-        """Check that the labels are the texts with their end token, and that the decoder gets them one step later."""
-        batch = processor.collate(samples)
-        fix = "this is no setting: the checkpoint's tokenizer does not belong to its decoder"
-        details = []
-        for inputs, labels, text in zip(
-            batch["decoder_input_ids"].tolist(), batch["labels"].tolist(), texts, strict=True
-        ):
-            answer = [label for label in labels if label != IGNORED]
-            decoded = processor.text_of(answer[:-1])
-            if decoded != text and not processor.unknown_characters(text):
-                message = f"labels are not the transcriptions: got {decoded[:60]!r}, expected {text[:60]!r}"
-                return [Check("labels", "error", message, fix)]
-            if answer[-1] != processor.end_id or inputs[: len(answer)] != [processor.start_id, *answer[:-1]]:
-                return [Check("labels", "error", "start and end tokens are not where they should be", fix)]
-            details.append(f"trained {len(answer):>5}  {'|'.join(processor.text_of([token]) for token in answer)}")
-        count = sum(len(sample.answer_ids) for sample in samples)
-        start, end = processor.text_of([processor.start_id]), processor.text_of([processor.end_id])
-        message = f"{count} tokens of {len(texts)} samples are trained on, after {start}, each text with its end {end}"
-        return [Check("labels", "ok", message, details=tuple(details))]
+        """Check that the labels are the texts with their end token."""
+        return [check_labels(processor.collate(samples), samples, texts, processor)]
 
     def limit(self, generation: Generation) -> Generation:
         """Return the settings within the positions of the decoder."""

@@ -140,9 +140,8 @@ class Decoded:
 
     `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
     it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line
-    looped and was read again with a stricter guard; `other_resolution` says that its text comes from a third attempt.
-    `positions` has the middle of each character along the line, `plain` the text that a language model changed,
-    `script` the script that was decided for its page.
+    looped and was read again with a stricter guard. `positions` has the middle of each character along the line,
+    `plain` the text that a language model changed, `script` the script that was decided for its page.
     """
 
     text: str
@@ -151,7 +150,6 @@ class Decoded:
     looping: bool = False
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
     retried: bool = False
-    other_resolution: bool = False
     positions: tuple[float, ...] = field(default=(), repr=False)
     plain: str | None = None
     script: str | None = None

@@ -1,25 +1,226 @@
-"""The family of networks that write a text token by token: losses, checks and reading."""
+"""Networks that write a text token by token: samples, processors, losses, checks and reading.
+
+A sample is a prompt, which holds a slot for each position of the image, and an answer: the text and its end token.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.models.family import IGNORED, UNWRITABLE, Batch, Check, Family
-from dsocr.models.generation import Decoded, Generation
+from dsocr.models.canvas import UNTILED, Grid, Resolution, draw_views, show
+from dsocr.models.family import IGNORED, UNWRITABLE, Batch, Check, Family, Processor
+from dsocr.models.generation import Decoded, Generation, batches, cut_loop
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedModel
-
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _SHOWN_TOKENS = 48
-_OTHER_TOKENIZER = "the tokenizer is another base's: download the base again"
-_CODE_FAULT = "this is no setting: the base's files do not match its config.json, or the code is wrong"
+_SHOWN_REPEATS = 8
+_STRICT_NGRAM = 10
+"""N-gram size of the guard when a looping line is read again; its window is then the whole text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of one image: `tokens` (n, D), one for each position it takes, and the grid of its tiles."""
+
+    tokens: "Tensor"
+    grid: Grid = UNTILED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenEncoded:
+    """One sample as model inputs.
+
+    `prompt_ids` holds one id for each image slot; `answer_ids` ends with the end token and is empty for transcription.
+    `images` are the network's inputs for the image, stacked along their first dimension, and `marks` those with a
+    number for each prompt token. `features` (n, D) replace the pixels if they have been computed already.
+    """
+
+    prompt_ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    images: Mapping[str, NDArray[Any]]
+    marks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    features: "Tensor | None" = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its pixels."""
+        return sum(array.nbytes for array in self.images.values())
+
+    def without_text(self) -> Self:
+        """Return it as for transcription."""
+        return replace(self, answer_ids=())
+
+    def with_image_of(self, other: Self) -> Self:
+        """Return it with the image of another sample, which decides the number of image slots."""
+        return replace(other, answer_ids=self.answer_ids)
+
+    def has_input_of(self, other: Self) -> bool:
+        """Whether another sample has the same prompt, image slots and pixels."""
+        if self.prompt_ids != other.prompt_ids or self.images.keys() != other.images.keys():
+            return False
+        return all(np.array_equal(array, other.images[name]) for name, array in self.images.items())
+
+    @staticmethod
+    def stack_images(samples: "Sequence[TokenEncoded]") -> Batch:
+        """Return the image arrays of all samples as tensors, padded with zeros where their sizes differ."""
+        import torch
+
+        names = dict.fromkeys(name for sample in samples for name in sample.images)
+        stacked: Batch = {}
+        for name in names:
+            arrays = [sample.images[name] for sample in samples if name in sample.images]
+            rest = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
+            joined, start = np.zeros((sum(map(len, arrays)), *rest), dtype=arrays[0].dtype), 0
+            for array in arrays:
+                joined[(slice(start, start + len(array)), *map(slice, array.shape[1:]))] = array
+                start += len(array)
+            stacked[name] = torch.from_numpy(joined)
+        return stacked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CanvasEncoded(TokenEncoded):
+    """One sample whose image is drawn on a canvas: `pixel_values` (1, 3, H, W), tiles `pixel_values_local`, as bytes.
+
+    `grid` is the columns and rows of the tiles, and `stitches_tiles` says whether the network takes it.
+    """
+
+    grid: Grid = UNTILED
+    stitches_tiles: bool = True
+
+    @staticmethod
+    def stack_images(samples: "Sequence[CanvasEncoded]") -> Batch:  # type: ignore[override]
+        """Return `pixel_values` (B, 3, H, W) as bytes; nothing of samples with features.
+
+        With tiles also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number per sample and, for
+        networks that stitch tiles, `patches_grid` with their columns and rows.
+        """
+        images = TokenEncoded.stack_images(samples)
+        if "pixel_values_local" in images:
+            images["num_local_patches"] = [len(sample.images.get("pixel_values_local", ())) for sample in samples]
+            if samples[0].stitches_tiles:
+                images["patches_grid"] = [list(sample.grid) for sample in samples]
+        return images
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the whole view and, below it, the tiles in their grid with a gap between them, (H, W, 3)."""
+        return draw_views(self.images["pixel_values"][0], self.images.get("pixel_values_local"), self.grid)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProcessor(Processor):
+    """Turns images and texts into the inputs of a network that writes tokens, the first of `end_ids` at the end."""
+
+    family: "TokenFamily"
+    tokenizer: "PreTrainedTokenizerBase"
+    end_ids: tuple[int, ...] = field(kw_only=True)
+    pad_id: int = field(kw_only=True)
+
+    @property
+    def end_id(self) -> int:
+        """The id that is learnt at the end of a text."""
+        return self.end_ids[0]
+
+    @property
+    def answer_start(self) -> str:
+        """The network's text before every answer, which readers are not shown; usually empty."""
+        return ""
+
+    @property
+    def joins_features(self) -> bool:
+        """Whether the network takes the features of a batch as one tensor."""
+        return False
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Tokenize a text; special tokens are neither added nor recognised in it."""
+        return tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def answer_ids(self, text: str | None) -> tuple[int, ...]:
+        """Return the ids that the network learns to generate: the text and the end token; none without a text."""
+        return () if text is None else (*self.text_ids(text), self.end_id)
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Decode ids, special tokens included."""
+        # `skip_special_tokens` would for some models also drop table tags.
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def unknown_characters(self, text: str) -> str:
+        """Return the characters of the text that the tokenizer cannot encode, each once, in their order."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None:  # a byte-level tokenizer encodes everything
+            return ""
+        return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
+
+    def collate(self, samples: Sequence[Any], padding: Literal["left", "right"] = "right") -> Batch:
+        """Batch encoded samples on the CPU, labels where there are some only; see `batch.collate`."""
+        from dsocr.models.batch import collate, drop_ignored_positions
+
+        batch = collate(samples, self.pad_id, padding=padding, dtype=None, join_features=self.joins_features)
+        return drop_ignored_positions(batch) if "labels" in batch else batch
+
+    def image_inputs(self, samples: Sequence[Any], network: Any, dtype: "torch.dtype") -> Batch:
+        """Return the network's inputs for the images of samples, on its device."""
+        return self.on_device(samples[0].stack_images(samples), network, dtype)
+
+    # The features of frozen vision towers, of a family that caches them
+
+    def feature_width(self, network: Any) -> int:
+        """Return the numbers in the features of one position, by default the width of the decoder."""
+        return int(network.config.get_text_config().hidden_size)
+
+    def encoder_features(self, network: Any, samples: Sequence[Any], dtype: "torch.dtype") -> list[Features]:
+        """Return the features of each sample from pixels of this number format; the network is in evaluation mode."""
+        raise NotImplementedError
+
+    def encode_features(self, features: Features, text: str) -> Any:
+        """Encode a sample whose features have been computed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasProcessor(TokenProcessor):
+    """Turns images and texts into inputs of a network that sees a canvas of fixed size."""
+
+    resolution: Resolution
+
+    @property
+    def resolution_name(self) -> str:
+        """The name of the resolution."""
+        return self.resolution.name
+
+    def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
+        """Return the ids before an answer; `grid` decides the number of image slots."""
+        return ()
+
+    def _sample(self, grid: Grid, text: str | None, images: Mapping[str, Any], **features: Any) -> CanvasEncoded:
+        ids = self.prompt_ids(grid), self.answer_ids(text)
+        return CanvasEncoded(*ids, images, grid=grid, stitches_tiles=self.resolution.row_ends, **features)
+
+    def encode(self, image: Image.Image, text: str | None = None) -> CanvasEncoded:
+        """Encode one image, with its transcription for training or without for transcription."""
+        return self._sample(self.resolution.grid(*image.size), text, show(image, self.resolution))
+
+    def encode_features(self, features: Features, text: str) -> CanvasEncoded:
+        """Encode a sample whose image features have been computed."""
+        return self._sample(features.grid, text, {}, features=features.tokens)
+
+    def distortion(self, width: int, height: int) -> float:
+        """Return the vertical stretch of letters in an image of this size."""
+        return self.resolution.distortion(width, height)
+
+    def shrink(self, image: Image.Image) -> Image.Image:
+        """Reduce an image that is far larger than it will be shown."""
+        return self.resolution.shrink(image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +282,11 @@ class TokenFamily(Family):
 
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check labels, the tokens' numbers, and image slots."""
-        batch = processor.collate(samples)
-        images = processor.image_inputs(samples, model, model.dtype)
         return [
-            check_labels(batch, texts, processor),
-            self.check_tokens(batch, processor, int(model.config.get_text_config().vocab_size)),
-            check_image_slots(model, {"input_ids": batch["input_ids"], **images}, processor),
+            check_labels(processor.collate(samples), samples, texts, processor),
+            check_vocabulary(samples, int(model.config.get_text_config().vocab_size)),
+            check_image_slots(model, samples, processor),
         ]
-
-    def check_tokens(self, batch: Mapping[str, Any], processor: Any, vocabulary_size: int) -> Check:
-        """Check that a batch has only ids that the base knows."""
-        return check_vocabulary(batch, vocabulary_size)
 
     def answer_logits(self, network: Any, processor: Any, sample: Any, ids: Sequence[int]) -> "Tensor":
         """Return the logits (n, V) at which each of the generated `ids` was chosen.
@@ -134,112 +329,71 @@ class TokenFamily(Family):
         images: "Sequence[Image.Image]",
         decoded: Sequence[Decoded],
     ) -> list[Decoded]:
-        """Read the images whose text loops again: with a stricter guard, then at another resolution if there is one."""
-        from dsocr.models.causal_decoding import retry_loops
+        """Read the images whose text loops again, greedily, with a guard that sees the whole text.
 
-        return retry_loops(network, processor, self.limit(generation), images, decoded)
+        If the text loops again, the first one is kept up to its loop and stays `looping`.
+        """
+        results, strict = list(decoded), stricter(self.limit(generation))
+        for places in batches([i for i, d in enumerate(decoded) if d.looping], generation.batch_size):
+            samples = [processor.encode(images[place]) for place in places]
+            for place, again in zip(places, self.decode(network, processor, samples, strict), strict=True):
+                results[place] = replace(again if again.is_complete else cut_loop(decoded[place]), retried=True)
+        return results
 
 
-def check_labels(batch: Mapping[str, Any], texts: Sequence[str], processor: Any) -> Check:
-    """Check that the labels of a batch are its texts and their end tokens; the details show each sample's tokens."""
-    from dsocr.models.batch import aligned_labels
+def stricter(generation: Generation) -> Generation:
+    """Return greedy settings with a guard that sees the whole text and shorter repetitions."""
+    size = min(generation.no_repeat_ngram_size or _STRICT_NGRAM, _STRICT_NGRAM)
+    return replace(generation, no_repeat_ngram_size=size, no_repeat_ngram_window=generation.max_new_tokens, num_beams=1)
 
-    problems: list[str] = []
+
+def check_labels(batch: Mapping[str, Any], samples: Sequence[Any], texts: Sequence[str], processor: Any) -> Check:
+    """Check that the labels of a batch are its texts and their end tokens; the details show the tokens."""
     details: list[str] = []
-    labels = aligned_labels(dict(batch))
-    columns = (batch["input_ids"].tolist(), labels.tolist(), batch["attention_mask"].tolist(), texts)
-    for ids, learnt, present, text in zip(*columns, strict=True):
-        problems += _label_problems(ids, learnt, present, text, processor)
-        details += _describe_labels(ids, learnt, present, processor)
-    if problems:
-        message = f"labels are not the transcriptions: {'; '.join(dict.fromkeys(problems))}"
-        fix = "this is no setting: the code that makes the batch is wrong, or its tokenizer.json"
-        return Check("labels", "error", message, fix, tuple(details))
-    count = int((labels != IGNORED).sum())
+    for sample, row, text in zip(samples, batch["labels"].tolist(), texts, strict=True):
+        labels = [label for label in row if label != IGNORED]
+        kinds = {"masked": sample.prompt_ids, "trained": labels}
+        details += [_list_tokens(kind, ids, processor) for kind, ids in kinds.items() if ids]
+        learnt = processor.text_of(labels[:-1]).removeprefix(processor.answer_start)
+        is_text = learnt == text or processor.unknown_characters(text)  # for those, see `check_characters`
+        if not is_text or labels[-1:] != [processor.end_id]:
+            message = f"labels are not the transcriptions: got {learnt[:60]!r}, expected {text[:60]!r}"
+            fix = "the tokenizer does not belong to the base: download the base again"
+            return Check("labels", "error", message, fix, tuple(details))
+    count = int((batch["labels"] != IGNORED).sum())
     message = f"{count} tokens of {len(texts)} samples are trained on: each transcription and its end token"
     return Check("labels", "ok", message, details=tuple(details))
 
 
-def _label_problems(
-    ids: Sequence[int], labels: Sequence[int], present: Sequence[int], text: str, processor: Any
-) -> Iterator[str]:
-    """Yield everything that is wrong with the labels of a sample."""
-    trained = [place for place, label in enumerate(labels) if label != IGNORED]
-    if not trained:
-        yield "all positions are masked"
-        return
-    answer = [labels[place] for place in trained]
-    if any(labels[place] != ids[place] for place in trained):
-        yield "labels are not aligned with the input ids"
-    if not all(present[place] for place in trained):
-        yield "padding is trained on"
-    if processor.image_token_id in answer:
-        yield "image tokens are trained on"
-    if trained[0] <= max((place for place, token in enumerate(ids) if token == processor.image_token_id), default=-1):
-        yield "the prompt is trained on"
-    if answer[-1] == processor.end_id:
-        del answer[-1]
-    else:
-        yield "the end token is not trained on"
-    decoded = processor.tokenizer.decode(answer, skip_special_tokens=False).removeprefix(processor.answer_start)
-    if decoded != text and not processor.unknown_characters(text):  # for those, see `check_characters`
-        yield f"got {decoded[:60]!r}, expected {text[:60]!r}"
+def _list_tokens(kind: str, ids: Sequence[int], processor: Any) -> str:
+    names: list[str] = []
+    for token, same in groupby(ids):
+        count, name = len(list(same)), processor.text_of([token]).replace("\n", "\\n")
+        names += [f"{count} x {name}"] if count > _SHOWN_REPEATS else [name] * count
+    if len(names) > _SHOWN_TOKENS:
+        names = [*names[: _SHOWN_TOKENS - 8], "...", *names[-7:]]
+    return f"{kind:<8}{len(ids):>5}  {'|'.join(names)}"
 
 
-def _describe_labels(
-    ids: Sequence[int], labels: Sequence[int], present: Sequence[int], processor: Any
-) -> Iterator[str]:
-    """Yield a line for each stretch of a sequence: its kind, the number of tokens, and which they are."""
-
-    def kind_of(place: int) -> str:
-        if labels[place] != IGNORED:
-            return "trained"
-        return "masked" if present[place] else "padding"
-
-    for kind, stretch in groupby(range(len(ids)), key=kind_of):
-        tokens = [ids[place] for place in stretch]
-        names: list[str] = []
-        for token, same in groupby(tokens if kind != "padding" else ()):
-            count = len(list(same))
-            name = processor.tokenizer.decode([token], skip_special_tokens=False).replace("\n", "\\n")
-            names += [f"{count} x {name}"] if token == processor.image_token_id else [name] * count
-        if len(names) > _SHOWN_TOKENS:
-            names = [*names[: _SHOWN_TOKENS - 8], "...", *names[-7:]]
-        yield f"{kind:<8}{len(tokens):>5}  {'|'.join(names)}".rstrip()
-
-
-def check_prompt(batch: Mapping[str, Any], processor: Any, vocabulary_size: int) -> Check:
-    """Check that each row starts with the begin token, has it once, and has only ids that the base knows."""
-    begin = int(processor.tokenizer.bos_token_id)
-    ids = batch["input_ids"]
-    if not bool((ids[:, 0] == begin).all()) or not bool(((ids == begin).sum(1) == 1).all()):
-        return Check("begin token", "error", "not every sample starts with exactly one begin token", _CODE_FAULT)
-    vocabulary = check_vocabulary(batch, vocabulary_size)
-    if vocabulary.verdict == "error":
-        return vocabulary
-    name = processor.tokenizer.decode([begin], skip_special_tokens=False)
-    return Check("begin token", "ok", f"each sample starts with one {name}")
-
-
-def check_vocabulary(batch: Mapping[str, Any], vocabulary_size: int) -> Check:
-    """Check that a batch has only ids that the base knows."""
-    largest = int(batch["input_ids"].max())
+def check_vocabulary(samples: Sequence[Any], vocabulary_size: int) -> Check:
+    """Check that samples have only ids that the base knows."""
+    largest = max(max(*sample.prompt_ids, *sample.answer_ids) for sample in samples)
     if largest >= vocabulary_size:
         message = f"the tokenizer writes id {largest}, and the base has {vocabulary_size} tokens"
-        return Check("vocabulary", "error", message, _OTHER_TOKENIZER)
+        return Check("vocabulary", "error", message, "the tokenizer is another base's: download the base again")
     return Check("vocabulary", "ok", f"the base knows all tokens, up to id {largest} of {vocabulary_size}")
 
 
-def check_image_slots(model: Any, batch: Mapping[str, Any], processor: Any) -> Check:
-    """Check that the ids have as many image tokens as the vision towers make features."""
+def check_image_slots(model: Any, samples: Sequence[Any], processor: Any) -> Check:
+    """Check that the prompts have as many image tokens as the vision towers make features."""
     import torch
 
     model.eval()
-    images = {name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask", "labels")}
     with torch.no_grad():
-        outputs = model.get_image_features(**images).pooler_output
+        outputs = model.get_image_features(**processor.image_inputs(samples, model, model.dtype)).pooler_output
     features = sum(output.numel() for output in outputs) // model.config.get_text_config().hidden_size
-    slots = int((batch["input_ids"] == processor.image_token_id).sum())
+    slots = sum(sample.prompt_ids.count(processor.image_token_id) for sample in samples)
     if features != slots:
-        return Check("image slots", "error", f"{slots} image slots for {features} features", _CODE_FAULT)
-    return Check("image slots", "ok", f"{slots} image slots for as many features, in {len(batch['input_ids'])} samples")
+        fix = "this is no setting: the base's files do not match its config.json, or the code is wrong"
+        return Check("image slots", "error", f"{slots} image slots for {features} features", fix)
+    return Check("image slots", "ok", f"{slots} image slots for as many features, in {len(samples)} samples")

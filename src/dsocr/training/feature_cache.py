@@ -19,7 +19,7 @@ from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
 from dsocr.job import steps_per_epoch, total_steps
 from dsocr.models.adapters import vision_parameters
-from dsocr.models.token_inputs import Features, TokenProcessor
+from dsocr.models.token_family import Features, TokenProcessor
 from dsocr.training.distributed import Distributed
 from dsocr.training.samples import EncodedSamples, Place, Setup, measure_lengths
 

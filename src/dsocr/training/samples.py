@@ -18,7 +18,7 @@ from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
 from dsocr.images import open_image, upright_size
 from dsocr.models.family import IGNORED, Encoded, InputLength, Processor
-from dsocr.models.token_inputs import Features
+from dsocr.models.token_family import Features
 
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
