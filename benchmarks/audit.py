@@ -4,7 +4,7 @@
     python benchmarks/audit.py measure FOLDS [--spoiled OUT] [--draws 20] [--small]
 
 `spoil` writes a copy of a dataset in which 3 % of the lines have a wrong text, and `spoiled.json` with their kinds.
-The kinds are written apart from those by which the audit learns to recognise mistakes (`dsocr.evaluation.mistakes`).
+The kinds are written apart from those by which the audit learns to recognise mistakes (`dsocr.evaluation.audit`).
 `measure` reads every line once with the models of an audit's work folder, keeps the log probabilities, and judges texts
 by them. With `--spoiled` the dataset was spoiled before the folds were trained: one realistic draw. Without, texts are
 spoiled only where they are judged: many draws, each a little too easy, because the models learnt from right texts
@@ -35,7 +35,7 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
-from dsocr.evaluation.mistakes import ReadSample, judge, plant_mistakes, texts_to_score
+from dsocr.evaluation.audit import ReadSample, judge, plant_mistakes, texts_to_score
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.files import link_or_copy
@@ -288,7 +288,7 @@ def judge_lines(lines: Sequence[Line], texts: Mapping[str, str], seed: int) -> l
     samples = [replace(line.sample, text=texts.get(line.sample.id, line.sample.text)) for line in lines]
     found = []
     for line, sample, planted in zip(lines, samples, plant_mistakes(samples, seed), strict=True):
-        wanted = texts_to_score(line.read, line.plain, [sample.text, *(one.text for one in planted)])
+        wanted = texts_to_score(line.read, line.plain, [sample.text, *planted])
         likelihoods = dict(zip(wanted, score_texts(line.logits, line.classes, wanted), strict=True))
         language = {text: line.language(text) for text in wanted} if line.language else {}
         found.append(ReadSample(sample, line.read, line.plain, planted, likelihoods, language))

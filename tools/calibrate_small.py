@@ -55,7 +55,8 @@ def main() -> None:
         report = CalibrationReport.compute(fit_calibration(others), lines, dataset=name, split=Split.TEST)
         word = report.kinds["word"]
         print(
-            f"{name}: {len(lines)} lines, CER {report.cer:.1%}, words {word.count}, ECE {word.debiased:.3f}", flush=True
+            f"{name}: {len(lines)} lines, CER {report.cer:.1%}, words {word.count}, ECE {word.after:.3f}",
+            flush=True,
         )
     fit_calibration([line for read in judged.values() for line in read]).save(arguments.base)
 

@@ -38,7 +38,7 @@ _MODULES = {
     "dsocr.evaluation.layout_scores": ("LayoutScores",),
     "dsocr.evaluation.learning_curve": ("Forecast",),
     "dsocr.evaluation.metrics": ("cer", "wer"),
-    "dsocr.evaluation.report.audit_page": ("Audit",),
+    "dsocr.evaluation.audit": ("Audit",),
     "dsocr.evaluation.scorecard": ("Scorecard",),
     "dsocr.formats": ("source_formats",),
     "dsocr.formats.format": ("Format",),

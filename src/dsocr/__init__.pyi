@@ -67,12 +67,12 @@ from dsocr.errors import (
 from dsocr.errors import (
     RunError as RunError,
 )
+from dsocr.evaluation.audit import Audit as Audit
 from dsocr.evaluation.compare import Comparison as Comparison
 from dsocr.evaluation.layout_scores import LayoutScores as LayoutScores
 from dsocr.evaluation.learning_curve import Forecast as Forecast
 from dsocr.evaluation.metrics import cer as cer
 from dsocr.evaluation.metrics import wer as wer
-from dsocr.evaluation.report.audit_page import Audit as Audit
 from dsocr.evaluation.scorecard import Scorecard as Scorecard
 from dsocr.formats import source_formats as source_formats
 from dsocr.formats.format import Format as Format

@@ -8,8 +8,18 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from dsocr.document import Sample, Split
-from dsocr.evaluation.mistakes import DRAWN, FIRST, ReadSample, texts_to_score
-from dsocr.evaluation.report.audit_page import JUDGED, PAGE, TABLE, Audit, rank_lines, write_audit
+from dsocr.evaluation.audit import (
+    DRAWN,
+    FIRST,
+    JUDGED,
+    PAGE,
+    TABLE,
+    Audit,
+    ReadSample,
+    rank_lines,
+    texts_to_score,
+    write_audit,
+)
 from tests.browser.conftest import Open
 from tests.conftest import draw_line
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageStat
 from playwright.sync_api import Page
 
-from dsocr.evaluation.report.report import write_report
+from dsocr.evaluation.report import write_report
 from tests.browser.conftest import Open
 from tests.conftest import rendering
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better

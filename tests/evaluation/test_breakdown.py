@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.breakdown import (
+from dsocr.evaluation.scorecard import (
     GROUP_KINDS,
     MAX_CHARACTERS,
     MAX_GROUPS,
     Averages,
     CharacterCount,
     CharacterErrors,
-    Confusion,
-    Frequency,
+    Edit,
     LineGroups,
     MacroAverage,
 )
@@ -48,14 +47,9 @@ def test_lines_without_reference_text_are_skipped_and_counted() -> None:
 def test_character_errors() -> None:
     errors = CharacterErrors.compute(scored(("пинта", "ппнта"), ("мышь", "мыш"), ("он", "он!"), ("пир", "нир")))
     assert (errors.count, errors.substitutions, errors.deletions, errors.insertions) == (14, 2, 1, 1)
-    assert errors.by_character == (
-        CharacterCount("и", 2, 1, 0),
-        CharacterCount("п", 2, 1, 0),
-        CharacterCount("ь", 1, 0, 1),
-        CharacterCount(None, 9, 0, 0),
-    )
-    assert errors.confusions == (Confusion("и", "п", 1), Confusion("п", "н", 1))
-    assert (errors.deleted.top, errors.inserted.top) == ((Frequency("ь", 1),), (Frequency("!", 1),))
+    assert errors.by_character == (CharacterCount("и", 2, 1), CharacterCount("п", 2, 1), CharacterCount("ь", 1, 1))
+    assert errors.substituted.top == (Edit("и", "п", 1), Edit("п", "н", 1))
+    assert (errors.deleted.top, errors.inserted.top) == ((Edit("ь", "", 1),), (Edit("", "!", 1),))
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
@@ -64,18 +58,16 @@ def test_all_counts_add_up_to_the_errors_of_the_cer(pairs: list[tuple[str, str]]
     found = CharacterErrors.compute(lines)
     errors = sum(line.cer.errors for line in lines)
     assert found.substitutions + found.deletions + found.insertions == errors
-    assert sum(one.errors for one in found.by_character) + found.insertions == errors
-    assert sum(line.count for line in found.by_character) == found.count == sum(line.cer.length for line in lines)
+    assert sum(character.errors for character in found.by_character) + found.insertions == errors
+    assert found.count == sum(line.cer.length for line in lines)
 
 
 def test_unlisted_characters_are_counted() -> None:
     reference = "".join(map(chr, range(0x4E00, 0x4E00 + 2 * MAX_CHARACTERS)))
     errors = CharacterErrors.compute(scored((reference, "я" * len(reference)), (reference, "")))
-    assert len(errors.confusions) == MAX_CHARACTERS
-    assert (errors.other_pairs, errors.other_pairs_count) == (MAX_CHARACTERS, MAX_CHARACTERS)
-    assert (errors.deleted.others, errors.deleted.others_count) == (MAX_CHARACTERS, MAX_CHARACTERS)
-    assert errors.others == MAX_CHARACTERS
-    assert errors.by_character[-1] == CharacterCount(None, 2 * MAX_CHARACTERS, MAX_CHARACTERS, MAX_CHARACTERS)
+    assert len(errors.by_character) == MAX_CHARACTERS
+    for edits in (errors.substituted, errors.deleted):
+        assert (len(edits.top), edits.others, edits.others_count) == (MAX_CHARACTERS,) * 3
 
 
 def test_every_line_is_in_one_group_of_each_kind() -> None:

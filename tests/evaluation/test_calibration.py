@@ -22,7 +22,7 @@ from dsocr.evaluation.calibration import (
     fit_scale,
 )
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.report.result_pages import render_calibration
+from dsocr.evaluation.result_pages import render_calibration
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.review import share_for
 from dsocr.models.generation import ScoredText, TokenScore
@@ -149,27 +149,11 @@ def test_perfect_confidences_show_the_error_of_chance() -> None:
     assert Outcomes.from_pairs([]).chance_error() == 0
 
 
-@pytest.mark.parametrize("scale", [PLAIN, Scale(0.8, -0.2)], ids=["perfect", "overconfident"])
-def test_the_debiased_error_is_closer_to_the_truth(scale: Scale) -> None:
-    draw = np.random.default_rng(11)
-    many = draw.beta(4, 1, 5000)
-    truth = Outcomes(many, np.array([scale(one) for one in many])).calibration_error()
-    plain, debiased = [], []
-    for _ in range(100):
-        confidence = draw.beta(4, 1, 300)
-        outcomes = Outcomes(confidence, np.array([draw.random() < scale(one) for one in confidence], dtype=float))
-        plain.append(outcomes.calibration_error())
-        debiased.append(outcomes.debiased_error())
-    assert np.mean(plain) > truth
-    assert abs(np.mean(debiased) - truth) < 0.7 * (np.mean(plain) - truth)
-
-
 def test_the_calibration_error_is_the_mean_distance() -> None:
     outcomes = Outcomes.from_pairs([(0.95, 1.0), (0.95, 1.0), (0.25, 1.0), (0.25, 0.0)])
     assert outcomes.calibration_error() == pytest.approx((2 * 0.05 + 2 * 0.25) / 4)
-    certain = Outcomes.from_pairs([(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-    assert certain.debiased_error() == pytest.approx(certain.calibration_error()) == pytest.approx(1 / 3)
-    assert Outcomes.from_pairs([]).debiased_error() == 0
+    assert Outcomes.from_pairs([(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)]).calibration_error() == pytest.approx(1 / 3)
+    assert Outcomes.from_pairs([]).calibration_error() == 0
 
 
 def judged() -> list[JudgedLine]:

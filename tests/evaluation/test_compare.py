@@ -72,7 +72,7 @@ def test_a_loop_that_costs_more_than_all_others_gain_leaves_the_verdict_open() -
     looping = [*scored((TEXT, "да " * 5000), writers=["w0"]), *better[1:]]
     for second, verdict in ((looping, "unclear"), (better, "better")):
         (difference,) = compare([System("a", lines), System("b", second)]).differences
-        assert (difference.verdict, difference.change.test is not None) == (verdict, True)
+        assert (difference.verdict, difference.change.p is not None) == (verdict, True)
         assert difference.change.corrected_p is not None
         assert difference.change.corrected_p < 0.05, "the typical writer gains either way"
 

@@ -16,31 +16,30 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr.document import Split
-from dsocr.evaluation.breakdown import CharacterErrors
+from dsocr.evaluation import result_pages
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
 from dsocr.evaluation.compare import System, compare, read_lines
 from dsocr.evaluation.metrics import ErrorRate, of_hundred
-from dsocr.evaluation.report import contents as contents_module
-from dsocr.evaluation.report.contents import (
-    LONGEST,
-    chapters_of,
+from dsocr.evaluation.report import (
+    character_tables,
     commands,
     describe_in_words,
-    differences,
-    gather_contents,
-    other_lines,
-    unbroken,
-)
-from dsocr.evaluation.report.report import (
-    Axis,
-    character_tables,
     drop_reports,
+    gather_contents,
     render_markdown,
     render_report,
-    score_changes,
     write_report,
 )
-from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.result_pages import (
+    LONGEST,
+    Axis,
+    chapters_of,
+    differences,
+    other_lines,
+    score_changes,
+    unbroken,
+)
+from dsocr.evaluation.scorecard import CharacterErrors, Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, Score, WriterStatus, load_lines
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.inference.review import CheckedShare, checking_curve
@@ -95,7 +94,7 @@ def test_other_lines_end_where_the_room_ends(monkeypatch: pytest.MonkeyPatch) ->
     everything, left = other_lines(lines, chapters)
     errors = [one.last.cer.errors for one in everything]
     assert (left, errors) == (0, sorted(errors, reverse=True))
-    monkeypatch.setattr(contents_module, "MOST_TEXT", 20_000)
+    monkeypatch.setattr(result_pages, "MOST_TEXT", 20_000)
     some, left = other_lines(lines, chapters)
     assert 0 < len(some) < 50
     assert (some, left) == (everything[: len(some)], len(everything) - len(some))
@@ -185,7 +184,7 @@ def test_no_text_becomes_code(run: RunFolder) -> None:
 
 
 def test_a_page_holds_a_limited_number_of_images(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.evaluation.report.report.MOST_PICTURES", 1)
+    monkeypatch.setattr("dsocr.evaluation.result_pages.MOST_PICTURES", 1)
     assert Page(render_report(gather_contents(run))).tags.count("img") == 1
 
 

@@ -12,9 +12,8 @@ from dsocr.errors import RunError
 from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine, forecast_plot
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report.contents import gather_contents, unbroken
-from dsocr.evaluation.report.report import curve_plots
-from dsocr.evaluation.report.result_pages import (
+from dsocr.evaluation.report import curve_plots, gather_contents
+from dsocr.evaluation.result_pages import (
     CHANGES,
     MOST_WRITERS,
     NUMBERS,
@@ -22,6 +21,7 @@ from dsocr.evaluation.report.result_pages import (
     PLOT,
     render_comparison_page,
     require_free_comparison,
+    unbroken,
     write_comparison,
     writers_plot,
 )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dsocr.evaluation.decide import signed_rank_test, typical_ratio
 from dsocr.evaluation.statistics import (
     Clusters,
     Interval,
@@ -22,9 +23,7 @@ from dsocr.evaluation.statistics import (
     interval_of,
     jackknife,
     linear_freedom,
-    signed_rank_test,
     student_quantile,
-    typical_ratio,
 )
 
 

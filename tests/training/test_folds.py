@@ -16,8 +16,8 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
 from dsocr.errors import Interrupted
-from dsocr.evaluation.report.audit_page import ALL, JUDGED, PAGE, TABLE
-from dsocr.evaluation.report.report import write_report
+from dsocr.evaluation.audit import ALL, JUDGED, PAGE, TABLE
+from dsocr.evaluation.report import write_report
 from dsocr.evaluation.scores import load_lines
 from dsocr.job import Job
 from dsocr.runs import RunFolder, TrainResult
@@ -169,7 +169,7 @@ def test_an_audit_ranks_every_line_once(small_dataset: Path, tmp_path: Path) -> 
 
     kept = work / "audit-2.json"
     whole = json.loads(kept.read_text(encoding="utf-8"))
-    for name, value in (("likelihoods", 3), ("likelihoods", {}), ("planted", [["a", -1.5]]), ("id", "x"), ("read", 3)):
+    for name, value in (("likelihoods", 3), ("likelihoods", {}), ("planted", [["a"]]), ("id", "x"), ("read", 3)):
         rows = [{**whole["result"][0], name: value}, *whole["result"][1:]]
         kept.write_text(json.dumps({**whole, "result": rows}), encoding="utf-8")
         with raises_code("fold-damaged", "audit-2.json"):

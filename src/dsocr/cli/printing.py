@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dsocr.data.dataset import Dataset
     from dsocr.data.source_report import CountCard
     from dsocr.doctor import Fact
+    from dsocr.evaluation.audit import Audit
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores, LineCounts
     from dsocr.evaluation.learning_curve import Forecast
-    from dsocr.evaluation.report.audit_page import Audit
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.export import Export
@@ -144,7 +144,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
 
 def audited(printer: Printer, audit: "Audit", given: Given) -> None:
     """Print the lines that are most surely wrong, and where all are."""
-    from dsocr.evaluation.report.audit_page import ALL, PAGE, TABLE
+    from dsocr.evaluation.audit import ALL, PAGE, TABLE
 
     for line in audit.lines[:_LISTED]:
         printer.message(f"{line.rank:>3}. {line.sample.place} ({line.sample.id}): {line.why}")
@@ -329,7 +329,7 @@ def reported(printer: Printer, report: "WrittenReport", given: Given) -> None:
 def compared(printer: Printer, comparison: "Comparison", given: Given) -> None:
     """Print the comparison and where it is."""
     from dsocr.evaluation.compare import render_comparison
-    from dsocr.evaluation.report.result_pages import PAGE
+    from dsocr.evaluation.result_pages import PAGE
 
     printer.result(render_comparison(comparison))
     if given["output"] is not None:

@@ -32,8 +32,8 @@ from dsocr.runs import RunFolder
 from dsocr.training.train import train as train_reader
 
 if TYPE_CHECKING:
+    from dsocr.evaluation.audit import Audit
     from dsocr.evaluation.learning_curve import Forecast
-    from dsocr.evaluation.report.audit_page import Audit
     from dsocr.training.align import AlignReport
     from dsocr.training.dry_run import DryRun
     from dsocr.training.trainer import Callback

@@ -99,7 +99,7 @@ def evaluate(
         raise ConfigError(message, code="option-invalid", hint=f"leave {option('calibrate')} out")
     from dsocr.evaluation.evaluate import evaluate as score
     from dsocr.evaluation.evaluate import open_results
-    from dsocr.evaluation.report.report import drop_reports
+    from dsocr.evaluation.report import drop_reports
     from dsocr.evaluation.scorecard import open_dataset
 
     data = None if dataset is None else Path(dataset)
@@ -257,7 +257,7 @@ def _draw_report(
     markdown: bool = False,
     progress: ProgressCallback | None = None,
 ) -> WrittenReport:
-    from dsocr.evaluation.report.report import write_report as draw_report
+    from dsocr.evaluation.report import write_report as draw_report
 
     with progress_bar(progress, "drawing", "lines") as done:
         page, contents = draw_report(run, dataset=dataset, out=out, markdown=markdown, progress=done)
@@ -304,7 +304,7 @@ def compare(
         RunError: A run was not evaluated, or on other lines.
     """
     from dsocr.evaluation.predictions import compare_paths
-    from dsocr.evaluation.report.result_pages import require_free_comparison, write_comparison
+    from dsocr.evaluation.result_pages import require_free_comparison, write_comparison
 
     out = None if output is None else Path(output)
     if out is not None:

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from rapidfuzz.distance import Levenshtein
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from dsocr.document import Split
-from dsocr.evaluation.statistics import Floats
+from dsocr.evaluation.statistics import Floats, fit_logistic
 from dsocr.inference.confidence import (
     PLAIN,
     QUANTILES,
@@ -142,41 +140,16 @@ class Outcomes:
 
     def calibration_error(self) -> float:
         """Return the expected calibration error: the mean distance of confidence and accuracy over the bins."""
-        return float(np.abs(self._gaps()).sum())
-
-    def debiased_error(self) -> float:
-        """Return the expected calibration error without the part that chance adds.
-
-        The accuracy of a bin is random, so its distance from the confidence is overestimated, most where there is none.
-        The excess follows from the normal distribution; Kumar, Liang and Ma (2019) subtract it by resampling.
-        """
-        bins = zip(np.abs(self._gaps()).tolist(), self._spreads().tolist(), strict=True)
-        return sum((2 * gap - _folded_normal_mean(gap, sd) for gap, sd in bins), 0.0)
+        gaps = np.bincount(self._bin_numbers(), self.confidence - self.accuracy, BINS)
+        return float(np.abs(gaps).sum()) / max(len(self.confidence), 1)
 
     def chance_error(self) -> float:
         """Return the calibration error that perfect confidences like these show on average, as gaps are normal."""
-        return sum(_folded_normal_mean(0.0, sd) for sd in self._spreads().tolist())
+        variances = np.bincount(self._bin_numbers(), self.confidence * (1 - self.confidence), BINS)
+        return math.sqrt(2 / math.pi) * float(np.sqrt(variances).sum()) / max(len(self.confidence), 1)
 
     def _bin_numbers(self) -> NDArray[np.int64]:
         return np.minimum((self.confidence * BINS).astype(np.int64), BINS - 1)
-
-    def _gaps(self) -> Floats:
-        """Return confidence minus accuracy of each bin, weighted by its share of the outcomes."""
-        total = max(len(self.confidence), 1)
-        return np.bincount(self._bin_numbers(), self.confidence - self.accuracy, BINS) / total
-
-    def _spreads(self) -> Floats:
-        """Return the standard deviations of the gaps of perfect confidences."""
-        variance = np.bincount(self._bin_numbers(), self.confidence * (1 - self.confidence), BINS)
-        return np.sqrt(variance) / max(len(self.confidence), 1)
-
-
-def _folded_normal_mean(mean: float, sd: float) -> float:
-    """Return the mean of |x| for a normally distributed x."""
-    if not sd:
-        return mean
-    ratio = mean / sd
-    return sd * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2) + mean * math.erf(ratio / math.sqrt(2))
 
 
 def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
@@ -205,34 +178,29 @@ def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale 
     the scale stays finite if all or none are right. The slope is never negative: scaling keeps the order.
     """
     odds = np.array([log_odds(confidence) for confidence in outcomes.confidence])
-    identity = np.array([1.0, 0.0])
     if not np.isfinite([odds, outcomes.accuracy]).all():
         return None
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        scaled = weights[0] * odds + weights[1]
-        distance = weights - identity
-        value = (np.logaddexp(0, scaled) - outcomes.accuracy * scaled).sum() + precision / 2 * distance @ distance
-        excess = expit(scaled) - outcomes.accuracy
-        return float(value), np.array([excess @ odds, excess.sum()]) + precision * distance
-
-    # The loss is convex; Newton's steps, however short, went astray where confidences hardly predict accuracy.
-    fitted = minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], tol=1e-12)
-    return Scale(*fitted.x.tolist()) if fitted.fun <= loss(identity)[0] else None
+    fitted = fit_logistic(
+        np.column_stack([odds, np.ones_like(odds)]),
+        outcomes.accuracy,
+        prior=np.array([1.0, 0.0]),
+        precision=precision,
+        bounds=[(0, None), (None, None)],
+    )
+    return None if fitted is None else Scale(*fitted.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """Reliability of one kind of confidence: expected calibration error before and after scaling, and the bins.
 
-    Outcomes are random, so even perfect confidences show an error, `by_chance` on average. `debiased` is the error
-    after scaling without that part. Both are None for lines, whose outcome is a fraction.
+    Outcomes are random, so even perfect confidences show an error, `by_chance` on average; it is None for lines,
+    whose outcome is a fraction.
     """
 
     count: int
     before: float
     after: float
-    debiased: float | None
     by_chance: float | None
     bins_before: list[Bin]
     bins_after: list[Bin]
@@ -245,7 +213,6 @@ class Reliability:
             count=len(after.confidence),
             before=before.calibration_error(),
             after=after.calibration_error(),
-            debiased=None if kind == "line" else after.debiased_error(),
             by_chance=None if kind == "line" else after.chance_error(),
             bins_before=before.bins(),
             bins_after=after.bins(),

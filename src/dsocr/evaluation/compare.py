@@ -1,57 +1,171 @@
-"""Compare systems that read the same lines: the difference, its interval, and whether it is significant."""
+"""Compare systems that read the same lines: every rate side by side, differences, their intervals and the verdicts.
+
+Rates are those of all lines, of known and of new writers, and under each text normalisation. `decide` judges each pair.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError, option
-from dsocr.evaluation.decide import SIGNIFICANCE, Verdict
+from dsocr.evaluation.decide import SIGNIFICANCE, Verdict, decide, typical_ratio
 from dsocr.evaluation.metrics import (
     ErrorRate,
+    character_errors,
     describe_change,
     describe_ratios,
     finite_or_none,
+    format_change_interval,
     of_hundred,
     pool,
+    profiles,
+    word_errors,
 )
-from dsocr.evaluation.rates import (
-    CER,
-    LINE_MEASURES,
-    PAGE_MEASURES,
-    ComparedRate,
-    RateDifference,
-    compare_rates,
-    describe_bounds,
-    describe_p,
-    describe_rate_change,
-)
+from dsocr.evaluation.page_metrics import grapheme_errors
 from dsocr.evaluation.scorecard import PROFILE_LABELS, align_columns
-from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, align_readings
+from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score, WriterStatus, align_readings
 from dsocr.evaluation.statistics import (
     LEVEL,
     MIN_CLUSTERS,
     Clusters,
     ClusterUnit,
+    Floats,
+    Interval,
     PairedErrors,
+    Quantity,
     clusters_of,
-    typical_ratio,
+    difference_interval,
+    interval_of,
+    withheld_interval,
 )
-from dsocr.text import percentage
+from dsocr.html import counted
+from dsocr.text import comparable, percentage
 
 DOMINANT_SHARE = 0.1
 """A single line with at least this share of all errors is reported: its text may be wrong."""
 
 _NUMBERS = PROFILE_LABELS["digits_only"]
 _MAX_LINES_IN_JSON = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """An error rate by name: its count in a line, and its unit."""
+
+    name: str
+    count: Callable[[LineScore], ErrorRate]
+    of: Quantity = "characters"
+
+
+def _count_texts(
+    count: Callable[[str, str], ErrorRate], line: LineScore, apply: Callable[[str], str] = str
+) -> ErrorRate:
+    return count(apply(comparable(line.reference)), apply(comparable(line.prediction)))
+
+
+CER = Measure("CER", attrgetter("cer"))
+LINE_MEASURES = (
+    CER,
+    Measure("WER", attrgetter("wer"), of="words"),
+    Measure("lines with errors", lambda line: ErrorRate(int(not line.exact), 1), of="lines"),
+    Measure("grapheme CER", partial(_count_texts, grapheme_errors)),
+)
+PAGE_MEASURES = (
+    Measure("flexible CER", attrgetter("cer")),
+    Measure("bag-of-words WER", attrgetter("wer"), of="words"),
+    Measure("CER in reading order", partial(_count_texts, character_errors)),
+    Measure("WER in reading order", partial(_count_texts, word_errors), of="words"),
+)
+"""Of pages that `page_metrics.score_pages` scored; the first two do not depend on the order of the lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateDifference:
+    """A rate of the second system minus the first's, as a fraction, and the test for this pair.
+
+    `p` is None if there is no test; `corrected_p` is corrected for all pairs of systems (Holm).
+    """
+
+    first: str
+    second: str
+    difference: float | None
+    interval: Interval
+    p: float | None
+    corrected_p: float | None
+    verdict: Verdict
+
+    @property
+    def change(self) -> str:
+        """How the second system differs, such as `8.3 points better`."""
+        return "no text" if self.difference is None else describe_change(100 * self.difference)
+
+    @property
+    def bounds(self) -> str:
+        """The interval of the difference in words, "none" if there is none."""
+        ends = self.interval.bounds
+        return format_change_interval(*(100 * end for end in ends)) if ends else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRate:
+    """One rate of the same lines in every system, in their order; `differences` are of all pairs.
+
+    `part` names the lines: "all", or the writers' status. `writers` is the number of known ones. `scope` limits the
+    intervals and verdicts if fewer than five writers are known, else it is None. `noun` is the name of one line.
+    """
+
+    name: str
+    part: str
+    lines: int
+    writers: int
+    rates: tuple[ErrorRate, ...]
+    intervals: tuple[Interval, ...]
+    differences: tuple[RateDifference, ...]
+    scope: str | None
+    noun: str = "line"
+
+    @property
+    def title(self) -> str:
+        """The rate and the lines it is of."""
+        if self.part == "all":
+            return self.name
+        unit = self.intervals[0].unit
+        who = "unknown writers" if self.part == "unknown" else counted(self.writers, f"{self.part} writer")
+        over = "" if unit == "writer" else f" (over {unit}s)"
+        return f"{self.name}, {who}, {counted(self.lines, self.noun)}{over}"
+
+    def says_the_same_as(self, others: Sequence["ComparedRate"]) -> bool:
+        """Whether another rate of the same lines has the same errors in all systems."""
+        before = others[: others.index(self)]
+        return any(rate.part == self.part and rate.rates == self.rates for rate in before)
+
+    def of_pair(self, first: str, second: str) -> RateDifference:
+        """Return the difference of two systems, in the order in which they were given."""
+        return next(
+            difference for difference in self.differences if (difference.first, difference.second) == (first, second)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rate for JSON; rates and differences are fractions."""
+        names = ("name", "part", "lines", "writers", "scope")
+        return {name: getattr(self, name) for name in names} | {
+            "rates": [
+                {"rate": finite_or_none(rate.rate), "count": rate.errors, "length": rate.length} for rate in self.rates
+            ],
+            "intervals": [asdict(interval) for interval in self.intervals],
+            "differences": [asdict(difference) for difference in self.differences],
+        }
 
 
 @dataclass(frozen=True)
@@ -168,8 +282,7 @@ class Difference:
         """Describe the difference that the verdict is about, and its interval."""
         level = f"{100 * LEVEL:.0f} % CI"
         if self.typical is None:
-            bounds = describe_bounds(self.rate, self.change)
-            return f"{describe_rate_change(self.rate, self.change)} ({level} {bounds})"
+            return f"{self.change.change} ({level} {self.change.bounds})"
         ratio, ends = self.typical
         interval = f" ({level} {describe_ratios(ends)})" if ends else ""
         return f"{describe_ratios((ratio,))} errors for a typical {self.change.interval.unit}{interval}"
@@ -177,15 +290,13 @@ class Difference:
     @property
     def details(self) -> list[str]:
         """The evidence for the summary: the test, and all errors together."""
-        if self.change.test is None or self.verdict == "same":
+        change = self.change
+        if change.p is None or change.corrected_p is None or self.verdict == "same":
             return []
-        unit, test = self.change.interval.unit, self.change.test
-        results = [f"{test.name} test over {unit}s: {describe_p(test.p)}"]
-        if self.change.corrected_p != test.p:
-            results[0] += f", {describe_p(self.change.corrected_p or 0)} corrected for all pairs (Holm)"
-        bounds = describe_bounds(self.rate, self.change)
-        results.append(f"all errors together: {describe_rate_change(self.rate, self.change)} (95 % CI {bounds})")
-        return results
+        test = f"Wilcoxon signed-rank test over {change.interval.unit}s: {describe_p(change.p)}"
+        if change.corrected_p != change.p:
+            test += f", {describe_p(change.corrected_p)} corrected for all pairs (Holm)"
+        return [test, f"all errors together: {change.change} (95 % CI {change.bounds})"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference for JSON, with the hundred lines that changed most either way."""
@@ -198,7 +309,7 @@ class Difference:
             "summary": self.summary,
             "difference": finite_or_none(self.difference),
             "interval": asdict(self.change.interval),
-            "test": self.change.test and asdict(self.change.test),
+            "p": self.change.p,
             "corrected_p": self.change.corrected_p,
             "groups": {"better": better, "worse": worse, "same": same},
             "typical": self.typical and {"ratio": self.typical[0], "interval": self.typical[1]},
@@ -290,12 +401,83 @@ def compare(
     )
 
 
+def compare_rates(readings: Mapping[str, Sequence[LineScore]], measures: Sequence[Measure]) -> list[ComparedRate]:
+    """Compare readings of the same lines, in the same order: each measure of all lines, then by writers' status.
+
+    CER and WER are also counted under each text normalisation that changes the lines. New writers have intervals and
+    tests from five of them on.
+    """
+    lines = next(iter(readings.values()))
+    clusters = clusters_of(lines)
+    counted = list(measures)
+    if CER in measures:
+        read = [line for reading in readings.values() for line in reading]
+        texts = {comparable(text) for line in read for text in (line.reference, line.prediction)}
+        for profile in profiles()[1:]:
+            if any(profile.apply(text) != text for text in texts):
+                label, apply = PROFILE_LABELS[profile.name], profile.apply
+                counted.append(Measure(f"CER {label}", partial(_count_texts, character_errors, apply=apply)))
+                counted.append(Measure(f"WER {label}", partial(_count_texts, word_errors, apply=apply), of="words"))
+    rates = [_compare(readings, measure, "all", clusters) for measure in counted]
+    statuses: list[WriterStatus] = [line.writer_status for line in lines]
+    parts = [status for status in get_args(WriterStatus) if status in statuses]
+    for status in parts if len(parts) > 1 else []:
+        chosen = [place for place, known in enumerate(statuses) if known == status]
+        part = {name: [reading[place] for place in chosen] for name, reading in readings.items()}
+        own_clusters = clusters_of([lines[place] for place in chosen])
+        rates += [_compare(part, measure, status, own_clusters) for measure in measures[:3]]
+    return rates
+
+
+def _compare(
+    readings: Mapping[str, Sequence[LineScore]], measure: Measure, part: str, clusters: Clusters
+) -> ComparedRate:
+    counts = {name: [measure.count(line) for line in lines] for name, lines in readings.items()}
+    arrays: dict[str, Floats] = {
+        name: np.array([(rate.errors, rate.length) for rate in rates], np.float64).T for name, rates in counts.items()
+    }
+    lines = next(iter(readings.values()))
+    writers = len({line.writer for line in lines} - {None})
+    withheld = withheld_interval(writers) if part == "new" and writers < MIN_CLUSTERS else None
+    pairs = {
+        (first, second): PairedErrors(arrays[first][0], arrays[second][0], arrays[first][1], clusters)
+        for first, second in combinations(arrays, 2)
+    }
+    differences = []
+    for (names, paired), decision in zip(pairs.items(), decide([*pairs.values()]), strict=True):
+        length = paired.lengths.sum()
+        differences.append(
+            RateDifference(
+                *names,
+                difference=float((paired.second - paired.first).sum() / length) if length else None,
+                interval=withheld or difference_interval(paired),
+                p=None if withheld else decision.p,
+                corrected_p=None if withheld else decision.corrected_p,
+                verdict="unclear" if withheld and decision.verdict != "same" else decision.verdict,
+            )
+        )
+    scope = None
+    if clusters.unit != "writer":
+        known = "this one writer" if writers == 1 else f"these {writers} writers" if writers else "writers not known"
+        scope = f"on {clusters.unit}s by {known}"
+    return ComparedRate(
+        measure.name,
+        part,
+        len(lines),
+        writers,
+        tuple(pool(line_counts) for line_counts in counts.values()),
+        tuple(withheld or interval_of(errors, lengths, clusters, measure.of) for errors, lengths in arrays.values()),
+        tuple(differences),
+        scope,
+        noun="page" if measure in PAGE_MEASURES else "line",
+    )
+
+
 def _difference(first: System, second: System, clusters: Clusters, rate: ComparedRate) -> Difference:
     lines = read_lines([first.lines, second.lines])
     counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
     before, after, lengths = np.array(counts, dtype=np.float64).T
-    paired = PairedErrors(before, after, lengths, clusters)
-    changes = clusters.sums(paired.second - paired.first)
+    paired, changes = PairedErrors(before, after, lengths, clusters), clusters.sums(after - before)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
     changed = sorted(lines, key=lambda line: -abs(line.saved))
     return Difference(
@@ -303,7 +485,7 @@ def _difference(first: System, second: System, clusters: Clusters, rate: Compare
         second=second,
         rate=rate,
         change=rate.of_pair(first.name, second.name),
-        typical=typical_ratio(paired) if clusters.unit != "line" and paired.lengths.any() else None,
+        typical=typical_ratio(paired) if clusters.unit != "line" and lengths.any() else None,
         groups=(better, worse, same),
         improved=[line for line in changed if line.saved > 0],
         worsened=[line for line in changed if line.saved < 0],
@@ -373,7 +555,7 @@ def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[Com
                 continue
             clear = after.verdict in {"better", "worse"}
             kind = f"is {after.verdict} than" if clear else "is not clearly different from"
-            change = describe_change(100 * after.difference)
+            change = after.change
             scope = f"{plain.scope}, " if plain.scope else ""
             yield f"{scope}{rate.name.removeprefix(f'{CER.name} ')}, {system.name} {kind} {first}: {change}"
     for system in systems:
@@ -389,6 +571,13 @@ def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[Com
         yield f"the intervals of {', '.join(names)} ({each}) leave out the seed (--pool-seeds counts several runs)"
 
 
+def describe_p(p: float, name: str = "p") -> str:
+    """Describe a p value with two digits, such as `p = 0.012`; very small ones are only bounded."""
+    relation, value = ("<", 1e-4) if p < 5e-5 else ("=", p)
+    text = f"{value:.2g}" if value >= 1e-3 else f"{value:.4f}"
+    return f"{name} {relation} {text}" if name else f"{'< ' * (relation == '<')}{text}"
+
+
 def render_comparison(comparison: Comparison) -> str:
     """Return the comparison as text: the answers first, then notes and every rate."""
     blocks = ["\n".join([*(difference.summary for difference in comparison.differences), *comparison.answers])]
@@ -400,8 +589,7 @@ def render_comparison(comparison: Comparison) -> str:
         pairs = [(f"{rate.name}, all pairs", "difference", "95 % CI", "p", "p corrected (Holm)")]
         for pair in rate.differences:
             ps = ["" if p is None else describe_p(p, name="") for p in (pair.p, pair.corrected_p)]
-            change, bounds = describe_rate_change(rate, pair), describe_bounds(rate, pair)
-            pairs.append((f"{pair.second} against {pair.first}", change, bounds, ps[0], ps[1]))
+            pairs.append((f"{pair.second} against {pair.first}", pair.change, pair.bounds, ps[0], ps[1]))
         blocks.append(align_columns(pairs))
     notes = [f"{system.name}: {'; '.join(system.notes)}" for system in comparison.systems if system.notes]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip() + "\n"
@@ -409,7 +597,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield every rate, with the difference if there are only two systems, then counts of lines and failures."""
-    systems, main = comparison.systems, {"CER", "WER", "exact lines"}
+    systems, main = comparison.systems, {"CER", "WER", "lines with errors"}
     pair = systems[0].name, systems[-1].name
     yield "", *(system.name for system in systems), *(["difference"] if len(systems) == 2 else [])
     for rate in comparison.rates:
@@ -417,12 +605,12 @@ def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             continue
         if rate.part == "all" and rate.name.startswith("WER ") and rate.noun != "page":
             continue  # in JSON
-        change = [describe_rate_change(rate, rate.of_pair(*pair))] if len(systems) == 2 else []
+        change = [rate.of_pair(*pair).change] if len(systems) == 2 else []
         yield rate.title, *(percentage(counts.rate) for counts in rate.rates), *change
         if any(interval.bounds for interval in rate.intervals):
             bounds = [interval.bounds for interval in rate.intervals]
             ends = [f"{100 * bound[0]:.1f} to {100 * bound[1]:.1f} %" if bound else "none" for bound in bounds]
-            yield "  95 % CI", *ends, *(describe_bounds(rate, rate.of_pair(*pair)) for _ in change)
+            yield "  95 % CI", *ends, *(rate.of_pair(*pair).bounds for _ in change)
     scores = [system.score for system in systems]
     empty = [""] * (len(systems) == 2)
     yield f"{comparison.rates[0].noun}s", *(str(score.lines) for score in scores), *empty

@@ -137,7 +137,7 @@ def evaluate(
     write_lines(results.lines, lines)
     card.save(results.scorecard)
     if any(prediction.scores for prediction in predictions):
-        from dsocr.evaluation.report.result_pages import render_calibration
+        from dsocr.evaluation.result_pages import render_calibration
 
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
         report = CalibrationReport.compute(calibration, judged, dataset=name, split=split)

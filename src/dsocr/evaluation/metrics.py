@@ -73,10 +73,10 @@ def rates_to_json(**rates: ErrorRate) -> dict[str, int | float | None]:
     return values
 
 
-def rates_from_json(values: Mapping[str, Any]) -> dict[str, ErrorRate]:
-    """Rebuild the rates that `rates_to_json` returned from their counts."""
+def rates_from_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rates that `rates_to_json` wrote for validation, made of their counts."""
     names = {name: counts for name, counts in _JSON_COUNTS.items() if name in values}
-    return {name: ErrorRate(values[errors], values[length]) for name, (length, errors) in names.items()}
+    return {name: {"errors": values[errors], "length": values[length]} for name, (length, errors) in names.items()}
 
 
 def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:

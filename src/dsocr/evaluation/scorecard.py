@@ -1,8 +1,11 @@
-"""The scorecard: base and adapter compared on one split, with its table and its file `scorecard.json`."""
+"""The scorecard: base and adapter compared on one split, also by group of lines and by character; `scorecard.json`."""
 
 import json
 import platform
+import re
 import textwrap
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -10,18 +13,21 @@ from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
+import numpy as np
 from pydantic import BaseModel, TypeAdapter
+from rapidfuzz.distance import Levenshtein
 
 from dsocr import __version__
 from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
+from dsocr.data.splits import length_bounds, script_of
 from dsocr.document import Split
 from dsocr.errors import RunError
-from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
-from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, profile_rates, profiles
+from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ProfileRates, pool, profile_rates, profiles
 from dsocr.evaluation.scores import (
     FAILURE_LABELS,
     MODEL_LABELS,
@@ -32,13 +38,14 @@ from dsocr.evaluation.scores import (
     align_readings,
 )
 from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, withheld_interval
+from dsocr.html import counted
 from dsocr.io.encodings import reading_json
 from dsocr.io.work import write_file
 from dsocr.runs import RunFolder, to_json
 from dsocr.text import Marks, comparable, percentage
 
 FORMAT = "dsocr-scorecard"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 DEFINITION = (
     "CER and WER are edits over reference length, pooled over all lines: 0 is perfect, and above 1 is possible. "
@@ -81,11 +88,197 @@ PROFILE_LABELS = {
     "without_struck": "without struck-out text",
 }
 
+GROUP_KINDS = ("writer", "page", "source", "length", "script")
+MAX_GROUPS = 40
+"""Groups of a kind that are listed; the others are pooled."""
+MAX_CHARACTERS = 60
+"""Characters and edits that are listed; the others are counted."""
+
+_LOCATION = re.compile(r"#.*|:\d+$", re.DOTALL)
+"""The location of a line within its source file."""
 _PACKAGES = ("torch", "transformers", "peft", "numpy", "rapidfuzz")
 """Packages that predictions and scores depend on."""
 _WIDTH = 88
 _WORST = 10
 _MAX_TEXT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class LineGroup:
+    """Scores of the lines that share a writer, page, ...; the name is None where that is not known."""
+
+    name: str | None
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class LineGroups:
+    """All lines by one kind of group: the largest groups (lengths in ascending order), and the `others` pooled."""
+
+    top: tuple[LineGroup, ...]
+    others: int = 0
+    others_scores: Scores | None = None
+
+    @classmethod
+    def compute(cls, kind: str, lines_by_model: Mapping[str, Sequence[LineScore]]) -> Self:
+        """Group lines; all models must have read the same lines in the same order."""
+        places: dict[str | None, list[int]] = {}
+        for place, name in enumerate(_group_names(kind, next(iter(lines_by_model.values())))):
+            places.setdefault(name, []).append(place)
+        ranked = sorted(places, key=lambda name: (-len(places[name]), name is None, name or ""))
+        listed, others = ranked[:MAX_GROUPS], ranked[MAX_GROUPS:]
+        if kind == "length":
+            listed.sort(key=lambda name: int((name or "0").split("-")[0]))
+
+        def score(chosen: Sequence[int]) -> Scores:
+            selected = {model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()}
+            return Scores.compute(selected, intervals=kind == "writer")  # over the writer's pages, else lines
+
+        rest = [place for name in others for place in places[name]]
+        top = tuple(LineGroup(name, score(places[name])) for name in listed)
+        return cls(top, len(others), score(rest) if rest else None)
+
+
+def _group_names(kind: str, lines: Sequence[LineScore]) -> Sequence[str | None]:
+    if kind == "length":  # ranges with about the same number of lines, such as `21-34` characters
+        lengths = [line.cer.length for line in lines]
+        least = min(lengths)
+        bounds = [least, *(bound for bound in length_bounds(lengths) if bound > least), max(lengths) + 1]
+        places = (bisect_right(bounds, length) for length in lengths)
+        return [f"{bounds[place - 1]}-{bounds[place] - 1}" for place in places]
+    if kind == "script":
+        return [script_of(line.reference) for line in lines]
+    if kind != "source":
+        return [*map(attrgetter(kind), lines)]
+    # The folder `letters` for `letters/17.xml:12`, the file `lines.csv` for `lines.csv:12`.
+    paths = [line.source and _LOCATION.sub("", line.source) for line in lines]
+    return [path and (path.rpartition("/")[0] or path) for path in paths]
+
+
+@dataclass(frozen=True, slots=True)
+class MacroAverage:
+    """The mean of `count` rates, None if there are none; `skipped` have no reference text and so no rate."""
+
+    cer: float | None
+    wer: float | None
+    count: int
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Macro averages over lines and over known writers and pages, and quantiles of the lines' CER.
+
+    Quantiles are interpolated linearly between two lines.
+    """
+
+    macro_over_lines: MacroAverage
+    macro_over_writers: MacroAverage
+    macro_over_pages: MacroAverage
+    median_line_cer: float | None
+    p90_line_cer: float | None
+
+    @classmethod
+    def compute(cls, lines: Sequence[LineScore]) -> Self:
+        """Average the rates of some lines."""
+        rates = [line.cer.rate for line in lines if line.cer.length]
+        median, p90 = (float(value) for value in np.quantile(rates, [0.5, 0.9])) if rates else (None, None)
+        return cls(_macro("id", lines), _macro("writer", lines), _macro("page", lines), median, p90)
+
+
+def _macro(kind: str, lines: Sequence[LineScore]) -> MacroAverage:
+    """Average the pooled rates of the lines of each writer, page or id that is known."""
+    groups: dict[str, list[LineScore]] = {}
+    for line in lines:
+        if (name := getattr(line, kind)) is not None:
+            groups.setdefault(name, []).append(line)
+    pooled = [(pool(line.cer for line in group), pool(line.wer for line in group)) for group in groups.values()]
+    counted = [(cer.rate, wer.rate) for cer, wer in pooled if cer.length]
+    if not counted:
+        return MacroAverage(None, None, 0, len(pooled))
+    cer, wer = np.mean(counted, axis=0)
+    return MacroAverage(float(cer), float(wer), len(counted), len(pooled) - len(counted))
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterCount:
+    """How often a character of the references occurs, and how often it was not read."""
+
+    character: str
+    count: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """How often a character of the references was read as another; one of both is empty if it was left out or added."""
+
+    reference: str
+    prediction: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The most frequent edits of a kind, and the number and total count of the `others`."""
+
+    top: tuple[Edit, ...]
+    others: int
+    others_count: int
+
+    @classmethod
+    def compute(cls, counts: Counter[tuple[str, str]]) -> Self:
+        """Rank counted edits."""
+        ranked = sorted((Edit(*pair, count) for pair, count in counts.items()), key=_rank)
+        rest = ranked[MAX_CHARACTERS:]
+        return cls(tuple(ranked[:MAX_CHARACTERS]), len(rest), sum(edit.count for edit in rest))
+
+
+def _rank(edit: Edit) -> tuple[int, str, str]:
+    return -edit.count, edit.reference, edit.prediction
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterErrors:
+    """Character errors of some lines; `substitutions`, `deletions` and `insertions` together are all of them.
+
+    `by_character` lists the characters that are misread most. Of all alignments with the fewest edits, rapidfuzz's is
+    used, so a single pair can be ambiguous; the sums are not.
+    """
+
+    count: int
+    substitutions: int
+    deletions: int
+    insertions: int
+    by_character: tuple[CharacterCount, ...]
+    substituted: Edits
+    deleted: Edits
+    inserted: Edits
+
+    @classmethod
+    def compute(cls, lines: Sequence[LineScore]) -> Self:
+        """Count the errors in some lines."""
+        counts, misread = Counter[str](), Counter[str]()
+        edits = {tag: Counter[tuple[str, str]]() for tag in ("replace", "delete", "insert")}
+        for line in lines:
+            reference, prediction = comparable(line.reference), comparable(line.prediction)
+            counts.update(reference)
+            for edit in Levenshtein.editops(reference, prediction) if line.cer.errors else ():
+                before = "" if edit.tag == "insert" else reference[edit.src_pos]
+                edits[edit.tag][before, "" if edit.tag == "delete" else prediction[edit.dest_pos]] += 1
+                misread[before] += 1
+        del misread[""]
+        ranked = sorted(misread.items(), key=lambda item: (-item[1], item[0]))[:MAX_CHARACTERS]
+        return cls(
+            count=counts.total(),
+            substitutions=edits["replace"].total(),
+            deletions=edits["delete"].total(),
+            insertions=edits["insert"].total(),
+            by_character=tuple(CharacterCount(character, counts[character], errors) for character, errors in ranked),
+            substituted=Edits.compute(edits["replace"]),
+            deleted=Edits.compute(edits["delete"]),
+            inserted=Edits.compute(edits["insert"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +342,8 @@ class Scorecard:
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
-        scores = {"base": self.base, "adapter": self.adapter}
-        columns = {name: _column(score) for name, score in scores.items() if score}
-        rows = [row for row in next(iter(columns.values())) if row != "seconds"]
-        head = "".join(f"<th>{cell}</th>" for cell in (f"{escape(self.split)} split", *columns))
-        cells = {row: "".join(f"<td>{column.get(row, '')}</td>" for column in columns.values()) for row in rows}
-        body = "".join(f"<tr><th>{row.strip()}</th>{cells[row]}</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = [(f"{self.split} split", *MODEL_LABELS.values()), *_score_rows("", self.scores)]
+        return f"<pre>{escape(align_columns(rows))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card for JSON; `base.cer` and `adapter.cer` are fractions, as all rates are."""
@@ -169,10 +357,8 @@ class Scorecard:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
         if missing := [field.name for field in fields(cls) if field.name not in values]:
             raise ValueError(f"missing: {', '.join(missing)}")
-        _Used.model_validate(values, strict=True)
-        card = _CARD.validate_python(values)
-        card.to_dict()  # computes all rates, which fails for counts that are no numbers
-        return card
+        _Settings.model_validate(values["settings"], strict=True)
+        return _CARD.validate_python(values)
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
@@ -211,6 +397,8 @@ _CARD = TypeAdapter(Scorecard)
 
 
 class _Settings(BaseModel):
+    """The settings of a card that others use."""
+
     base: str | None = None
     base_revision: str | None = None
     family: str | None = None
@@ -218,14 +406,6 @@ class _Settings(BaseModel):
     fold: int | None = None
     limit: int | None = None
     adapter_sha256: str | None = None
-
-
-class _Used(BaseModel):
-    """The parts of a card's mappings that others use."""
-
-    settings: _Settings
-    dataset: dict[str, str]
-    versions: dict[str, str]
 
 
 def schema() -> dict[str, Any]:
@@ -303,7 +483,7 @@ def make_scorecard(
 
 def _describe_uncertainty(score: Score) -> Iterator[str]:
     interval = score.intervals["cer"]
-    unit, clusters = interval.unit, f"{interval.clusters} {interval.unit}{'' if interval.clusters == 1 else 's'}"
+    unit, clusters = interval.unit, counted(interval.clusters, interval.unit)
     if interval.low is None or interval.high is None:
         yield f"The CER has no confidence interval: {interval.reason}."
         return

@@ -20,8 +20,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.fix import copy_with_folds
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, RunError, option
-from dsocr.evaluation.mistakes import ReadSample, plant_mistakes, texts_to_score
-from dsocr.evaluation.report.audit_page import Audit, rank_lines, write_audit
+from dsocr.evaluation.audit import Audit, ReadSample, plant_mistakes, rank_lines, texts_to_score, write_audit
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
@@ -310,9 +309,7 @@ def read_fold(run: RunFolder, samples: Sequence[Sample], report: Callable[[int],
         images = [open_image(sample.image) for sample, _ in batch]
         read = list(reader.read((sample.id, image) for (sample, _), image in zip(batch, images, strict=True)))
         texts = [
-            texts_to_score(
-                prediction.text, plain_of(prediction), [sample.text, *(mistake.text for mistake in mistakes)]
-            )
+            texts_to_score(prediction.text, plain_of(prediction), [sample.text, *mistakes])
             for (sample, mistakes), prediction in zip(batch, read, strict=True)
         ]
         scores = []

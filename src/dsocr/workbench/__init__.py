@@ -67,7 +67,7 @@ def open_workbench(
         RunError: The run is missing, the port is in use, or the extra `workbench` is not installed.
     """
     from dsocr.data.fetch import is_manifest, web_address
-    from dsocr.evaluation.report.audit_page import ALL
+    from dsocr.evaluation.audit import ALL
     from dsocr.inference.confidence import Calibration
     from dsocr.layout import choose_detector, choose_segmenter
     from dsocr.models.base_folder import require_readable_adapter

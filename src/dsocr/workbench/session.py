@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from dsocr.errors import DataError
+from dsocr.evaluation.audit import WrongTexts
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.evaluation.mistakes import WrongTexts
 from dsocr.images import CropFailure
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.pages import ImageReader, JudgingReader

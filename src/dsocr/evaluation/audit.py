@@ -1,4 +1,4 @@
-"""Find lines whose transcription is probably wrong: how much likelier is a model's reading than the given text?
+"""Audit: rank lines by how probably their text is wrong, and show them on a page, in a table and as JSON.
 
 For each line a model that never saw it gives probabilities of the given text, of its own reading, and of texts in
 between that have one place as read. These become a few numbers, the evidence. A logistic regression learns from
@@ -9,40 +9,37 @@ Planted mistakes do not tell how many real ones there are. Those are counted: so
 list and a random sample of the others.
 """
 
+import csv
+import io
+import json
 import math
 import random
 import statistics
+import sys
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import asdict, dataclass
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
 from rapidfuzz.distance import Levenshtein
-from scipy.optimize import minimize
-from scipy.special import expit
 from scipy.stats import binomtest
 
 from dsocr.data.check.text_checks import TO_CYRILLIC, TO_LATIN, find_look_alikes
 from dsocr.data.splits import page_key
 from dsocr.document import Sample
-from dsocr.evaluation.statistics import Floats
+from dsocr.evaluation.result_pages import differences
+from dsocr.evaluation.statistics import Floats, fit_logistic
+from dsocr.formats.tables import escape_formula, read_rows, unescape_formula
+from dsocr.html import Thumbnails, counted, render
+from dsocr.io.work import write_file
 
-KINDS = {
-    "swapped": "swapped with the line beside it",
-    "shifted": "the text of a line nearby",
-    "other": "the text of another line",
-    "missing": "a word is missing",
-    "added": "a word too many",
-    "script": "a letter of another script",
-    "spelling": "spelled in another way",
-}
-"""Kinds of mistakes that are planted, and how they are described."""
-LABELS = {**KINDS, "same": "read as it is given"}
-"""The results of `kind_of`, and how they are described."""
+KINDS = ("added", "missing", "other", "script", "shifted", "spelling", "swapped")
+"""Kinds of mistakes that are planted."""
 PLANTED = 2
 """Mistakes that are planted into each line, one at a time."""
 _PLACES = 8
@@ -55,20 +52,10 @@ _PRIOR_LINES = 3
 """Lines that the whole dataset counts as in how hard a writer is to read."""
 _ALIKE, _UNLIKE = 0.2, 0.4
 """How much more similar a reading must be to a text nearby than to its own; most similarity of a text to another's."""
-_HARD_SWAP = 0.7
-"""The share of planted neighbours whose own line has the text too, as where two lines were swapped."""
 _SHRINKAGE = 1.0
 _SIGNS = ".,;:-'’()\"«»"
 _LONG = 4
 """Least letters of a word that gets another ending."""
-
-
-class Planted(NamedTuple):
-    """A mistake made on purpose: its kind, the wrong text, and the line that got the right one, if any."""
-
-    kind: str
-    text: str
-    swapped_with: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ class ReadSample:
     sample: Sample
     read: str
     plain: str
-    planted: Sequence[Planted]
+    planted: Sequence[str]
     likelihoods: Mapping[str, float]
     language: Mapping[str, float]
 
@@ -92,7 +79,7 @@ class ReadSample:
             "id": self.sample.id,
             "read": self.read,
             "plain": self.plain,
-            "planted": [list(mistake) for mistake in self.planted],
+            "planted": self.planted,
             "likelihoods": {text: round(value, 3) for text, value in self.likelihoods.items()},
             "language": {text: round(value, 3) for text, value in self.language.items()},
         }
@@ -101,8 +88,7 @@ class ReadSample:
     def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
         """Rebuild a line from `to_dict`. Raises ValueError for anything else."""
         row = _Row.model_validate(values)
-        given = [sample.text, *(mistake.text for mistake in row.planted)]
-        needed = set(texts_to_score(row.read, row.plain, given))
+        needed = set(texts_to_score(row.read, row.plain, [sample.text, *row.planted]))
         has_all = needed <= row.likelihoods.keys() and (not row.language or needed <= row.language.keys())
         if row.id != sample.id or not has_all:
             raise ValueError(f"not a reading of {sample.id}")
@@ -113,65 +99,58 @@ class _Row(BaseModel):
     id: str
     read: str
     plain: str
-    planted: list[Planted]
+    planted: list[str]
     likelihoods: dict[str, float]
     language: dict[str, float]
 
 
-def pages_of(samples: Sequence[Sample]) -> dict[object, list[int]]:
-    """Return the places of the samples of each page in their order; of a writer where pages are unknown."""
+def lines_near(samples: Sequence[Sample], most: int) -> list[list[int]]:
+    """Return the places of up to `most` lines before and after each line on its page, or by its writer without pages.
+
+    The nearest come first.
+    """
     pages: dict[object, list[int]] = defaultdict(list)
     for place, sample in enumerate(samples):
         page = page_key(sample.document, sample.page)
         pages[("writer", sample.writer) if page is None else page].append(place)
-    return pages
+    near: list[list[int]] = [[] for _ in samples]
+    for places in pages.values():
+        for number, place in enumerate(places):
+            distances = [(abs(at - number), other) for at, other in enumerate(places) if 0 < abs(at - number) <= most]
+            near[place] = [other for _, other in sorted(distances)]
+    return near
 
 
-def plant_mistakes(samples: Sequence[Sample], seed: int = 17) -> list[list[Planted]]:
+def plant_mistakes(samples: Sequence[Sample], seed: int = 17) -> list[list[str]]:
     """Plant about `PLANTED` mistakes of different kinds into each line, each on its own."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
-    beside: dict[int, list[int]] = defaultdict(list)
-    for places in pages_of(samples).values():
-        for number, place in enumerate(places):
-            beside[place] = places[max(0, number - 2) : number] + places[number + 1 : number + 3]
-    planted: list[list[Planted]] = []
-    for place, sample in enumerate(samples):
-        own_mistakes = []
-        for kind in draw.sample(sorted(KINDS), PLANTED):
-            mistake = _plant(kind, sample.text, samples, beside[place], draw)
-            if mistake is not None and mistake.text.strip() and mistake.text != sample.text:
-                own_mistakes.append(mistake)
-        planted.append(own_mistakes)
+    planted = []
+    for sample, near in zip(samples, lines_near(samples, 2), strict=True):
+        mistakes = [_plant(kind, sample.text, samples, near, draw) for kind in draw.sample(KINDS, PLANTED)]
+        planted.append([mistake for mistake in mistakes if mistake.strip() and mistake != sample.text])
     return planted
 
 
-def _plant(
-    kind: str, text: str, samples: Sequence[Sample], beside: Sequence[int], draw: random.Random
-) -> Planted | None:
-    words = text.split(" ")
+def _plant(kind: str, text: str, samples: Sequence[Sample], near: Sequence[int], draw: random.Random) -> str:
+    """Return the text with a mistake; an empty one if it has no place for one of this kind."""
+    words, other = text.split(" "), draw.choice(samples).text
+    changed: list[str] = []
     match kind:
         case "missing":
-            place = draw.randrange(len(words))
-            return Planted(kind, " ".join(words[:place] + words[place + 1 :]))
+            changed = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
         case "added":
-            other = draw.choice(samples).text.split(" ")
             place = draw.randrange(len(words) + 1)
-            return Planted(kind, " ".join([*words[:place], draw.choice([*words, *other]), *words[place:]]))
+            changed = [" ".join([*words[:place], word, *words[place:]]) for word in (*words, *other.split(" "))]
         case "swapped" | "shifted":
-            if not beside:
-                return None
-            chosen = draw.choice(beside)
-            return Planted(kind, samples[chosen].text, chosen if draw.random() < _HARD_SWAP else None)
+            changed = [samples[place].text for place in near]
         case "other":
-            return Planted(kind, draw.choice(samples).text)
+            changed = [other]
         case "script":
             look_alikes = {**TO_CYRILLIC, **TO_LATIN}
             changed = [_put(text, at, look_alikes[sign]) for at, sign in enumerate(text) if sign in look_alikes]
         case _:
-            changed = draw.choice(
-                [spellings for spellings in _respell(text, draw.choice(samples).text) if spellings] or [[]]
-            )
-    return Planted(kind, draw.choice(changed)) if changed else None
+            changed = draw.choice([spellings for spellings in _respell(text, other) if spellings] or [[]])
+    return draw.choice(changed or [""])
 
 
 def _respell(text: str, other: str) -> list[list[str]]:
@@ -327,28 +306,27 @@ def judge(lines: Sequence[ReadSample]) -> Floats:
     """
     weighed = list(zip(lines, hardness_of(lines), strict=True))
     natural = np.array([weigh(line, line.sample.text, hard) for line, hard in weighed])
-    planted = np.array([weigh(line, mistake.text, hard) for line, hard in weighed for mistake in line.planted])
+    planted = np.array([weigh(line, mistake, hard) for line, hard in weighed for mistake in line.planted])
     if not len(planted):
         return natural[:, 0]
     # The sides of the regression weigh the same, so that its log odds are the log ratio of densities.
-    rows = np.concatenate([natural, planted])
-    labels = np.concatenate([np.zeros(len(natural)), np.ones(len(planted))])
-    weight = np.concatenate([np.full(len(natural), 0.5 / len(natural)), np.full(len(planted), 0.5 / len(planted))])
-    weight *= len(natural)
-    mean, spread = rows.mean(0), rows.std(0) + 1e-6
+    sides = (natural, planted)
+    rows = np.concatenate(sides)
+    labels, weight = (
+        np.concatenate([np.full(len(side), value) for side, value in zip(sides, values, strict=True)])
+        for values in ((0.0, 1.0), (0.5, 0.5 * len(natural) / len(planted)))
+    )
+    inputs = np.column_stack([np.ones(len(rows)), (rows - rows.mean(0)) / (rows.std(0) + 1e-6)])
     free = {"hardness", "uncertainty"}
-    bounds = [(None, None), *((None, None) if name in free else (0, None) for name in Evidence._fields)]
-    inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        odds = inputs @ weights
-        slopes = weights.copy()
-        slopes[0] = 0
-        value = float((weight * (np.logaddexp(0, odds) - labels * odds)).sum() + _SHRINKAGE / 2 * (slopes**2).sum())
-        return value, inputs.T @ (weight * (expit(odds) - labels)) + _SHRINKAGE * slopes
-
-    fitted = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(inputs[: len(natural)] @ fitted.x, dtype=np.float64)
+    fitted = fit_logistic(
+        inputs,
+        labels,
+        weight=weight,
+        prior=np.zeros(inputs.shape[1]),
+        precision=np.array([0.0, *[_SHRINKAGE] * len(Evidence._fields)]),
+        bounds=[(None, None), *((None, None) if name in free else (0, None) for name in Evidence._fields)],
+    )
+    return natural[:, 0] if fitted is None else np.asarray(inputs[: len(natural)] @ fitted, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,54 +348,41 @@ def differences_of(line: ReadSample) -> list[WordDifference]:
     return sorted(differences, key=lambda difference: -difference.gain)
 
 
-def kind_of(line: ReadSample, others: Sequence[ReadSample]) -> tuple[str, str]:
-    """Return the likeliest kind of mistake, a key of `LABELS`, and the id of the line whose text it is, if any.
-
-    `others` are the lines near it, the nearest first.
-    """
+def explain(line: ReadSample, near: Sequence[ReadSample]) -> str:
+    """Say why the text of a line may be wrong, given the lines near it, the nearest first."""
     given, read = line.sample.text, line.read
 
-    def alike(text: str) -> float:
+    def likeness(text: str) -> float:
         return float(Levenshtein.normalized_similarity(read, text))
 
-    likeness = alike(given)
-    near = max(others, key=lambda other: alike(other.sample.text), default=None)
-    if near is not None and alike(near.sample.text) > likeness + _ALIKE and likeness < 1 - _UNLIKE:
-        back = Levenshtein.normalized_similarity(near.read, given)
-        return ("swapped" if back > likeness + _ALIKE else "shifted"), near.sample.id
-    if likeness < _UNLIKE:
-        return "other", ""
+    nearest = max(near, key=lambda other: likeness(other.sample.text), default=None)
+    if nearest and likeness(nearest.sample.text) > likeness(given) + _ALIKE and likeness(given) < 1 - _UNLIKE:
+        return f"the text of a line nearby, {nearest.sample.id}"
+    if likeness(given) < _UNLIKE:
+        return "the text of another line"
     if any(find_look_alikes(given)):
-        return "script", ""
-    if given == read:
-        return "same", ""
-    places = _places(given, read)
-    gains = {place: line.likelihoods[place.text] - line.likelihoods[given] for place in places}
-    best = max(gains, key=lambda place: gains[place], default=None)
-    if best is not None and best.longer >= _MISSING:
-        return "missing", ""
-    return ("added" if best is not None and best.longer <= -_ADDED else "spelling"), ""
+        return "a letter of another script"
+    return "read as it is given" if given == read else "read in another way"
 
 
-def lines_near(samples: Sequence[Sample]) -> list[list[int]]:
-    """Return the places of the lines near each line on its page, the nearest first."""
-    near: list[list[int]] = [[] for _ in samples]
-    for places in pages_of(samples).values():
-        for number, place in enumerate(places):
-            neighbours = [(abs(at - number), other) for at, other in enumerate(places) if 0 < abs(at - number) <= _NEAR]
-            near[place] = [other for _, other in sorted(neighbours)]
-    return near
-
-
+PAGE, TABLE, ALL, JUDGED = "audit.html", "audit.csv", "audit.jsonl", "judged.csv"
 FIRST, DRAWN = 20, 30
-"""Lines to judge before anything is said of the number of wrong texts: the first ones, and drawn from the others."""
+"""Lines to judge before the number of wrong texts is estimated: the first ones, and drawn from the others."""
 _SEED = 17
+_THUMBNAIL, _LARGE = (1000, 160), (2000, 320)
+"""Pixels of pictures; the large ones are of lines to judge, whose accents must be visible."""
+_MAX_BYTES = 24 * 2**20
+_YES, _NO = ("y", "д", "1", "x"), ("n", "н", "0")
+"""Starts of entries in the column `wrong`."""
+_SHOWN = 4
+"""Differences of a line that are listed."""
 
 
-def draw_sample(lines: int, count: int = DRAWN) -> list[int]:
-    """Draw places behind the first ones of a list of lines, in their order."""
-    rest = range(min(FIRST, lines), lines)
-    return sorted(random.Random(_SEED).sample(rest, min(count, len(rest))))  # noqa: S311 - not a secret
+def places_to_judge(lines: int) -> tuple[list[int], list[int]]:
+    """Return the places of the first lines of a list, and of a random sample of the others, in their order."""
+    first = min(FIRST, lines)
+    rest = range(first, lines)
+    return [*range(first)], sorted(random.Random(_SEED).sample(rest, min(DRAWN, len(rest))))  # noqa: S311 - not a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,11 +401,11 @@ class WrongTexts:
     @classmethod
     def of(cls, lines: int, wrong: Mapping[int, bool]) -> "WrongTexts | None":
         """Count judgements of places in the list; None until the first ones and the sample are all judged."""
-        first, drawn = range(min(FIRST, lines)), draw_sample(lines)
-        if not all(place in wrong for place in (*first, *drawn)):
+        first, drawn = places_to_judge(lines)
+        if not wrong.keys() >= {*first, *drawn}:
             return None
-        counts = (sum(wrong[place] for place in places) for places in (first, drawn))
-        return cls(lines, len(first), next(counts), len(drawn), next(counts))
+        first_wrong, drawn_wrong = (sum(wrong[place] for place in places) for places in (first, drawn))
+        return cls(lines, len(first), first_wrong, len(drawn), drawn_wrong)
 
     @property
     def interval(self) -> tuple[int, int]:
@@ -458,3 +423,140 @@ class WrongTexts:
             f"{self.first_wrong} of the first {self.first} texts are wrong, and {self.drawn_wrong} of {self.drawn} "
             f"drawn from the others: {low:,} to {high:,} of {self.lines:,} (exact binomial 95 % interval)."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectLine:
+    """A line with its rank, and in words why its text may be wrong.
+
+    `score` is the logarithm of how much likelier its evidence is in a mistake than in this dataset.
+    """
+
+    rank: int
+    sample: Sample
+    read: str
+    score: float
+    why: str
+    differences: Sequence[WordDifference]
+
+    @property
+    def spans(self) -> list[tuple[str, str]]:
+        """The given text and the reading: parts tagged "del" (given only), "ins" (read only) or "" (both)."""
+        return differences(self.sample.text, self.read, sys.maxsize)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line as a row of `audit.jsonl`; `gain` is in natural logarithms."""
+        sample = self.sample
+        return {
+            "rank": self.rank,
+            "id": sample.id,
+            "score": round(self.score, 3),
+            "why": self.why,
+            "text": sample.text,
+            "read": self.read,
+            "differences": [{**asdict(each), "gain": round(each.gain, 2)} for each in self.differences],
+            **{name: getattr(sample, name) for name in ("writer", "page", "source")},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All lines of a dataset, the most suspicious first.
+
+    `wrong` has the judgements by the place of the line, `corrections` the corrected texts by its id.
+    """
+
+    name: str
+    folder: Path
+    lines: Sequence[SuspectLine]
+    wrong: Mapping[int, bool]
+    corrections: Mapping[str, str]
+
+    @property
+    def count(self) -> WrongTexts | None:
+        """How many texts are wrong; None until the first lines and the random sample are judged."""
+        return WrongTexts.of(len(self.lines), self.wrong)
+
+    def __str__(self) -> str:
+        if self.count is not None:
+            return str(self.count)
+        first, drawn = places_to_judge(len(self.lines))
+        done, all_ = len(self.wrong.keys() & {*first, *drawn}), len(first) + len(drawn)
+        return (
+            f"How many of {counted(len(self.lines), 'text')} are wrong is known when somebody has judged the first "
+            f"{len(first)} of this list and {len(drawn)} drawn from the others ({done} of {all_} done): in "
+            f"{PAGE} with one key each, or yes and no in the column `wrong` of {TABLE}. Then run this again."
+        )
+
+    def to_dict(self, lines: int | None = None) -> dict[str, Any]:
+        """Return the count and the first lines, all if not given, as JSON values."""
+        count = self.count
+        return {
+            "dataset": self.name,
+            "lines": len(self.lines),
+            "wrong": None if count is None else asdict(count) | {"interval": list(count.interval)},
+            "list": [line.to_dict() for line in self.lines[:lines]],
+        }
+
+
+def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
+    """Judge lines and rank them; judgements and corrections in the tables of the folder are kept.
+
+    Of the lines whose evidence is likelier in a mistake, those with an aligned text that nobody accepted come first.
+    """
+    scores = judge(read)
+    unaccepted = np.array([line.sample.aligned is not None for line in read])
+    near = lines_near([line.sample for line in read], _NEAR)
+    lines = []
+    for rank, place in enumerate(np.lexsort((-scores, ~(unaccepted & (scores > 0)))).tolist(), 1):
+        line, aligned = read[place], "; an aligned text that nobody accepted" * bool(unaccepted[place])
+        why = explain(line, [read[at] for at in near[place]]) + aligned
+        lines.append(SuspectLine(rank, line.sample, line.read, float(scores[place]), why, differences_of(line)))
+    wrong: dict[str, bool] = {}
+    corrections: dict[str, str] = {}
+    files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):  # the later one counts
+        for _, cells in read_rows(path, {})[1]:
+            id_, answer = unescape_formula(cells.get("id", "")), cells.get("wrong", "").strip().lower()
+            if answer.startswith((*_YES, *_NO)):
+                wrong[id_] = answer.startswith(_YES)
+            if correction := unescape_formula(cells.get("correction", "")):
+                corrections[id_] = correction
+    judged = {place: wrong[line.sample.id] for place, line in enumerate(lines) if line.sample.id in wrong}
+    return Audit(name, folder, lines, judged, corrections)
+
+
+def write_audit(audit: Audit, lines: int) -> None:
+    """Write page and table of the first lines and of those to judge, and the list of all, into the audit's folder."""
+    to_judge = set(chain(*places_to_judge(len(audit.lines))))
+    places = sorted({*range(min(lines, len(audit.lines))), *to_judge})
+    thumbnails, large = Thumbnails(_THUMBNAIL, _MAX_BYTES), Thumbnails(_LARGE, _MAX_BYTES)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["rank", "id", "source", "why", "text", "read", "judge", "wrong", "correction"])
+    shown = []
+    for place in places:
+        line, judged = audit.lines[place], place in to_judge
+        image = (large if judged else thumbnails).of(line.sample.image, alt=f"Line {line.rank}")
+        answer = {None: "", True: "yes", False: "no"}[audit.wrong.get(place)]
+        shown.append((line, image, judged, answer))
+        cells = [line.sample.id, line.sample.source or "", line.why, line.sample.text, line.read]
+        cells += ["yes" * judged, answer, audit.corrections.get(line.sample.id, "")]
+        writer.writerow([line.rank, *map(escape_formula, cells)])
+    page = render(
+        __package__,
+        "audit.html.jinja",
+        style="audit.css",
+        script="audit.js",
+        audit=audit,
+        first=FIRST,
+        lines=shown,
+        listed=_SHOWN,
+        table=TABLE,
+        judged=JUDGED,
+        times=lambda gain: f"{math.exp(gain):.0f} times" if gain < math.log(1000) else "more than 1,000 times",
+    )
+    write_file(audit.folder / PAGE, page)
+    write_file(audit.folder / TABLE, "\ufeff" + table.getvalue())  # the mark tells spreadsheets that it is UTF-8
+    rows = (json.dumps(line.to_dict(), ensure_ascii=False) + "\n" for line in audit.lines)
+    write_file(audit.folder / ALL, "".join(rows))

@@ -1,0 +1,499 @@
+"""The report of an evaluated run, as a page or as Markdown."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsocr.data.dataset import Dataset
+from dsocr.document import Split
+from dsocr.errors import DataError, DsocrError, RunError, option, typed
+from dsocr.evaluation.calibration import CalibrationReport
+from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
+from dsocr.evaluation.metrics import finite_or_none, mark_differences, of_hundred, script_of
+from dsocr.evaluation.result_pages import (
+    ChangeRow,
+    Chapter,
+    Images,
+    Progress,
+    annotate,
+    chapters_of,
+    error_rows,
+    flat,
+    line_context,
+    lines_by_writers,
+    rate_change,
+    score_changes,
+    sentence,
+    unbroken,
+)
+from dsocr.evaluation.scorecard import (
+    PROFILE_LABELS,
+    TEXT_LABELS,
+    CharacterErrors,
+    LineGroups,
+    Scorecard,
+    name_writers,
+    open_scored_dataset,
+)
+from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, load_lines
+from dsocr.html import Plot, counted, percent, printable, render, run_colour
+from dsocr.inference.review import CheckedShare, describe_gain
+from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
+from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SPOKEN = {"base": "the base", "adapter": "the trained model"}
+_USABLE = 0.1
+"""Above this CER, correcting is hardly faster than typing."""
+_LEAST_CURVE = 10
+"""Lines from which the benefit of checking a tenth is described."""
+_KINDS = {
+    "writer": ("Writers", 40),
+    "length": ("Length in characters", 10),
+    "script": ("Scripts", 10),
+    "page": ("Pages", 0),
+    "source": ("Sources", 0),
+}
+"""The kinds of groups, each with how many of its groups are not folded away."""
+_ROWS = 12
+"""Rows of a table of characters."""
+_MARKDOWN_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReportContents:
+    """Everything a report shows of an evaluated run.
+
+    `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
+    recorded metrics, `provenance` empty without a record, `difference` (from the base) if only one model read.
+    `warnings` are sentences such as why images are missing.
+    """
+
+    run: RunFolder
+    card: Scorecard
+    readings: Mapping[str, Sequence[LineScore]]
+    lines: Sequence[ReadLine]
+    chapters: Sequence[Chapter]
+    images: Images
+    warnings: Sequence[str]
+    history: History | None
+    provenance: Mapping[str, Any]
+    confidence: CalibrationReport | None
+    difference: Difference | None
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the readings in tables."""
+        return [MODEL_LABELS[model] for model in self.readings]
+
+    @property
+    def scores(self) -> list[Score]:
+        """The score of each reading."""
+        return [score for score in (self.card.base, self.card.adapter) if score is not None]
+
+    @property
+    def title(self) -> str:
+        """The title of the report."""
+        return f"How well {self.run.path.resolve().name} reads"
+
+    @property
+    def subtitle(self) -> str:
+        """The measure, and the number of lines and writers."""
+        lines = [line.last for line in self.lines]
+        return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
+
+    @property
+    def answers(self) -> list[str]:
+        """Accuracy, comparison with the base and next step, in words that need no statistics."""
+        budget = self.confidence.budget if self.confidence else ()
+        return [unbroken(text) for text in describe_in_words(self.card, self.difference, budget)]
+
+    @property
+    def reliability(self) -> list[tuple[str, ...]]:
+        """The table of calibration errors, heading first; empty without confidences."""
+        return error_rows(self.confidence) if self.confidence else []
+
+    @property
+    def sentences(self) -> list[str]:
+        """How far to trust the numbers, and the tests."""
+        tests = self.difference.details if self.difference else []
+        return [unbroken(text) for text in (*self.card.uncertainty, *map(sentence, tests))]
+
+
+def gather_contents(run: RunFolder, dataset: Path | Dataset | None = None) -> ReportContents:
+    """Read the contents of a report; images come from the scored dataset, or from the one that is given.
+
+    Raises RunError for a run without an evaluation. A missing or changed dataset costs images only.
+    """
+    card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
+    scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
+    if list(readings) != scored or len({len(lines) for lines in readings.values()}) > 1:
+        counts = " and ".join(f"{len(lines)} of {model}" for model, lines in readings.items())
+        message = f"The lines are {counts}, but the scorecard is of {' and '.join(scored)}"
+        raise RunError(message, code="evaluation-mixed", where=run.lines, hint="run `dsocr evaluate` again")
+    lines = read_lines(readings.values())
+    chapters = chapters_of(lines, [_SPOKEN[model] for model in readings])
+    shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
+    images, warnings = _find_images(run, dataset, card, shown)
+    confidence = CalibrationReport.load(run.confidence)
+    if confidence is None and run.confidence.is_file():
+        warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
+    systems = [System(_SPOKEN[model], read) for model, read in readings.items()]
+    return ReportContents(
+        run,
+        card,
+        readings,
+        lines,
+        chapters,
+        images,
+        warnings,
+        read_history(run.path) if run.metrics.is_file() else None,
+        read_provenance(run),
+        confidence,
+        compare(systems).differences[-1] if len(systems) > 1 else None,
+    )
+
+
+def _find_images(
+    run: RunFolder, folder: Path | Dataset | None, card: Scorecard, references: Mapping[str, str]
+) -> tuple[Images, list[str]]:
+    """Find the images of the lines with these references, by id, and return warnings too."""
+    try:
+        dataset = folder if isinstance(folder, Dataset) else open_scored_dataset(run, card, folder)
+        # Of folds, the lines of all splits were scored.
+        samples = [sample for split in Split for sample in dataset.samples(split, references.keys())]
+    except (DsocrError, ValueError) as error:
+        return {}, [f"There are no images because the dataset cannot be read: {error}."]
+    images = {sample.id: sample.image for sample in samples if sample.text == references[sample.id]}
+    part = dataset.card.splits.get(Split(card.split))
+    changed = part is not None and card.dataset.get(card.split) not in (None, part.sha256)
+    warnings = ["The dataset has changed since these lines were scored."] if changed else []
+    if missing := len(references) - len(images):
+        warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
+    return images, warnings
+
+
+def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
+    """Name the scored run and dataset, dates, and the hashes that identify them."""
+    card, made = contents.card, contents.provenance
+    source = card.settings if "base" in card.settings else made
+    revision = source.get("base_revision")
+    yield "run", contents.run.path.resolve().name
+    yield "base", f"{source.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
+    if family := card.settings.get("family"):
+        yield "family", str(family)
+    for run in made.get("started_from", []):
+        lines = run.get("dataset_source") or "unknown lines"
+        yield "started from", f"{run['run']}, trained on {lines} from {run['base']}"
+    if (unlabelled := UnlabelledReport.of(made)) is not None:
+        yield "unlabelled scans", unlabelled.describe()
+    if digest := card.settings.get("adapter_sha256"):
+        yield "weights", f"sha256 {digest}"
+    yield "scored", f"{card.created_at} with dsocr {card.dsocr_version}"
+    if "begun_at" in made:
+        device = f" on {made['device']}" if made.get("device") else ""
+        yield "trained", f"{made['begun_at']} with dsocr {made.get('dsocr_version', 'of unknown version')}{device}"
+    for split, digest in card.dataset.items():
+        yield f"{split} split", f"sha256 {digest}"
+
+
+def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
+    """List every setting the lines were read with, and the versions of the software."""
+    made, listed = contents.provenance, {"base", "base_revision", "family", "adapter_sha256"}
+    yield from flat({name: value for name, value in contents.card.settings.items() if name not in listed})
+    yield from flat({name: made[name] for name in ("packages", "machine", "python") if name in made})
+
+
+def commands(contents: ReportContents) -> list[str]:
+    """Write the commands that train, score and report again, quoted where a path has spaces."""
+    run, card = contents.run, contents.card
+    if "folds" in card.settings:
+        base = "" if card.base else " --no-base"
+        return [f"dsocr evaluate {typed(run.config.as_posix())} --folds{base}"]
+    limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
+    options = f" --dataset {typed(dataset)}" if dataset else ""
+    options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
+    if not card.adapter:
+        base = typed(str(card.settings.get("base")))
+        return [f"dsocr evaluate {base}{options} -o {typed(run.path.as_posix())}"]
+    return [
+        f"dsocr train {typed(run.config.as_posix())} --set output=runs/again",
+        f"dsocr evaluate runs/again{options}",
+        "dsocr report runs/again",
+    ]
+
+
+def describe_in_words(
+    card: Scorecard, difference: Difference | None, budget: Sequence[CheckedShare] = ()
+) -> Iterator[str]:
+    """Describe the accuracy of the trained model (else the base), its comparison with the base and the next step.
+
+    `budget` is the measured benefit of checking the first lines of a review list.
+    """
+    yield from _describe_scores(card, difference)
+    if difference is not None:
+        yield sentence(difference.summary)
+    yield from _describe_writers(card)
+    if seen := card.by_text.get("seen"):
+        unseen = of_hundred(card.by_text["new"].final.cer.rate, "letter")
+        known = f"{seen.final.lines:,} of {card.scores.final.lines:,} lines"
+        yield f"{known} have a text that training has seen; on the others {unseen} are wrong."
+    if len(budget) > _LEAST_CURVE and budget[0].rest:
+        yield sentence(describe_gain(budget))
+    yield _describe_next(card, difference)
+
+
+def _describe_scores(card: Scorecard, difference: Difference | None) -> Iterator[str]:
+    score = card.scores.final
+    if not score.cer.length:
+        return
+    if not score.cer.errors:
+        yield f"All {counted(score.lines, 'line')} are read without an error."
+        return
+    rates = [(read.cer.rate, read.wer.rate) for read in (score, card.base) if read]
+    texts = [f"{of_hundred(cer, 'letter')} and {of_hundred(wer, 'word')}" for cer, wer in rates]
+    harm = "Training did harm: " if difference is not None and difference.verdict == "worse" else ""
+    yield f"{harm}{texts[0]} are wrong" + (f", before training {texts[1]}." if card.base and card.adapter else ".")
+    counts = [(score.failures["empty"], "not read at all"), (score.runaway, "run away")]
+    also = "".join(f", {count:,} {'is' if count == 1 else 'are'} {label}" for count, label in counts if count)
+    yield f"{score.exact:,} of {score.lines:,} {'line is' if score.exact == 1 else 'lines are'} perfect{also}."
+
+
+def _describe_writers(card: Scorecard) -> Iterator[str]:
+    """Describe the errors to expect with a writer whom training never saw."""
+    new = card.by_writer_status.get("new")
+    if new is None:
+        yield "No line is by a writer who is surely new, so this does not say how a new writer would be read."
+        return
+    score = new.final
+    tested = counted(new.writers or 0, "new writer") + f", {counted(score.lines, 'line')}"
+    text = f"On new writers {of_hundred(score.cer.rate, 'letter')} are wrong ({tested})"
+    bounds = score.interval.bounds if score.interval else None
+    if bounds is None or bounds[1] > 1:
+        yield f"{text}: too few to say how the next one will be read."
+        return
+    best, worst = (of_hundred(end, "letter") for end in bounds)
+    yield f"{text}: on others like them, between {best} and {worst}."
+
+
+def _describe_next(card: Scorecard, difference: Difference | None) -> str:
+    """Describe the one thing that pays most now."""
+    score = card.scores.final
+    if difference is not None and difference.difference > 0:
+        return "Next: read with the base, or train again with a lower learning rate or on more lines."
+    if difference is not None and (dominant := describe_dominant_line(difference.second.lines, "the trained model")):
+        return f"Next: {dominant}."
+    if score.cer.rate > _USABLE:
+        return "Next: transcribe more lines; dsocr forecast estimates their benefit."
+    return "Next: dsocr transcribe reads your pages; check the least certain lines first."
+
+
+def render_report(contents: ReportContents, progress: Progress = None) -> str:
+    """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
+    names, card = list(contents.readings), contents.card
+    known = [
+        _group_row(name_writers(status, scores.writers), scores, names)
+        for status, scores in card.by_writer_status.items()
+    ]
+    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
+    groups = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
+    for kind, (title, most) in _KINDS.items():
+        groups.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
+    return render(
+        __package__,
+        "report.html.jinja",
+        style="style.css",
+        script="report.js",
+        contents=contents,
+        scores=contents.scores,
+        changes=score_changes(contents.scores),
+        other_counts=_other_counts(card, names),
+        groups=[group for group in groups if len(group[2]) > 1],
+        characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
+        curves=curve_plots(contents.history) if contents.history else [],
+        facts=list(facts(contents)),
+        settings=list(settings(contents)),
+        commands=commands(contents),
+        **line_context(contents.chapters, contents.lines, contents.labels, contents.images, progress),
+    )
+
+
+def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
+    """List means and quantiles over lines, writers and pages, and the CER under each profile that has text."""
+    averages = [card.averages[name] for name in names]
+    means = {
+        "mean over lines": [average.macro_over_lines.cer for average in averages],
+        "mean over writers": [average.macro_over_writers.cer for average in averages],
+        "mean over pages": [average.macro_over_pages.cer for average in averages],
+        "median line": [average.median_line_cer for average in averages],
+        "90th percentile of lines": [average.p90_line_cer for average in averages],
+    }
+    rows = [rate_change(name, values) for name, values in means.items() if any(values)]
+    for profile, title in PROFILE_LABELS.items():
+        rates = [card.profiles[profile][name].cer for name in names] if profile in card.profiles else []
+        if any(rate.length for rate in rates):
+            rows.append(rate_change(title, [finite_or_none(rate.rate) for rate in rates]))
+    return rows
+
+
+GroupRow = tuple[str, int, list[Score | None], int | None]
+"""Name and number of lines of a group, its score in each reading (None without any line), and its known writers."""
+
+
+def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[GroupRow]:
+    """List the groups of a kind, then all others together; none where every line is a group by itself."""
+    if groups is None or all(group.scores.final.lines == 1 for group in groups.top):
+        return []
+    rows = [_group_row(group.name or f"no {kind} known", group.scores, names) for group in groups.top]
+    if groups.others_scores is not None:
+        rows.append(_group_row(f"{counted(groups.others, f'more {kind}')} together", groups.others_scores, names))
+    return rows
+
+
+def _group_row(name: str, scores: Scores, names: Sequence[str]) -> GroupRow:
+    return name, scores.final.lines, [getattr(scores, model) for model in names], scores.writers
+
+
+def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:
+    """Tabulate the commonest confused pairs, and the characters that are misread, left out and added."""
+    *_, (name, last) = characters.items()
+    if not (last.substitutions or last.deletions or last.insertions):
+        return None
+    pairs = [row.substituted for row in characters.values()]
+    counts = [{(edit.reference, edit.prediction): edit.count for edit in row.top} for row in pairs]
+    # A card names the commonest pairs only; of another one, it is known that it is not more frequent.
+    rare = [f"\u2264 {row.top[-1].count:,}" if row.others else "0" for row in pairs]
+    most = {pair: max(row.get(pair, 0) for row in counts) for row in counts for pair in row}
+
+    def row(pair: tuple[str, str]) -> tuple[str, ...]:
+        cells = (f"{row[pair]:,}" if pair in row else other for row, other in zip(counts, rare, strict=True))
+        scripts = [script_of(sign) for sign in pair]  # named where they differ: such letters may look the same
+        differ = None not in scripts and scripts[0] != scripts[1]
+        names = (f"{letter(sign)} ({str(script).capitalize()})" for sign, script in zip(pair, scripts, strict=True))
+        return " read as ".join(names if differ else map(letter, pair)), *cells
+
+    return {
+        "name": name,
+        "last": last,
+        "pairs": [row(pair) for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:_ROWS]],
+        "missed": [
+            (letter(row.character), f"{row.errors:,} of {row.count:,}", percent(row.errors / row.count, 0))
+            for row in last.by_character[:_ROWS]
+        ],
+        "tallies": {
+            name: [(letter(edit.reference or edit.prediction), f"{edit.count:,}") for edit in tally.top[:_ROWS]]
+            for name, tally in (("left out", last.deleted), ("added", last.inserted))
+            if tally.top
+        },
+    }
+
+
+def letter(sign: str) -> str:
+    """Show one character; a space has a sign of its own."""
+    return "\u2423" if sign == " " else str(printable(sign)).replace("\n", "\ufffd")
+
+
+def curve_plots(history: History) -> list[Plot]:
+    """Plot losses and validation CER of a run over its steps; the kept step has a ring."""
+    best = history.best
+    kept = (best["step"], 100 * best["cer"]) if best else None
+    kinds = [
+        ("training loss", history.training, "loss", 1, None),
+        ("validation loss", history.validation, "loss", 1, None),
+        ("validation CER, %", history.validation, "cer", 100, kept),
+    ]
+    plots = []
+    for title, rows, name, scale, ring in kinds:
+        if points := [(row["step"], row[name] * scale) for row in rows if row.get(name) is not None]:
+            plots.append(_curve_plot(title, points, ring))
+    return plots
+
+
+def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[float, float] | None) -> Plot:
+    def paint(axes: "Axes") -> None:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=run_colour(0), marker="." if len(x) == 1 else None)
+        if best is not None:
+            axes.plot(*best, marker="o", markersize=7, color=run_colour(0), fillstyle="none")
+            annotate(axes, f"best {best[1]:.4g}", best, (0, 7), ha="center")
+        axes.set(xlabel="steps", ylabel=title)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+
+    return Plot(f"{title} over steps", paint)
+
+
+def render_markdown(contents: ReportContents) -> str:
+    """Render the report for a repository or an issue; texts from a dataset or a model are in code spans."""
+    writers = _group_rows(contents.card.groups.get("writer"), "writer", list(contents.readings))
+    return render(
+        __package__,
+        "report.md.jinja",
+        contents=contents,
+        changes=score_changes(contents.scores)[1:],
+        writers=writers if len(writers) > 1 else [],
+        facts=[*facts(contents), *settings(contents)],
+        commands=commands(contents),
+        code=code_span,
+        plain=lambda text: re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text),
+        unbroken=unbroken,
+        marked=mark_differences,
+        failed=FAILURE_LABELS,
+    )
+
+
+def code_span(text: str) -> str:
+    """Write a text as a code span of Markdown, in which nothing is markup: on one line, cut where it is long."""
+    text = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    text = text if len(text) <= _MARKDOWN_LENGTH else f"{text[:_MARKDOWN_LENGTH]}... ({len(text):,} characters)"
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{ticks} {text} {ticks}"
+
+
+def write_report(
+    run: RunFolder,
+    *,
+    dataset: Path | Dataset | None = None,
+    out: Path | None = None,
+    markdown: bool = False,
+    progress: Progress = None,
+) -> tuple[Path, ReportContents]:
+    """Write the report of an evaluated run to `out`, else to report.html or report.md in its folder.
+
+    `dataset` is the scored one, or its folder, if it is not the run's own.
+    """
+    path = out or (run.report.with_suffix(".md") if markdown else run.report)
+    suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
+    if path.suffix.lower() not in suffixes or path.is_dir():
+        message = (
+            "A Markdown report is a .md file" if markdown else f"A report is .html (.md with {option('markdown')})"
+        )
+        raise DataError(message, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
+    require_output_folder(path)
+    contents = gather_contents(run, dataset)
+    text = render_markdown(contents) if markdown else render_report(contents, progress)
+    with explain_disk_errors(path.parent, where=path):
+        write_file(path, text)
+    return path, contents
+
+
+def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:
+    """Remove the page of an earlier evaluation unless it is `drawn` anew, and return messages for the user.
+
+    A Markdown report, which may be part of a repository, is only named.
+    """
+    messages = []
+    if not drawn and run.report.is_file():
+        try:
+            run.report.unlink()
+            messages.append(f"removed {run.report}, the page of an earlier evaluation")
+        except OSError as error:
+            messages.append(f"{run.report} is from an earlier evaluation and cannot be removed: {error.strerror}")
+    if (markdown := run.report.with_suffix(".md")).is_file():
+        command = f"dsocr report {typed(run.path)} --markdown"
+        messages.append(f"{markdown} is from an earlier evaluation; `{command}` updates it")
+    return messages

@@ -1,1 +1,0 @@
-"""Reports of evaluations: a page in one file, and the same in Markdown."""
