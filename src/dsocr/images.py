@@ -189,7 +189,7 @@ def read_bytes(path: Path | PackedImage) -> bytes:
     """The bytes of an image file. Raises DataError if it is missing or too large."""
     if isinstance(path, PackedImage):
         return read_packed(path)
-    return Budget().read(path, "image")
+    return Budget().read(path)
 
 
 def count_frames(path: Path) -> int:
@@ -277,13 +277,13 @@ def _check_size(file: Image.Image, name: object, max_pixels: int) -> None:
     converted = 0 if file.mode in {"L", "RGB"} else 1 if is_grey else 4
     rotated = stored if _read_exif(file).get(_ORIENTATION) in _TRANSPOSE else 0
     allowed = round(_DECODED_BYTES * max(max_pixels, MAX_PIXELS)) // (stored + max(rotated, converted))
-    Budget(pixels=min(max_pixels, allowed)).take("image", name, pixels=file.width * file.height)
+    Budget(pixels=min(max_pixels, allowed)).take(name, pixels=file.width * file.height)
     if is_extreme(file.size):
         message = f"the image is {file.width}x{file.height}, more than {MAX_ASPECT_RATIO} times as long as wide"
         raise DataError(message, code="image-aspect-ratio", where=name, hint="cut it into lines or pages")
     if file.format == "TIFF":
         tile = math.prod(file.tag_v2.get(tag, 1) for tag in _TILE_SIDES)  # type: ignore[attr-defined]
-        Budget(pixels=max(_MAX_TILE, file.width * file.height)).take("image", name, pixels=tile)
+        Budget(pixels=max(_MAX_TILE, file.width * file.height)).take(name, pixels=tile)
 
 
 def is_extreme(size: tuple[int, int]) -> bool:
@@ -400,7 +400,7 @@ def _open_shard(path: Path, changed: int, size: int) -> tuple[pq.ParquetFile, tu
     """The file and the first row of each group. `changed` and `size` keep a rewritten file from being mistaken."""
     file = pq.ParquetFile(path)
     groups = map(file.metadata.row_group, range(file.num_row_groups))
-    Budget(size=1 << 50).unpack("shard", path, packed=size, unpacked=sum(group.total_byte_size for group in groups))
+    Budget(size=1 << 50).unpack(path, packed=size, unpacked=sum(group.total_byte_size for group in groups))
     rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     return file, tuple(accumulate(rows[:-1], initial=0))
 

@@ -114,24 +114,24 @@ def test_a_source_that_is_missing_has_one_code(door: str, tmp_path: Path) -> Non
 def test_what_is_not_a_regular_file_is_never_read(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "a.txt")
     with raises_code("file-special", "a.txt"):
-        Budget().read(tmp_path / "a.txt", "text")
+        Budget().read(tmp_path / "a.txt")
 
 
 def test_the_size_of_a_file_is_known_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(2**40)
     with raises_code("too-large", "a.txt"):
-        Budget().read(tmp_path / "a.txt", "text")
+        Budget().read(tmp_path / "a.txt")
 
 
 def test_a_budget_is_spent_by_all_that_share_it() -> None:
     budget = Budget(size=1000, elements=10)
-    budget.take("archive", size=600)
-    budget.take("archive", size=400, elements=10)
+    budget.take(size=600)
+    budget.take(size=400, elements=10)
     with raises_code("too-large"):
-        budget.take("archive", size=1)
+        budget.take(size=1)
     with raises_code("too-large"):
-        budget.take("xml", elements=1)
+        budget.take(elements=1)
 
 
 def test_skipped_items_of_a_source_have_places(tmp_path: Path) -> None:

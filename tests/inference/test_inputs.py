@@ -10,8 +10,9 @@ from dsocr.document import Split
 from dsocr.formats.format import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
-from dsocr.inference.inputs import UniqueNames
+from dsocr.inference.inputs import unique_name
 from dsocr.inference.transcribe import transcribe
+from dsocr.io.files import UniqueStems
 from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.formats.making_pdf import image_object, scan, write_pdf
@@ -157,5 +158,5 @@ def test_an_answer_with_as_many_lines_as_are_drawn_fills_them(unit: str, tmp_pat
     ],
 )
 def test_names_never_collide(names: list[tuple[str, str]], given: list[str]) -> None:
-    unique = UniqueNames()
-    assert [unique.take(*name) for name in names] == given
+    taken = UniqueStems()
+    assert [unique_name(taken, *name) for name in names] == given

@@ -7,7 +7,8 @@ import pytest
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.io.encodings import likely_encoding, read_text, text_encoding
+from dsocr.errors import RunError
+from dsocr.io.encodings import likely_encoding, read_object, read_text, reading_json, text_encoding
 from tests.data.making import picture, write
 from tests.integration.calling import call
 from tests.raising import raises_code
@@ -110,3 +111,23 @@ def test_a_named_encoding_is_forgotten_afterwards(tmp_path: Path) -> None:
     with raises_code("not-utf8", "a.txt") as error:
         read_text(path)
     assert "--encoding cp1251" in error.value.render()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff", b"[" * 100_000])
+def test_an_object_that_cannot_be_read_is_empty_or_an_error(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert read_object(path) == {}
+    failing = pytest.raises(FileNotFoundError) if content is None else raises_code("no-run", str(path))
+    with failing, reading_json(path, RunError, "no-run") as read:
+        read["key"]
+
+
+def test_an_object_is_read_and_errors_of_its_reader_pass(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", '{"имя": 1}')
+    assert read_object(path) == {"имя": 1}
+    with raises_code("other"), reading_json(path, RunError, "no-run") as read:
+        raise RunError(str(read), code="other")
+    with pytest.raises(ZeroDivisionError), reading_json(path, RunError, "no-run"):
+        raise ZeroDivisionError

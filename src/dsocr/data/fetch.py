@@ -100,7 +100,7 @@ def fetch_source(
     itself cannot be fetched or read.
     """
     address = web_address(source)
-    raw = None if address else Budget(size=_MAX_DOCUMENT).read(source, "manifest")
+    raw = None if address else Budget(size=_MAX_DOCUMENT).read(source)
     key = f"{address or hashlib.sha256(raw or b'').hexdigest()}\n{options.size}\n{options.group}\n{options.texts}"
     root = cache_path("sources") / hashlib.sha256(key.encode()).hexdigest()[:20]
     if raw is not None and _METS.search(raw[:65536]):

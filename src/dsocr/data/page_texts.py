@@ -70,7 +70,7 @@ def read_page_texts(source: Path, columns: Mapping[str, str] | None = None) -> l
     for path in files:
         where, pages = relative(path, root), list[PageText]()
         for page in _read_file(path, where, columns or {}):
-            budget.take("texts", path, elements=1)
+            budget.take(path, elements=1)
             pages.append(page)
         if len(pages) == 1 and not pages[0].name and len(files) > 1:
             pages = [PageText(pages[0].text, where, path.stem)]
@@ -101,7 +101,7 @@ def _read_file(path: Path, where: str, columns: Mapping[str, str]) -> Iterator[P
         yield from _numbered(_docx_pages(path), where)
     elif suffix in SUFFIXES:
         text = read_text(path)
-        Budget(elements=_MAX_PAGES).take("texts", path, elements=text.count("\f"))
+        Budget(elements=_MAX_PAGES).take(path, elements=text.count("\f"))
         for pattern, replacement in _MARKDOWN if suffix == ".md" else ():
             text = pattern.sub(replacement, text)
         yield from _numbered(text.split("\f"), where)
@@ -163,7 +163,7 @@ _NOT_SHOWN = frozenset({"del", "moveFrom", "Fallback"})
 
 def _docx_pages(path: Path) -> list[str]:
     """Return the texts between the page breaks of a Word file, those in tables, links and text boxes included."""
-    content = Budget(size=MAX_TEXT_BYTES).read(path, "docx")
+    content = Budget(size=MAX_TEXT_BYTES).read(path)
     try:
         with ZipFile(io.BytesIO(content)) as archive:
             links = parse_xml_bytes(_unpack(archive, "_rels/.rels", path), where=path)
@@ -178,7 +178,7 @@ def _docx_pages(path: Path) -> list[str]:
 def _unpack(archive: ZipFile, name: str, path: Path) -> bytes:
     """Return a part of a Word file, whose size is known before."""
     entry = archive.getinfo(name)
-    Budget(size=MAX_XML_BYTES).unpack("docx", path, packed=entry.compress_size, unpacked=entry.file_size)
+    Budget(size=MAX_XML_BYTES).unpack(path, packed=entry.compress_size, unpacked=entry.file_size)
     return archive.read(entry)
 
 

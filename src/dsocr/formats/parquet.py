@@ -55,8 +55,8 @@ def _open(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     file = pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(dictionaries))
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     budget = Budget(size=1 << 50, elements=_MAX_ROWS)
-    budget.take("parquet", path, elements=file.metadata.num_rows)
-    budget.unpack("parquet", path, packed=path.stat().st_size, unpacked=sum(group.total_byte_size for group in groups))
+    budget.take(path, elements=file.metadata.num_rows)
+    budget.unpack(path, packed=path.stat().st_size, unpacked=sum(group.total_byte_size for group in groups))
     return file
 
 
@@ -104,7 +104,7 @@ class ImageColumn:
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
             raise DataError(f"row {row + 1} holds no bytes of an image", code="image-empty", where=self.path)
-        Budget().take("image", self.path, size=len(content))
+        Budget().take(self.path, size=len(content))
         return content
 
     def _seek(self, group: int, row: int) -> None:
@@ -223,7 +223,7 @@ def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
                 texts = values.dictionary if isinstance(values, pa.DictionaryArray) else values
                 if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
                     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-                    Budget(size=_MAX_CELL).take("parquet", f"{path}: {name}", size=longest)
+                    Budget(size=_MAX_CELL).take(f"{path}: {name}", size=longest)
             for start in range(0, len(batch), _ROWS_IN_PYTHON):
                 yield from batch.slice(start, _ROWS_IN_PYTHON).to_pylist()
 

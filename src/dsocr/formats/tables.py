@@ -266,7 +266,7 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
         split = read_sheet(path)
     else:
         text = read_text(path)
-        Budget().take("table", path, elements=sum(map(text.count, "\n,\t;|")))
+        Budget().take(path, elements=sum(map(text.count, "\n,\t;|")))
         if suffix == ".jsonl":
             lines = enumerate(text.split("\n"), start=1)
             rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
@@ -377,16 +377,16 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
     require_packages("an Excel workbook", ["openpyxl"])
     from openpyxl import load_workbook
 
-    content = Budget(size=MAX_TEXT_BYTES).read(path, "table")
+    content = Budget(size=MAX_TEXT_BYTES).read(path)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             budget = Budget(size=4 * MAX_TEXT_BYTES, elements=_MAX_SIGNS)
             unpacked = sum(part.file_size for part in archive.infolist())
-            budget.unpack("table", path, packed=len(content), unpacked=unpacked)
+            budget.unpack(path, packed=len(content), unpacked=unpacked)
             for part in archive.infolist():
                 with archive.open(part) as file:
                     for chunk in iter(partial(file.read, MB), b""):
-                        budget.take("table", path, elements=chunk.count(b"<"))
+                        budget.take(path, elements=chunk.count(b"<"))
         budget = Budget()
         with warnings.catch_warnings():  # about styles and validations that it does not know
             warnings.simplefilter("ignore")
@@ -398,7 +398,7 @@ def read_sheet(path: Path) -> list[tuple[int, list[str]]]:
                         raise ValueError(f"it has more than {_MAX_ROWS} rows")
                     if not values:
                         continue
-                    budget.take("table", path, elements=len(values) + 1)
+                    budget.take(path, elements=len(values) + 1)
                     cells = list(map(_cell_text, values))
                     if any(cell.strip() for cell in cells):
                         rows.append((number, cells))

@@ -138,14 +138,14 @@ def parse_xml(path: Path) -> etree._Element:
 
 def read_xml(path: Path) -> bytes:
     """Return the content of an XML file. Raises DataError if it is too large."""
-    return Budget(size=MAX_XML_BYTES).read(path, "xml")
+    return Budget(size=MAX_XML_BYTES).read(path)
 
 
 def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     """Parse the content of a file as `parse_xml` does."""
     # Each element has a `<`, each attribute a `=`, and coordinates are digits with a space or comma between them.
     signs = raw.replace(b"\0", b"").translate(_DIGITS_AS_ZEROS)
-    Budget(elements=_MAX_ELEMENTS).take("xml", where, elements=sum(map(signs.count, (b"<", b"=", b"0 0", b"0,0"))))
+    Budget(elements=_MAX_ELEMENTS).take(where, elements=sum(map(signs.count, (b"<", b"=", b"0 0", b"0,0"))))
     # A parser per file costs nothing and keeps pages independent of each other.
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     try:

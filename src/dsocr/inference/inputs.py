@@ -32,7 +32,7 @@ from dsocr.images import (
     scale_table,
     upright_size,
 )
-from dsocr.io.files import is_reserved, list_files, relative
+from dsocr.io.files import UniqueStems, is_reserved, list_files, relative
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.web import FetchOptions
 from dsocr.layout import FindLines
@@ -58,23 +58,10 @@ _FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 """Characters that Windows does not allow in file names."""
 
 
-class UniqueNames:
-    """Makes relative paths without suffix unique, where upper and lower case are the same."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def take(self, name: str, suffix: str) -> str:
-        """Return the name; if it is taken, with the file's suffix (`scan_png`), else with a number."""
-        fit = free = "/".join(map(_fit_windows, name.split("/")))
-        if free.casefold() in self._taken and suffix:
-            fit = free = f"{fit}_{_fit_windows(suffix.lstrip('.'))}"
-        number = 1
-        while free.casefold() in self._taken:
-            number += 1
-            free = f"{fit}-{number}"
-        self._taken.add(free.casefold())
-        return free
+def unique_name(taken: UniqueStems, name: str, suffix: str) -> str:
+    """Return a relative path without suffix; if it is taken, with the file's suffix (`scan_png`), else a number."""
+    fit = "/".join(map(_fit_windows, name.split("/")))
+    return taken.take_stem(fit, f"{fit}_{_fit_windows(suffix.lstrip('.'))}" if suffix else None)
 
 
 def _fit_windows(part: str) -> str:
@@ -162,8 +149,8 @@ class FoundPages:
         """Drop images that an XML file describes, make names unique, and find out what images show."""
         described = {page.image.resolve() for page in self.pages if page.image}
         pages = [page for page in self.pages if page.image or page.is_pdf or page.path.resolve() not in described]
-        names = UniqueNames()
-        named = [replace(page, name=names.take(page.name, page.path.suffix)) for page in pages]
+        taken = UniqueStems()
+        named = [replace(page, name=unique_name(taken, page.name, page.path.suffix)) for page in pages]
         self.pages = [_with_shape(page, shows) for page in named]
 
     def _list(self, files: Iterable[Path], root: Path, source: Path) -> list[InputPage]:

@@ -25,12 +25,12 @@ from dsocr.inference.inputs import (
     PagePreparer,
     PreparedPage,
     Shows,
-    UniqueNames,
     find_pages,
+    unique_name,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
-from dsocr.io.files import current_time
+from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
 from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
 from dsocr.layout import DETECTOR, choose_detector, choose_segmenter, identify_segmenter
@@ -122,7 +122,7 @@ class Target:
 
     def _group_by_file(self, pages: Iterator[TranscribedPage], format_: Format) -> Iterator[tuple[str, Iterator[Page]]]:
         """Yield the names of the files in a folder, without suffix, each with its pages."""
-        names = UniqueNames()
+        taken = UniqueStems()
         if format_.is_one_file:
             yield f"register{self._shard_suffix}", (page.page for page in pages)
             return
@@ -135,7 +135,7 @@ class Target:
             name = source.name
             if format_.multipage:  # a shard may have only some pages of a PDF
                 name = source.document + (self._shard_suffix if source.number else "")
-            yield names.take(name, source.path.suffix), (page.page for page in chain([first], group))
+            yield unique_name(taken, name, source.path.suffix), (page.page for page in chain([first], group))
 
 
 def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:

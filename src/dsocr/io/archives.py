@@ -61,7 +61,7 @@ def unpack(archive: Path, folder: Path, budget: Budget | None = None) -> list[st
             with ZipFile(archive) as file:
                 entries = _checked_entries(file, folder)
                 total = sum(entry.file_size for entry in entries.values())
-                budget.unpack("archive", packed=archive.stat().st_size, unpacked=total)
+                budget.unpack(packed=archive.stat().st_size, unpacked=total)
                 _require_space(total, folder)
                 for name, entry in entries.items():
                     _write(file, entry, folder, name)
@@ -108,7 +108,7 @@ def _decode_name(raw: bytes) -> str:
 
 def _checked_entries(file: ZipFile, folder: Path) -> dict[str, ZipInfo]:
     """Name -> entry of every file to write; hidden files and what macOS adds are left out."""
-    Budget(elements=MAX_ENTRIES).take("archive", elements=len(file.infolist()))
+    Budget(elements=MAX_ENTRIES).take(elements=len(file.infolist()))
     named = [(entry_name(entry), entry) for entry in file.infolist()]
     named = [
         (name, entry)
@@ -143,7 +143,7 @@ def _check_entry(name: str, entry: ZipInfo) -> None:
         raise DataError(f"{name!r} is encrypted", code="archive-encrypted", hint=hint)
     if entry.compress_type not in _METHODS:
         raise DataError(f"{name!r} uses unsupported compression method {entry.compress_type}", code="archive-entry")
-    Budget(size=MAX_ENTRY_BYTES).take("archive", name, size=entry.file_size)
+    Budget(size=MAX_ENTRY_BYTES).take(name, size=entry.file_size)
 
 
 def _check_collisions(names: Sequence[str]) -> None:

@@ -30,10 +30,9 @@ _HINTS = {
 
 @dataclass(slots=True)
 class Budget:
-    """The remaining limits: `size` in bytes, and `elements`.
+    """The remaining limits: `size` in bytes, `pixels`, `seconds`, and `elements` of a file.
 
-    Elements are those of XML and its attributes, JSON values, cells, and images in a file.
-
+    Elements are XML elements and attributes, JSON values, cells of a table, and images.
     """
 
     size: int = 512 * MB
@@ -42,7 +41,7 @@ class Budget:
     seconds: float = math.inf
     started: float = field(default_factory=time.monotonic)
 
-    def take(self, what: str, where: object = None, *, size: int = 0, pixels: int = 0, elements: int = 0) -> None:
+    def take(self, where: object = None, *, size: int = 0, pixels: int = 0, elements: int = 0) -> None:
         """Subtract amounts. Raises DataError for the first that exceeds its limit."""
         for unit, amount, left in (
             ("bytes", size, self.size),
@@ -55,19 +54,19 @@ class Budget:
                 raise DataError(message, code="too-large", where=where, hint=_HINTS[unit])
         self.size, self.pixels, self.elements = self.size - size, self.pixels - pixels, self.elements - elements
 
-    def unpack(self, what: str, where: object = None, *, packed: int, unpacked: int) -> None:
+    def unpack(self, where: object = None, *, packed: int, unpacked: int) -> None:
         """Subtract the bytes that a packed file states; far more than any real content packs to is an error."""
         if unpacked > max(RATIO_FREE_BYTES, MAX_RATIO * packed):
             message = f"would unpack to {unpacked // MB:,} MB, {unpacked // max(packed, 1):,} times its own size"
             raise DataError(message, code="too-large", where=where)
-        self.take(what, where, size=unpacked)
+        self.take(where, size=unpacked)
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the budget's time is over; negative afterwards."""
         return self.started + self.seconds - time.monotonic()
 
-    def read(self, path: Path, what: str) -> bytes:
+    def read(self, path: Path) -> bytes:
         """Return the content of a file. Raises DataError if it is missing, too large, or not a regular file.
 
         Its size is known before it is read, and opening never waits, as it would for a pipe.
@@ -77,7 +76,7 @@ class Budget:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise DataError("it is not a regular file", code="file-special", where=path)
-                self.take(what, path, size=status.st_size)
+                self.take(path, size=status.st_size)
                 content = file.read(status.st_size)
         except (OSError, ValueError) as error:
             message = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -94,7 +94,7 @@ def text_encoding(encoding: str | None) -> Iterator[None]:
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file without its byte order mark, line ends unchanged; see `text_encoding` for others."""
-    return _decode(Budget(size=MAX_TEXT_BYTES).read(path, "text"), path)
+    return _decode(Budget(size=MAX_TEXT_BYTES).read(path), path)
 
 
 def _decode(data: bytes, path: Path) -> str:
@@ -128,7 +128,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if the file is missing, damaged or holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -151,7 +151,7 @@ def reading_json(
 
 def parse_json(text: str, where: object) -> object:
     """Parse JSON; `where` names its place in the error."""
-    Budget(elements=_MAX_VALUES).take("json", where, elements=sum(map(text.count, "[{,:")))
+    Budget(elements=_MAX_VALUES).take(where, elements=sum(map(text.count, "[{,:")))
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -113,7 +113,7 @@ def _walk(root: Path, suffixes: Collection[str] | None, *, with_folders: bool = 
 def is_dataset(folder: Path) -> bool:
     """True if a folder has the card of a dataset of ours, complete or not."""
     try:
-        return b'"dsocr-dataset"' in Budget().read(folder / CARD_FILE, "dataset")[:200]
+        return b'"dsocr-dataset"' in Budget().read(folder / CARD_FILE)[:200]
     except DataError:
         return False
 
@@ -177,8 +177,10 @@ class UniqueStems:
         """A safe stem for an arbitrary name."""
         return self.take_stem(safe_stem(name))
 
-    def take_stem(self, stem: str) -> str:
-        """The stem itself, or with a number appended if it is taken."""
+    def take_stem(self, stem: str, longer: str | None = None) -> str:
+        """The stem itself; if it is taken, the `longer` one, or with a number appended."""
+        if longer and stem.casefold() in self._taken:
+            stem = longer
         free, number = stem, 1
         while free.casefold() in self._taken:
             number += 1

@@ -20,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
-from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import psutil
@@ -315,8 +314,4 @@ def ignore_signals_in_worker(worker: int = 0) -> None:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
         elif rank_and_count()[1] > 1:
-            signal.signal(number, _default_next_time)
-
-
-def _default_next_time(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, lambda number, _: signal.signal(number, signal.SIG_DFL))

@@ -13,18 +13,20 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from cyclopts import Parameter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr import __version__
+from dsocr.config import problems_in
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.io.budget import MB, Budget
-from dsocr.options import Rare
+from dsocr.options import Rare, read_pairs
 
 if TYPE_CHECKING:
     import httpcore2
@@ -42,6 +44,7 @@ _SILENCE = 30.0
 _LEAST_RATE = 1024
 """Bytes per second of an answer that takes longer than `_SILENCE`; a server that drips is not waited for."""
 _REFUSAL_BYTES = 65_536
+_AMOUNT = Field(ge=0, lt=1e9)
 
 
 class WebError(Exception):
@@ -64,13 +67,15 @@ class FetchOptions:
     fetched before.
     """
 
-    size: int = 3000
-    pages: int = 10_000
-    gigabytes: float = 100.0
-    hours: float = 24.0
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    size: Annotated[int, _AMOUNT] = 3000
+    pages: Annotated[int, _AMOUNT] = 10_000
+    gigabytes: Annotated[float, _AMOUNT] = 100.0
+    hours: Annotated[float, _AMOUNT] = 24.0
     private: bool = False
-    delay: float = 0.2
-    timeout: float = 300.0
+    delay: Annotated[float, _AMOUNT] = 0.2
+    timeout: Annotated[float, _AMOUNT] = 300.0
     group: str = ""
     texts: str = ""
     fresh: bool = False
@@ -80,30 +85,16 @@ class FetchOptions:
         """Parse `name=value` settings, unless they are parsed already. Raises ConfigError."""
         if isinstance(settings, FetchOptions):
             return settings
-        kinds: dict[str, type[Any]] = {field.name: type(getattr(DEFAULT_FETCH, field.name)) for field in fields(cls)}
-        values: dict[str, object] = {}
-        for setting in settings or ():
-            name, _, text = setting.partition("=")
-            kind = kinds.get(name)
-            yes_or_no = {"yes": True, "true": True, "no": False, "false": False}
-            try:
-                if kind is bool:
-                    values[name] = yes_or_no[text.lower()]
-                elif kind is not None:
-                    values[name] = kind("0" if (name, text) == ("size", "max") else text)
-            except (ValueError, KeyError):
-                kind = None
-            number = values.get(name)
-            if kind is None or (isinstance(number, int | float) and not 0 <= number < 1e9):
-                hint = f"the settings are: {', '.join(f'{known}={_shown(kinds[known]())}' for known in kinds)}"
-                raise ConfigError(
-                    f"{option('fetch', ...)} has no setting {setting!r}", code="option-invalid", hint=hint
-                )
-        return replace(cls(), **values)  # type: ignore[arg-type]
-
-
-def _shown(value: object) -> str:
-    return "yes" if isinstance(value, bool) else "TEXT" if isinstance(value, str) else "NUMBER"
+        values = read_pairs("fetch", settings)
+        if values.get("size") == "max":
+            values["size"] = "0"
+        names = [field.name for field in fields(cls)]
+        try:
+            return TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            message = f"{option('fetch', ...)}: {'; '.join(problems_in(error, names))}"
+            hint = f"the settings are: {', '.join(names)}"
+            raise ConfigError(message, code="option-invalid", hint=hint) from None
 
 
 DEFAULT_FETCH: FetchOptions = FetchOptions()

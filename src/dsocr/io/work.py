@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 from dsocr.errors import DISK_FULL, DataError, RunError, disk_full, first_few, option
-from dsocr.io.encodings import read_object
+from dsocr.io.encodings import read_object, reading_json
 from dsocr.io.files import is_in_use, is_system_file, rename
 
 MANIFEST = "manifest.json"
@@ -129,37 +129,30 @@ def write_file(path: Path, content: str | bytes, *, flushed: bool = True) -> Non
         file.buffer.write(content if isinstance(content, bytes) else content.encode("utf-8"))
 
 
-@contextmanager
-def _drafting_folder(folder: Path) -> Iterator[Path]:
-    """A draft beside `folder`, which whoever has locked the place cleans up after a kill."""
-    folder = folder.resolve()
-    draft, former = _sibling(folder), _sibling(folder)
-    with explain_disk_errors(folder.parent, where=folder):
-        draft.mkdir(parents=True)
-        try:
-            yield draft
-            replace_path(draft, folder, former)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    shutil.rmtree(former, ignore_errors=True)
-
-
 def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
     """Write a folder of a run with a manifest of hashes, verify it, and put it in place of an existing one.
 
     Raises RunError if the disk is full, cannot be written or returns other bytes; an existing `folder` is then
-    unchanged and nothing is left beside it.
+    unchanged and nothing is left beside it. Whoever has locked the place removes the draft of a killed process.
     """
+    folder = folder.resolve()
+    draft, former = _sibling(folder), _sibling(folder)
     manifest: dict[str, object] = {}
-    with _drafting_folder(folder) as draft:
-        for name, content in files:
-            manifest[name] = _entry_of(content)  # not of the file, which may read back otherwise
-            _write_synced(draft / name, content)
-        _write_synced(draft / MANIFEST, _manifest(manifest).encode())
-        sync_folder(draft)
-        if problem := find_damage(draft):
-            message, hint = f"written files do not read back: {problem}", "check the disk for errors"
-            raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
+    with explain_disk_errors(folder.parent, where=folder):
+        draft.mkdir(parents=True)
+        try:
+            for name, content in files:
+                manifest[name] = _entry_of(content)  # not of the file, which may read back otherwise
+                _write_synced(draft / name, content)
+            _write_synced(draft / MANIFEST, _manifest(manifest).encode())
+            sync_folder(draft)
+            if problem := find_damage(draft):
+                message, hint = f"written files do not read back: {problem}", "check the disk for errors"
+                raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
+            replace_path(draft, folder, former)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def remove_drafts(folder: Path, *, is_locked: bool = True) -> None:
@@ -261,8 +254,8 @@ def list_damage(folder: Path) -> Iterator[tuple[str, str]]:
     except FileNotFoundError:
         yield MANIFEST, f"{MANIFEST} is missing"
         return
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        yield MANIFEST, f"{MANIFEST} cannot be read ({error})"
+    except RunError as error:
+        yield MANIFEST, f"{MANIFEST} {error.message}"
         return
     for name, entry in files.items():
         path = folder / Path(name).name
@@ -290,11 +283,11 @@ _Entries = dict[str, dict[str, object]]
 
 def _read_manifest(path: Path) -> tuple[_Entries, _Entries]:
     """Return size and hash of each file by name, also of files about to be written."""
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    listed, pending = (
-        {str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for name, entry in part.items()}
-        for part in (manifest["files"], manifest.get("pending", {}))
-    )
+    with reading_json(path, RunError, "adapter-damaged") as manifest:
+        listed, pending = (
+            {str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for name, entry in part.items()}
+            for part in (manifest["files"], manifest.get("pending", {}))
+        )
     return listed, pending
 
 
@@ -343,11 +336,8 @@ class Journal:
 
     def add(self, rows: Iterable[tuple[str, Any]], *, replace: bool = True) -> None:
         """Record results that JSON can hold by their keys; those of known keys only if `replace`."""
-        statement = (
-            "INSERT OR REPLACE INTO done VALUES (?, ?)" if replace else "INSERT OR IGNORE INTO done VALUES (?, ?)"
-        )
-        values = [(key, json.dumps(value, ensure_ascii=False)) for key, value in rows]
-        self._connection.executemany(statement, values)
+        values = ((key, json.dumps(value, ensure_ascii=False)) for key, value in rows)
+        self._connection.executemany(_REPLACE if replace else _ADD, values)
         if time.monotonic() - self._committed >= self._commit_seconds:
             self._connection.commit()
             self._committed = time.monotonic()
@@ -366,6 +356,7 @@ class Journal:
         return self._connection.execute("SELECT 1 FROM done LIMIT 1").fetchone() is None
 
 
+_REPLACE, _ADD = "INSERT OR REPLACE INTO done VALUES (?, ?)", "INSERT OR IGNORE INTO done VALUES (?, ?)"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS job (settings TEXT NOT NULL, notes TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS done (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -533,18 +524,14 @@ def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[
             raise
         if path is not None and not path.absolute().is_relative_to(folder.absolute()):
             raise
-        if _is_too_long(error, path):
+        is_hidden = os.name == "nt" and error.errno == errno.ENOENT and len(str(path)) >= _WINDOWS_PATH
+        if path is not None and (error.errno == errno.ENAMETOOLONG or is_hidden):
             hint = "choose an output with a shorter path, or enable long paths in Windows"
             message = f"path of {len(str(path))} characters is too long"
             raise RunError(message, code="path-too-long", where=path, hint=hint) from error
         is_full = error.errno in DISK_FULL
         problem = error.strerror or str(error)
         raise _write_error(where or path or folder, problem, is_full=is_full, is_open=is_in_use(error)) from error
-
-
-def _is_too_long(error: OSError, path: Path | None) -> bool:
-    is_hidden = os.name == "nt" and error.errno == errno.ENOENT and len(str(path)) >= _WINDOWS_PATH
-    return path is not None and (error.errno == errno.ENAMETOOLONG or is_hidden)
 
 
 def _write_error(path: Path, problem: str, *, is_full: bool, is_open: bool = False) -> RunError:
