@@ -18,7 +18,7 @@ from dsocr.document import Line, Outline, Page, Point, Split
 from dsocr.formats import SOURCE_FORMATS, TARGET_FORMATS, detect_format
 from dsocr.formats.alto import alto_document, parse_alto
 from dsocr.formats.page import page_document, parse_page
-from dsocr.formats.tables import TsvWriter, read_tables
+from dsocr.formats.tables import read_tables, writing_tsv
 from dsocr.formats.xml import XmlPage
 from dsocr.io.files import is_dataset
 from dsocr.text import TextPolicy, is_blank
@@ -179,9 +179,8 @@ def test_any_page_round_trips_through_alto(whole: Page) -> None:
 @given(wholes(-999))
 def test_any_page_round_trips_through_a_table(tmp_path: Path, whole: Page) -> None:
     image = Page(picture(tmp_path / "p.png"), "p", "p:1", whole.lines, writer="Анна", split=Split.TEST)
-    writing = TsvWriter(tmp_path, [])
-    writing.add(image, "p")
-    writing.close()
+    with writing_tsv(tmp_path, []) as write:
+        write(image, "p")
     (found,) = read_tables(tmp_path / "lines.tsv", {})
     assert isinstance(found, Page)
     assert [(line.text, line.outline) for line in found.lines] == [(line.text, line.outline) for line in whole.lines]

@@ -6,7 +6,6 @@ The source is read twice, first to survey it and then to write it, so nothing of
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -154,9 +153,9 @@ def convert(
         names.require_matches()
         carried, lost = survey.columns_for(target, named_columns)
         images, lines, changes, stems = 0, Counter[str](), Counter[str](), UniqueStems()
-        with closing(target.open_writer(folder, carried)) as target_writer:
+        with target.writing(folder, carried) as write:
             for done, fitted in enumerate(fitter.pages(report), start=1):
-                written = target_writer.add(fitted, stems.take(survey.short_name(fitted)))
+                written = write(fitted, stems.take(survey.short_name(fitted)))
                 for item in written.skipped:
                     report.skip(item)
                 if written.lines:

@@ -103,7 +103,7 @@ def source_formats() -> Sequence[Format]:
     return list(SOURCE_FORMATS.values())
 
 
-TARGET_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.open_writer is not unsupported}
+TARGET_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.writing is not unsupported}
 """The formats that `convert` writes."""
 
 OUTPUT_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.write_pages is not unsupported}

@@ -16,7 +16,6 @@ from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.xml import (
     XmlPage,
-    XmlWriter,
     add_element,
     integer_attribute,
 )
@@ -277,7 +276,7 @@ FORMATS = (
         find=find_alto,
         read=read_alto,
         example=r"escriptorium -o data/mine --writer '(\w+?)_\d+'",
-        open_writer=partial(XmlWriter, name="alto", document=alto_document),
+        writing=partial(xml.writing_xml, name="alto", document=alto_document),
         forbidden=xml.FORBIDDEN,
         keeps_pages=True,
         keeps_regions=True,

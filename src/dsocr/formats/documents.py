@@ -9,6 +9,7 @@ import io
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from dsocr.document import (
     word_boxes,
 )
 from dsocr.errors import DataError
-from dsocr.formats.format import DatasetWriter, Format, Written, image_bytes
+from dsocr.formats.format import Format, WritePage, Written, image_bytes
 from dsocr.formats.xml import group_by_region, replace_forbidden
 from dsocr.images import decode_image, scale_line
 from dsocr.io.files import current_time
@@ -230,37 +231,32 @@ def save_without_times(save: Callable[[IO[bytes]], object], path: Path, *, omit:
             target.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
 
 
-class DocumentWriter:
-    """Writes the texts of all pages into one document when it is closed."""
+@contextmanager
+def _writing(folder: Path, columns: Sequence[str], *, format: Format) -> Iterator[WritePage]:
+    """Write the texts of all pages into one document at the end."""
+    pages: list[Page] = []
 
-    def __init__(self, folder: Path, columns: Sequence[str], *, format: Format) -> None:
-        self._path, self._format = folder / f"{_NAME}{format.suffix}", format
-        self._pages: list[Page] = []
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Keep the page, with its lines in the pixels of its image if the document shows where they are."""
-        if self._format.name in _SHOW_IMAGES:
+    def write(page: Page, stem: str) -> Written:
+        if format.name in _SHOW_IMAGES:
             try:
                 size = decode_image(image_bytes(page), name=page.image).image.size
                 page = replace(page, size=size, lines=tuple(scale_line(line, page, size) for line in page.lines))
             except DataError as error:
                 return Written(0, [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)])
-        self._pages.append(page)
+        pages.append(page)
         return Written(len(page.transcribed_lines))
 
-    def close(self) -> None:
-        """Write the document."""
-        date = current_time().isoformat(timespec="seconds")
-        step = ProcessingStep("dsocr", __version__, "Texts as their source has them.", "", date)
-        self._format.write_pages(self._pages, self._path, step)
+    yield write
+    date = current_time().isoformat(timespec="seconds")
+    step = ProcessingStep("dsocr", __version__, "Texts as their source has them.", "", date)
+    format.write_pages(pages, folder / f"{_NAME}{format.suffix}", step)
 
 
 def as_target(format: Format) -> Format:
     """Return a format of documents as one that a source can be converted to."""
-    writer: Callable[[Path, Sequence[str]], DatasetWriter] = partial(DocumentWriter, format=format)
     return replace(
         format,
-        open_writer=writer,
+        writing=partial(_writing, format=format),
         keeps_pages=True,
         keeps_regions=True,
         keeps_tables=format.is_one_file,

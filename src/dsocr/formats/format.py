@@ -4,11 +4,12 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
@@ -52,16 +53,8 @@ class Written:
     changes: Mapping[str, int] = field(default_factory=dict)
 
 
-class DatasetWriter(Protocol):
-    """Writes pages with their images into a folder, in one format."""
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Write a page and its lines under a file stem that no other page has."""
-        ...
-
-    def close(self) -> None:
-        """Finish writing; the folder is incomplete without it."""
-        ...
+WritePage = Callable[[Page, str], Written]
+"""Writes a page and its lines under a file stem that no other page has."""
 
 
 def require_packages(use: str, names: Iterable[str]) -> None:
@@ -86,12 +79,13 @@ class Format:
     that columns can be named. `example` follows `dsocr prepare` in the help. `unit` is what a transcription is of:
     lines can be joined to regions and pages, but a page cannot be split.
 
-    Converting: `open_writer` takes a folder and the names of the source's own columns. `forbidden` matches what a text
-    cannot contain. With `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the
-    others have line images. With `keeps_regions` it has the regions and ids of the source; the others have the writers,
-    and the names of pages and documents. `keeps_tables` says whether it has rows and columns. `columns` are the
-    format's own column names, None if it has no place for other columns, and `origin_columns` those that it takes over
-    from a source of line images. `next_step` says how to use the result.
+    Converting: `writing` takes a folder and the names of the source's own columns; in its context pages are written,
+    and the folder is incomplete before its end. `forbidden` matches the characters a text cannot contain. With
+    `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the others have line
+    images. With `keeps_regions` it has the regions and ids of the source; the others have the writers, and the names of
+    pages and documents. `keeps_tables` says whether it has rows and columns. `columns` are the format's own column
+    names, None if it has no place for other columns, and `origin_columns` those that it takes over from a source of
+    line images. `next_step` says how to use the result.
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of
@@ -111,7 +105,7 @@ class Format:
     takes_columns: bool = False
     unit: Unit = "line"
 
-    open_writer: Callable[[Path, Sequence[str]], DatasetWriter] = unsupported
+    writing: Callable[[Path, Sequence[str]], AbstractContextManager[WritePage]] = unsupported
     forbidden: re.Pattern[str] = NOT_UTF8
     keeps_pages: bool = False
     keeps_regions: bool = False

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,6 +22,7 @@ from dsocr.formats.format import (
     Format,
     LineCutter,
     SourceFile,
+    WritePage,
     Written,
     read_files,
     source_files,
@@ -137,58 +139,44 @@ def _row_with_parts(image: str, text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
 
 
-class MessagesWriter:
-    """Writes line images into `images/` and a row for each, made of the image's name and its text.
+@contextmanager
+def writing_messages(
+    folder: Path,
+    columns: Sequence[str],
+    *,
+    row: Callable[[str, str], dict[str, Any]],
+    is_list: bool = False,
+) -> Iterator[WritePage]:
+    """Write line images into `images/`, and for each a `row` made of the image's name and its text.
 
-    A file of `suffix` `.json` is one list, of `.jsonl` it has a row per line. With `has_info` a `dataset_info.json`
-    describes the files.
+    The rows of a split are lines of JSONL, or one JSON list with a `dataset_info.json` that describes the files.
     """
+    cutter = LineCutter()
+    files: dict[str, TextIO] = {}
 
-    def __init__(
-        self,
-        folder: Path,
-        columns: Sequence[str],
-        *,
-        suffix: str,
-        row: Callable[[str, str], dict[str, Any]],
-        has_info: bool = False,
-    ) -> None:
-        self.folder = folder
-        self.suffix = suffix
-        self.row = row
-        self.has_info = has_info
-        self._cutter = LineCutter()
-        self._files: dict[str, TextIO] = {}
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Write a page's lines."""
-        (self.folder / IMAGES).mkdir(exist_ok=True)
-        images, skipped = self._cutter.cut(page, stem)
+    def write(page: Page, stem: str) -> Written:
+        (folder / IMAGES).mkdir(exist_ok=True)
+        images, skipped = cutter.cut(page, stem)
         names = {"writer": page.writer or "", "page": page.page or "", "document": page.document or ""}
+        split = page.split or _UNSPLIT
         for image in images:
-            (self.folder / IMAGES / image.file).write_bytes(image.content)
-            row = self.row(f"{IMAGES}/{image.file}", image.line.text)
-            self._write(page.split or _UNSPLIT, json.dumps(row | names, ensure_ascii=False))
+            (folder / IMAGES / image.file).write_bytes(image.content)
+            content = json.dumps(row(f"{IMAGES}/{image.file}", image.line.text) | names, ensure_ascii=False)
+            before = ",\n" if split in files else "[\n"
+            if split not in files:
+                path = folder / f"{split}{'.json' if is_list else '.jsonl'}"
+                files[split] = stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+            files[split].write(before + content if is_list else content + "\n")
         return Written(len(images), skipped)
 
-    def _write(self, name: str, row: str) -> None:
-        is_list = self.suffix == ".json"
-        if name not in self._files:
-            self._files[name] = (self.folder / (name + self.suffix)).open("w", encoding="utf-8", newline="\n")
-            self._files[name].write("[\n" if is_list else "")
-        elif is_list:
-            self._files[name].write(",\n")
-        self._files[name].write(row if is_list else row + "\n")
-
-    def close(self) -> None:
-        """Finish the files."""
-        for file in self._files.values():
-            file.write("\n]\n" if self.suffix == ".json" else "")
-            file.close()
-        if self.has_info:
-            info = {name: {"file_name": f"{name}.json", **_DATASET_INFO} for name in sorted(self._files)}
+    with ExitStack() as stack:
+        yield write
+        if is_list:
+            for file in files.values():
+                file.write("\n]\n")
+            info = {name: {"file_name": f"{name}.json", **_DATASET_INFO} for name in sorted(files)}
             content = json.dumps(info, ensure_ascii=False, indent=2) + "\n"
-            (self.folder / "dataset_info.json").write_bytes(content.encode())
+            (folder / "dataset_info.json").write_bytes(content.encode())
 
 
 FORMATS = (
@@ -202,21 +190,21 @@ FORMATS = (
     Format(
         name="ms-swift",
         title="conversations for ms-swift, line images beside",
-        open_writer=partial(MessagesWriter, suffix=".jsonl", row=_row_with_placeholder),
+        writing=partial(writing_messages, row=_row_with_placeholder),
         forbidden=_FORBIDDEN,
         next_step="in {out}: swift sft --dataset FILE.jsonl ... (images are named as seen from there)",
     ),
     Format(
         name="llama-factory",
         title="conversations for LLaMA-Factory, line images beside",
-        open_writer=partial(MessagesWriter, suffix=".json", row=_row_with_placeholder, has_info=True),
+        writing=partial(writing_messages, row=_row_with_placeholder, is_list=True),
         forbidden=_FORBIDDEN,
         next_step="in a LLaMA-Factory recipe: dataset_dir and media_dir {out}, dataset as in its dataset_info.json",
     ),
     Format(
         name="unsloth",
         title="conversations for Unsloth, line images beside",
-        open_writer=partial(MessagesWriter, suffix=".jsonl", row=_row_with_parts),
+        writing=partial(writing_messages, row=_row_with_parts),
         forbidden=_FORBIDDEN,
         next_step="in {out}: datasets.load_dataset('json', data_files='FILE.jsonl') for Unsloth's trainer",
     ),

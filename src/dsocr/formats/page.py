@@ -30,7 +30,7 @@ from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.table_regions import TableWriter, cells_together, parse_tables
-from dsocr.formats.xml import XmlPage, XmlWriter, add_element, escape_text, integer_attribute
+from dsocr.formats.xml import XmlPage, add_element, escape_text, integer_attribute
 from dsocr.formats.xml_tree import Element, XmlTree
 
 NEWEST = "2019-07-15"
@@ -477,7 +477,7 @@ FORMATS = (
         find=find_page,
         read=read_page,
         example=r"transkribus -o data/mine --writer '(\w+?)_\d+'",
-        open_writer=partial(XmlWriter, name="page", document=page_document),
+        writing=partial(xml.writing_xml, name="page", document=page_document),
         forbidden=xml.FORBIDDEN,
         keeps_pages=True,
         keeps_regions=True,
@@ -490,7 +490,7 @@ FORMATS = (
     Format(
         name="page-2013",
         title="PAGE XML of 2013, as Transkribus writes it",
-        open_writer=partial(XmlWriter, name="page", document=partial(page_document, version=TRANSKRIBUS)),
+        writing=partial(xml.writing_xml, name="page", document=partial(page_document, version=TRANSKRIBUS)),
         forbidden=xml.FORBIDDEN,
         keeps_pages=True,
         keeps_regions=True,

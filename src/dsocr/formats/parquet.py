@@ -6,7 +6,7 @@ Texts are read first and images when they are cut, a few rows at a time, so a sh
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
+from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, WritePage, Written, read_files, source_files
 from dsocr.formats.registers import write_parquet
 from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
 from dsocr.io.budget import MB, Budget
@@ -288,40 +288,28 @@ class ShardWriter:
         self._writer, self._written = None, 0
 
 
-class ParquetWriter:
-    """Writes line images into shards; `columns` are the source's own, which follow ours."""
+@contextmanager
+def writing_shards(folder: Path, columns: Sequence[str]) -> Iterator[WritePage]:
+    """Write line images into shards, by split; `columns` are the source's own, which follow ours."""
+    shards: dict[str, ShardWriter] = {}
+    cutter = LineCutter()
+    (folder / "data").mkdir()
 
-    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
-        self.folder = folder / "data"
-        self.columns = columns
-        self._shards: dict[str, ShardWriter] = {}
-        self._cutter = LineCutter()
-        self.folder.mkdir()
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Add a page's lines to the shards of its split."""
-        images, skipped = self._cutter.cut(page, stem)
+    def write(page: Page, stem: str) -> Written:
+        images, skipped = cutter.cut(page, stem)
         name = page.split or _UNSPLIT
-        if name not in self._shards:
-            self._shards[name] = ShardWriter(self.folder, name, [*_COLUMNS[1:], *self.columns])
+        if name not in shards:
+            writer = ShardWriter(folder / "data", name, [*_COLUMNS[1:], *columns])
+            shards[name] = stack.enter_context(closing(writer))
+        names = {"writer": page.writer or "", "page": page.page or "", "document": page.document or ""}
+        others = {column: page.columns.get(column, "") for column in columns}
         for image in images:
-            self._shards[name].add(image.file, image.content, self._row(page, image.line))
+            row = {"text": image.line.text, **names, **_origin(page, image.line), **others}
+            shards[name].add(image.file, image.content, row)
         return Written(len(images), skipped)
 
-    def _row(self, page: Page, line: Line) -> dict[str, Any]:
-        return {
-            "text": line.text,
-            "writer": page.writer or "",
-            "page": page.page or "",
-            "document": page.document or "",
-            **_origin(page, line),
-            **{column: page.columns.get(column, "") for column in self.columns},
-        }
-
-    def close(self) -> None:
-        """Finish the shards."""
-        for shards in self._shards.values():
-            shards.close()
+    with ExitStack() as stack:
+        yield write
 
 
 def _origin(page: Page, line: Line) -> dict[str, Any]:
@@ -343,7 +331,7 @@ FORMATS = (
         read=read_parquet,
         example="downloaded/data -o data/mine --column text=label",
         takes_columns=True,
-        open_writer=ParquetWriter,
+        writing=writing_shards,
         columns=_COLUMNS,
         origin_columns=_ORIGIN_COLUMNS,
         next_step="datasets.load_dataset({out!r}), or hf upload NAME {out} --repo-type dataset",

@@ -14,6 +14,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime, time
 from functools import partial
@@ -28,6 +29,7 @@ from dsocr.formats.format import (
     Columns,
     Format,
     SourceFile,
+    WritePage,
     Written,
     copy_page_image,
     read_files,
@@ -273,7 +275,7 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
             return list(_first(rows, path)), rows
         split = _tab_lines(path, text, columns) if suffix == ".tsv" else _csv_lines(path, text)
     header = _first(split, path)
-    if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `TsvWriter` wrote
+    if tuple(header[: len(_TSV_COLUMNS)]) == _TSV_COLUMNS:  # a table that `writing_tsv` wrote
         split = [(number, list(map(unescape_formula, cells))) for number, cells in split]
         header = split[0][1]
     if _is_header(header, columns):
@@ -432,36 +434,30 @@ def tab_table(rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-class TsvWriter:
-    """Writes a table with a row for each line; `columns` are the source's own, which follow ours."""
+@contextmanager
+def writing_tsv(folder: Path, columns: Sequence[str]) -> Iterator[WritePage]:
+    """Write a table with a row for each line; `columns` are the source's own, which follow ours."""
 
-    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
-        self.folder = folder
-        self.columns = columns
-        self._file = (folder / "lines.tsv").open("w", encoding="utf-8", newline="")
-        self._table = csv.writer(self._file, "excel-tab", quoting=csv.QUOTE_ALL, lineterminator="\n")
-        self._table.writerow([*_TSV_COLUMNS, *map(escape_formula, columns)])
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Copy the image and write a row for each of its lines."""
-        copy = copy_page_image(page, self.folder / IMAGES, stem)
-        if isinstance(copy, Skipped):
-            return Written(0, [copy])
-        self._table.writerows(self._row(line, copy) for line in copy.lines)
-        return Written(len(copy.lines))
-
-    def _row(self, line: Line, page: Page) -> list[str]:
+    def row(line: Line, page: Page) -> Iterator[str]:
         names = [page.writer or "", page.page or "", page.document or "", page.split or ""]
-        others = [page.columns.get(column, "") for column in self.columns]
         shapes: list[tuple[Point, ...]] = [(), (), ()]
         if outline := line.outline:
             shapes = [(outline.box[:2], outline.box[2:]), outline.polygon, outline.baseline]
+        others = [page.columns.get(column, "") for column in columns]
         cells = [f"{IMAGES}/{page.image.name}", line.text, *names, *map(format_points, shapes), *others]
-        return list(map(escape_formula, cells))
+        return map(escape_formula, cells)
 
-    def close(self) -> None:
-        """Close the table."""
-        self._file.close()
+    def write(page: Page, stem: str) -> Written:
+        copy = copy_page_image(page, folder / IMAGES, stem)
+        if isinstance(copy, Skipped):
+            return Written(0, [copy])
+        table.writerows(row(line, copy) for line in copy.lines)
+        return Written(len(copy.lines))
+
+    with (folder / "lines.tsv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, "excel-tab", quoting=csv.QUOTE_ALL, lineterminator="\n")
+        table.writerow([*_TSV_COLUMNS, *map(escape_formula, columns)])
+        yield write
 
 
 FORMATS = (
@@ -476,7 +472,7 @@ FORMATS = (
     Format(
         name="tsv",
         title="a table of lines with outlines",
-        open_writer=TsvWriter,
+        writing=writing_tsv,
         forbidden=re.compile(f"[\0{SURROGATES}]"),
         keeps_pages=True,
         columns=_TSV_COLUMNS,

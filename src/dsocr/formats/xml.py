@@ -6,6 +6,7 @@ Element names are matched without their namespace, as both have had many.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from lxml import etree
 
 from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
 from dsocr.errors import DataError
-from dsocr.formats.format import ImageFinder, SourceFile, Written, copy_page_image, read_files
+from dsocr.formats.format import ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
 from dsocr.formats.layers import choose_files
 from dsocr.images import decode_image
 from dsocr.io.budget import MB, Budget
@@ -316,27 +317,21 @@ Document = Callable[[Page], tuple[etree._Element, dict[str, int]]]
 """Makes the XML of a page, and counts what had to be changed for it."""
 
 
-class XmlWriter:
-    """Writes an XML file for each image in the folder `name`, images one level up; splits have folders of their own."""
+@contextmanager
+def writing_xml(out: Path, columns: Sequence[str], *, name: str, document: Document) -> Iterator[WritePage]:
+    """Write an XML file for each image in the folder `name`, images one level up; splits have folders of their own."""
 
-    def __init__(self, folder: Path, columns: Sequence[str], *, name: str, document: Document) -> None:
-        self.folder = folder
-        self.name = name
-        self.document = document
-
-    def add(self, page: Page, stem: str) -> Written:
-        """Copy the image and describe it."""
-        folder = self.folder / page.split if page.split else self.folder
+    def write(page: Page, stem: str) -> Written:
+        folder = out / page.split if page.split else out
         copy = copy_page_image(page, folder, stem)
         if isinstance(copy, Skipped):
             return Written(0, [copy])
-        root, changes = self.document(copy)
-        (folder / self.name).mkdir(exist_ok=True)
-        (folder / self.name / f"{stem}.xml").write_bytes(serialize(root))
+        root, changes = document(copy)
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / f"{stem}.xml").write_bytes(serialize(root))
         return Written(len(copy.lines), changes=changes)
 
-    def close(self) -> None:
-        """Do nothing: each file is complete when it is written."""
+    yield write
 
 
 def material_to_fill(

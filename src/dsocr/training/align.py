@@ -401,13 +401,13 @@ def _learn(reading: _Reading, result: _Result, threshold: float, done: "WorkDone
         return None
     if not (folder / DATASET).exists():
         stems = UniqueStems()
-        with closing(target_format("page").open_writer(folder / PAGES, ())) as writer:
+        with target_format("page").writing(folder / PAGES, ()) as write:
             for page in result.pages:
                 texts = [replace(line, text="") for line in page.page.page.lines]
                 for place, line in page.lines.items():
                     texts[place] = replace(texts[place], text=line.text if line.score >= threshold else "")
                 kept = replace(page.page.page, lines=tuple(texts))
-                writer.add(kept, stems.take(Path(page.page.source.name).name))
+                write(kept, stems.take(Path(page.page.source.name).name))
         split = "0.9/0.1/0" if len(result.pages) > 1 else "1/0/0"
         prepare(folder / PAGES, folder / DATASET, format="page", split=split, split_by="page")
     config = load_config({**_base_of(reading.run), "dataset": folder / DATASET, "output": folder / "run"})
@@ -434,7 +434,7 @@ def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -
     stems, rows, used = UniqueStems(), [], 0
     likely: list[ErrorRate] = []
     (work.draft / PAGES).mkdir()
-    with closing(target_format("page").open_writer(work.draft / PAGES, ())) as writer:
+    with target_format("page").writing(work.draft / PAGES, ()) as write:
         for page in result.pages:
             stem = stems.take(Path(page.page.source.name).name)
             lines = []
@@ -446,7 +446,7 @@ def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -
                 rows.append((stem, line.id or str(place + 1), match, line.text, _difference(match, line.text)))
                 mark = AlignmentMark(match.score, match.score >= threshold) if match.text else None
                 lines.append(replace(line, text=match.text, alignment=mark))
-            written = writer.add(replace(page.page.page, lines=tuple(lines)), stem)
+            written = write(replace(page.page.page, lines=tuple(lines)), stem)
             report.unread += [f"{item.where}: {item.message}" for item in written.skipped]
             report.pages += bool(written.lines)
     report.lines, report.unused, report.missing = len(rows), result.length - used, result.missing

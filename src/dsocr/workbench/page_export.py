@@ -7,7 +7,6 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,14 +116,14 @@ def export(
             return (archive.source_image(page, lines, regions) for page, lines, regions in rest)
 
         if rest:
-            with closing(target.open_writer(folder, ())) as writer:
+            with target.writing(folder, ()) as write:
                 if target.keeps_regions:
                     for page_and_shapes in rest:
                         _note_empty_regions(*page_and_shapes, notes)
                 if not target.keeps_tables:
                     _note_tables([page for page, _, regions in rest if tables_of(regions.values())], target, notes)
                 for new in PageFitter(read, NamePatterns({}), target).pages(notes):
-                    for skipped in writer.add(new, stems.take(new.name)).skipped:
+                    for skipped in write(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
                     report.pages += 1
                     report.texts += sum(bool(line.text) for line in new.lines)
