@@ -27,7 +27,8 @@ from dsocr.formats import (
     text_files,
 )
 from dsocr.formats.format import Columns, Format, require_packages, unsupported
-from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines, read_xml
+from dsocr.formats.xml import XmlPage, parse_xml, predicted_lines, read_xml
+from dsocr.formats.xml_tree import XmlTree
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
 
@@ -49,7 +50,7 @@ _MODULES = (
 )
 
 _PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
-_FILLERS: dict[str, Callable[[bytes, Mapping[int, Line], ProcessingStep | None], bytes]]
+_FILLERS: dict[str, Callable[[XmlTree, Mapping[int, Line], ProcessingStep | None], bytes]]
 _FILLERS = {"alto": alto.fill_alto, "PcGts": page.fill_page}
 
 
@@ -65,7 +66,8 @@ def parse_xml_page(path: Path, where: str = "") -> XmlPage:
 
 def fill_xml(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:
     """Return an ALTO or PAGE file with new texts in the lines `texts`, by their index."""
-    return _FILLERS[etree.QName(parse_xml_bytes(raw)).localname](raw, texts, step)
+    tree = XmlTree(raw)
+    return _FILLERS[tree.root.name](tree, texts, step)
 
 
 def _write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:

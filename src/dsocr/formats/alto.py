@@ -156,18 +156,17 @@ def write_alto_pages(pages: Iterable[Page], path: Path, step: ProcessingStep) ->
     """Write a transcribed page as ALTO 4.2 with a `String` for each word; an ALTO file is filled in place."""
     for page in pages:
         raw, texts, is_new = xml.material_to_fill(page, path, "alto", alto_document)
-        path.write_bytes(fill_alto(raw, texts, step, words=is_new))
+        path.write_bytes(fill_alto(XmlTree(raw), texts, step, words=is_new))
 
 
 def fill_alto(
-    raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None, *, words: bool = False
+    tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | None = None, *, words: bool = False
 ) -> bytes:
     """Return an ALTO file with new texts in the lines `texts`, by their index; everything else stays as it is.
 
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
     `step` is added where the version allows.
     """
-    tree = XmlTree(raw)
     lines = list(tree.iter("TextLine"))
     known = [index for index in range(len(lines)) if index in texts]
     for index in known:

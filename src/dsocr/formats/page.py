@@ -336,22 +336,21 @@ def write_page_files(pages: Iterable[Page], path: Path, step: ProcessingStep) ->
     """Write a transcribed page as PAGE XML of 2019; a PAGE file is filled in place."""
     for page in pages:
         raw, texts, _ = xml.material_to_fill(page, path, "PcGts", page_document)
-        path.write_bytes(fill_page(raw, texts, step))
+        path.write_bytes(fill_page(XmlTree(raw), texts, step))
 
 
-def fill_page(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:
+def fill_page(tree: XmlTree, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:
     """Return a PAGE file with new texts in the lines `texts`, by their index; everything else stays as it is.
 
     The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
     its lines' is made anew. `step` is added where the version allows.
     """
-    tree = XmlTree(raw)
     lines = list(tree.iter("TextLine"))
     known = [index for index in range(len(lines)) if index in texts]
     for index in known:
         _fill_line(tree, lines[index], texts[index])
     if known:
-        _fill_regions(tree, raw, {index: line.text for index, line in texts.items()})
+        _fill_regions(tree, {index: line.text for index, line in texts.items()})
         if step:
             _add_step(tree, step)
     return tree.content()
@@ -415,21 +414,20 @@ def _has_offset(tag: str) -> bool:
     return any(key.partition(":")[0].strip() == "offset" for key in tag.partition("{")[2].split(";"))
 
 
-def _fill_regions(tree: XmlTree, raw: bytes, texts: Mapping[int, str]) -> None:
+def _fill_regions(tree: XmlTree, texts: Mapping[int, str]) -> None:
     """Fill in the texts of the regions around the lines `texts`, by index: a region's text is that of its lines.
 
     They are joined by line breaks in reading order, as Transkribus writes a region's text and OCR-D requires. A text
     that differs from its lines', while no line gets another text than it had, was written for the region alone and
-    stays. `raw` is the file before the edits.
+    stays.
     """
     regions = list(tree.iter(*_REGIONS))
     if not any(region.all("TextEquiv") for region in regions):
         return
-    root = xml.parse_xml_bytes(raw)
     # In reading order.
-    former = {line.index: line.text for line in parse_page(root).lines if line.index is not None}
+    former = {line.index: line.text for line in parse_page(tree.parsed).lines if line.index is not None}
     places = {line: index for index, line in enumerate(tree.iter("TextLine"))}
-    region_texts = map(_own_text, root.iter(*(f"{{*}}{name}" for name in _REGIONS)))
+    region_texts = map(_own_text, tree.parsed.iter(*(f"{{*}}{name}" for name in _REGIONS)))
     for region, text in zip(regions, region_texts, strict=True):
         inside = {places[line] for line in region.iter("TextLine")}
         indices = [index for index in former if index in inside]

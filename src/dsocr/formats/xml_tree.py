@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
-from xml.parsers import expat
 
 from dsocr.errors import DataError
-from dsocr.formats.xml import escape_attribute
+from dsocr.formats.xml import escape_attribute, parse_xml_bytes
 
-_TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_PART = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|[^<]+|"
+    r"""<(?P<closes>/?)(?P<prefix>[^\s/>"'=:]+:)?(?P<name>[^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""",
+    re.DOTALL,
+)
 _ATTRIBUTE = re.compile(r"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
-_DECLARED = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _MAX_DEPTH = 256
 
@@ -107,15 +109,17 @@ class Element:
 
 
 class XmlTree:
-    """An XML file to edit: its outermost element is `root`, with the `namespace`.
+    """An XML file to edit: its outermost element is `root`, with the `namespace`; `parsed` is the file as it was.
 
     The encoding stays; characters that it does not have become references.
     """
 
     def __init__(self, raw: bytes) -> None:
         """Parse a file; a document type declaration is an error."""
-        text, self._encoding = _decode(raw)
-        self._document = _parse(text.encode("utf-8"))
+        self.parsed = parse_xml_bytes(raw)
+        marked = (name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark))
+        self._encoding = next(marked, self.parsed.getroottree().docinfo.encoding or "utf-8")
+        self._document = _parse(_decode(raw, self._encoding))
         (self.root,) = self._document.children
         self._taken: set[str] = set()
         self.namespace = self.root.get(f"xmlns:{self.root.prefix[:-1]}" if self.root.prefix else "xmlns")
@@ -156,65 +160,31 @@ def _written(attributes: Mapping[str, str | None]) -> str:
     return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items() if value is not None)
 
 
-def _parse(data: bytes) -> Element:
-    """Return the whole file as an element without tags."""
-    # The encoding is given because the file may declare the one it had before.
-    parser = expat.ParserCreate("utf-8", " ")
+def _parse(text: str) -> Element:
+    """Return a whole well-formed file as an element without tags."""
     path = [Element("", "", "")]
-    at = 0
-
-    def read_until(offset: int) -> str:
-        nonlocal at
-        text, at = data[at:offset].decode(), offset
-        return text
-
-    def read_text() -> None:
-        if text := read_until(max(at, parser.CurrentByteIndex)):  # an element without content ends where it begins
-            path[-1].content.append(text)
-
-    def on_start(full: str, _: dict[str, str]) -> None:
-        read_text()
-        tag = _TAG.match(data, at)
-        if tag is None or len(path) > _MAX_DEPTH:
-            raise DataError(
-                "the XML cannot be read: its tags are too deep, or written in an unknown way", code="xml-invalid"
-            )
-        name = full.rpartition(" ")[2]
-        element = Element(name, tag[1].decode().removesuffix(name), read_until(tag.end()))
-        path[-1].content.append(element)
-        path.append(element)
-
-    def on_end(_: str) -> None:
-        read_text()
-        element = path.pop()
-        if not element.tag.endswith("/>"):
-            element.end = read_until(data.index(b">", at) + 1)
-
-    def on_doctype(*_: object) -> None:
-        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype")
-
-    parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
-    parser.StartDoctypeDeclHandler = on_doctype
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid") from error
-    path[0].content.append(read_until(len(data)))
+    for part in _PART.finditer(text):
+        written, name = part[0], part["name"]
+        if name is None:  # text, a comment, an instruction
+            path[-1].content.append(written)
+        elif part["closes"]:
+            path.pop().end = written
+        else:
+            element = Element(name, part["prefix"] or "", written)
+            path[-1].content.append(element)
+            if not written.endswith("/>"):
+                path.append(element)
+        if len(path) > _MAX_DEPTH:
+            raise DataError("the XML cannot be read: its tags are too deep", code="xml-invalid")
     return path[0]
 
 
-def _decode(raw: bytes) -> tuple[str, str]:
-    """Return a file's text, and its encoding."""
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
-    if encoding is None:
-        declared = _DECLARED.search(raw[:200])
-        encoding = declared[1].decode("ascii") if declared else "utf-8"
+def _decode(raw: bytes, encoding: str) -> str:
     try:
         text = raw.decode(encoding)
-        if text.encode(encoding) != raw:
-            message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
-            raise DataError(message, code="xml-encoding")
+        if text.encode(encoding) == raw:
+            return text
+        message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
     except (LookupError, UnicodeError) as error:
         message = f"the file is not in the encoding that it states, {encoding}: {error}"
-        raise DataError(message, code="xml-encoding") from error
-    return text, encoding
+    raise DataError(message, code="xml-encoding")
