@@ -12,8 +12,8 @@ from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, Skipped, SkipReason
 from dsocr.formats.alto import read_alto
-from dsocr.formats.layers import preferred_layer
 from dsocr.formats.page import read_page
+from dsocr.formats.xml import preferred_layer
 from dsocr.inference.inputs import find_pages
 from tests.data.making import alto, alto_line, page_xml, picture, write, write_pages
 from tests.raising import raises_code

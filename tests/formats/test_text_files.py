@@ -8,8 +8,8 @@ import pytest
 
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Page, Skipped, SkipReason, Split
+from dsocr.formats.published import read_pairs
 from dsocr.formats.tables import find_tables
-from dsocr.formats.text_files import read_pairs
 from tests.data.making import pair, picture, write
 from tests.formats.reading import pages, read, skipped, texts
 

@@ -101,7 +101,7 @@ def transcribe(
     share = _parse_shard(shard)
     reader = run if isinstance(run, Reader) else None
     folder = RunFolder.to_read_with(Path(run)) if not isinstance(run, Reader) else run._run
-    from dsocr.formats.layers import preferred_layer
+    from dsocr.formats.xml import preferred_layer
     from dsocr.inference.transcribe import transcribe as transcribe_pages
 
     with preferred_layer(layer), progress_bar(progress, "transcribing", "pages") as done:

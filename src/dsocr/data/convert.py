@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from lxml import etree
 from pydantic import BaseModel, ConfigDict
 
 from dsocr import __version__
@@ -23,9 +24,16 @@ from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, S
 from dsocr.errors import DataError, typed
 from dsocr.formats import detect_format, same_format, target_format
 from dsocr.formats.format import Format
-from dsocr.formats.layers import preferred_layer
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
-from dsocr.formats.xml import KEPT_STRUCTURE, STRUCTURE, count_structure, parse_xml
+from dsocr.formats.xml import (
+    UNGROUPED_BLOCK,
+    cell_place,
+    custom_tags,
+    custom_value,
+    parse_xml,
+    preferred_layer,
+    tag_labels,
+)
 from dsocr.images import read_packed
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset
@@ -280,7 +288,7 @@ class _Survey:
                 pages=page.page is not None and page.page.rpartition("/")[2] != name,
             )
             if page.xml:
-                self._structure.update(count_structure(parse_xml(page.xml)))
+                self._structure.update(_count_structure(parse_xml(page.xml)))
             self._columns.update(dict.fromkeys(column for column, value in page.columns.items() if value))
             self._names[name.casefold()] += 1
 
@@ -319,11 +327,79 @@ class _Survey:
                 messages.append(f"this format names pages after images; {count['pages']} images had another page")
         if lost_columns:
             messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
-        kinds = {kind for kind, _ in self._structure} - (KEPT_STRUCTURE if target.keeps_regions else frozenset())
+        kinds = {kind for kind, _ in self._structure} - (_KEPT_STRUCTURE if target.keeps_regions else frozenset())
         kinds -= {"table"} if target.keeps_tables else set()
-        for kind in (kind for kind in STRUCTURE if kind in kinds):  # such as 3 region types (heading 1, paragraph 2)
+        for kind in (kind for kind in _STRUCTURE if kind in kinds):  # such as 3 region types (heading 1, paragraph 2)
             types = {type_: count for (of_kind, type_), count in sorted(self._structure.items()) if of_kind == kind}
             total = sum(types.values())
             listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
-            messages.append(f"{total} {kind if total == 1 else STRUCTURE[kind]}" + (f" ({listed})" if listed else ""))
+            messages.append(f"{total} {kind if total == 1 else _STRUCTURE[kind]}" + (f" ({listed})" if listed else ""))
         return messages
+
+
+_STRUCTURE = {
+    "region id": "region ids",
+    "line id": "line ids",
+    "region type": "region types",
+    "line type": "line types",
+    "unused tag definition": "unused tag definitions",
+    "tag in texts": "tags in texts",
+    "word box": "word boxes",
+    "glyph": "glyphs",
+    "table": "tables",
+    "table without rows and columns": "tables without rows and columns",
+    "nested text region": "nested text regions",
+    "text region without lines": "text regions without lines",
+    "other region": "other regions",
+}
+"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
+_KEPT_STRUCTURE = frozenset({"region id", "line id", "region type", "line type"})
+"""The part of it that is written to ALTO and PAGE."""
+
+_OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
+
+
+def _count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
+    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `_STRUCTURE`) and type."""
+    labels = {tag: label or tag for tag, label in tag_labels(root).items()}
+    used = {tag for element in root.iter("{*}*") for tag in (element.get("TAGREFS") or "").split()}
+    counts = Counter(("unused tag definition", label) for tag, label in labels.items() if tag not in used)
+    for element in root.iter("{*}*"):
+        name = etree.QName(element).localname
+        if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
+            counts.update(_describe(element, name, labels))
+        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
+            counts["word box", ""] += 1
+        elif name == "Glyph":
+            counts["glyph", ""] += 1
+        elif name == "TableRegion":
+            counts["table" if any(map(cell_place, element)) else "table without rows and columns", ""] += 1
+        elif name.endswith("Region") or name in _OTHER_BLOCKS:
+            counts["other region", name] += 1
+    return counts
+
+
+def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what a region or a line says about itself."""
+    kind = "line" if name == "TextLine" else "region"
+    id_ = element.get("id") or element.get("ID")
+    if id_ == UNGROUPED_BLOCK:
+        return
+    is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
+    if not is_text and element.find(".//{*}TextLine") is None:
+        if cell_place(element) is None:
+            yield "text region without lines", ""
+    elif id_ and is_text:
+        yield f"{kind} id", ""
+    if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
+        yield "nested text region", ""
+    tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
+    if type_ := element.get("type") or custom_value(element, "structure", "type") or tags:
+        yield f"{kind} type", type_
+    if kind == "line":
+        yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
+
+
+def _has_several_strings(string: etree._Element) -> bool:
+    line = string.getparent()
+    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1

@@ -43,7 +43,7 @@ from dsocr.document import Line, Outline, Page, SampleUnit, Skipped, SkipReason,
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
-from dsocr.formats.layers import preferred_layer
+from dsocr.formats.xml import preferred_layer
 from dsocr.images import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset

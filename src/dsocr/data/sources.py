@@ -21,10 +21,10 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.formats.format import Format
-from dsocr.formats.layers import image_stem
 from dsocr.formats.manifest import SourceIndex, plain
 from dsocr.formats.parquet import close_columns
 from dsocr.formats.tables import UNREAD_HINTS, require_readable_kind
+from dsocr.formats.xml import image_stem
 from dsocr.images import HEIC_SUFFIXES, IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES, is_image
 from dsocr.io.archives import ARCHIVE_SUFFIXES, MAX_BYTES, OTHER_ARCHIVES, is_archive, unpack
 from dsocr.io.budget import Budget

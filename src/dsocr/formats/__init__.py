@@ -12,10 +12,9 @@ from dsocr.document import Line, Page, ProcessingStep
 from dsocr.errors import DataError, option
 from dsocr.formats import (
     alto,
-    coco,
+    annotations,
     documents,
     iiif,
-    label_studio,
     messages,
     mets,
     page,
@@ -24,7 +23,6 @@ from dsocr.formats import (
     published,
     registers,
     tables,
-    text_files,
 )
 from dsocr.formats.format import Columns, Format, require_packages, unsupported
 from dsocr.formats.xml import XmlPage, parse_xml, predicted_lines, read_xml
@@ -37,12 +35,10 @@ _MODULES = (
     page,
     tables,
     parquet,
-    coco,
+    annotations,
     published,
     messages,
-    label_studio,
     pdf,
-    text_files,
     documents,
     registers,
     iiif,

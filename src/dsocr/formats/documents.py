@@ -1,4 +1,4 @@
-"""Documents to read: hOCR, TEI and Word, and whole sources converted to one document as text, TEI, PDF or Word.
+"""Documents to read: text, JSON lines, hOCR, TEI and Word, and sources converted to one as text, TEI, PDF or Word.
 
 hOCR 1.2 is XHTML with the box of each page, region, line and word: words that no reader has seen share the width of
 their line by their number of characters, and have its confidence. TEI P5 is a facsimile with the zones of lines, and
@@ -6,14 +6,16 @@ the text with its line beginnings.
 """
 
 import io
+import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 from xml.sax.saxutils import escape, quoteattr
 
 from dsocr import __version__
@@ -43,6 +45,49 @@ _NAME = "transcription"
 _SHOW_IMAGES = frozenset({"tei", "pdf"})
 """Formats that say where on the image a line is."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
+
+
+def write_text(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write the texts of all pages in order: a blank line between regions, a form feed between pages.
+
+    The text of a line image follows its place and a tab.
+    """
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        separator = ""
+        for page in pages:
+            if page.unit == "line":
+                for line in page.lines:
+                    file.write(f"{line.where}\t{line.text.replace(chr(10), ' / ')}\n")
+                continue
+            regions = groupby(page.transcribed_lines, key=lambda line: line.region)
+            texts = ("\n".join(line.text for line in lines) for _, lines in regions)
+            file.write(separator + "\n\n".join(texts) + "\n")
+            separator = "\f"
+
+
+def write_json_lines(pages: Iterable[Page], path: Path, step: ProcessingStep, *, characters: bool = False) -> None:
+    """Write a JSON object for each line, with or without text, pages and lines in order."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for page in pages:
+            for line in page.lines:
+                file.write(json.dumps(line_row(page, line, characters=characters), ensure_ascii=False) + "\n")
+
+
+def line_row(page: Page, line: Line, *, characters: bool = False) -> dict[str, Any]:
+    """Return a line as a JSON object; `characters` includes the confidence of each character."""
+    prediction = {name: value for name, value in (line.prediction or {}).items() if characters or name != "characters"}
+    row: dict[str, Any] = {"id": line.where, "text": line.text, **prediction}
+    if line.prediction is None and line.text:
+        row["was_there"] = True
+    if line.outline is not None:
+        row |= {
+            "page": page.where,
+            "region": line.region.id if line.region else None,
+            "bbox": line.outline.box,
+            "polygon": format_points(line.outline.polygon),
+            "baseline": format_points(line.outline.baseline),
+        }
+    return row
 
 
 _HOCR = """<?xml version="1.0" encoding="UTF-8"?>
@@ -265,6 +310,14 @@ def as_target(format: Format) -> Format:
 
 
 FORMATS = (
+    Format(name="text", title="plain text", write_pages=write_text, suffix=".txt"),
+    Format(
+        name="characters",
+        title="the same with the confidence of each character",
+        write_pages=partial(write_json_lines, characters=True),
+        suffix=".jsonl",
+    ),
+    Format(name="jsonl", title="a line of JSON for each line", write_pages=write_json_lines, suffix=".jsonl"),
     Format(name="hocr", title="hOCR", write_pages=write_hocr, suffix=".hocr"),
     Format(name="tei", title="TEI P5", write_pages=write_tei, suffix=".tei"),
     Format(

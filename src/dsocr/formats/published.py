@@ -1,4 +1,6 @@
-"""Published databases: IAM, HKR and RIMES.
+"""Images with a text each, in files of their own or as databases are published: pairs, IAM, HKR and RIMES.
+
+A pair is an image `x.png` with a text file `x.gt.txt` or `x.txt`, beside it or in a sibling folder (`words/x.txt`).
 
 IAM: `lines.txt` (in `ascii/` or not), line images, and `forms.txt` for the writers. Lines marked `err` are kept: the
 mark is about word segmentation, not about the transcription. The text is the published one, with words and punctuation
@@ -209,6 +211,68 @@ def _outline(element: etree._Element) -> Outline | None:
     return Outline((known[0], known[1], known[2], known[3]))
 
 
+_ENDINGS = (".gt.txt", ".txt")
+_DOCUMENTATION = frozenset({"readme", "license", "licence", "license-cc-by-4.0", "copying", "notice", "changelog"})
+
+
+def find_pairs(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the images of a folder that have a text file."""
+    return list(_pair_files(source)[0])
+
+
+def read_pairs(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+    """Read every image with its text; an image without a text, or a text without an image, is skipped."""
+    pairs, unpaired = _pair_files(source)
+    yield from unpaired
+    for image, text_file in pairs.items():
+        where = relative(text_file, source)
+        try:
+            line = Line(read_text(text_file), where)
+        except DataError as error:
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
+            continue
+        split = split_of_folder(image.parent.relative_to(source))
+        yield Page(image, relative(image.with_suffix(""), source), where, (line,), split=split)
+
+
+def _pair_files(source: Path) -> tuple[dict[Path, Path], list[Skipped]]:
+    """Return image -> text file, and the files without a counterpart."""
+    texts = _texts_by_stem(source)
+    pairs, unpaired = {}, []
+    for image in list_files(source, IMAGE_SUFFIXES):
+        text_file = _nearest(image, texts.get(image.stem, []))
+        if text_file:
+            pairs[image] = text_file
+        else:
+            where = relative(image, source)
+            unpaired.append(Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name"))
+    # A text that was passed over for a better one of the same name is not reported.
+    stems = {image.stem for image in pairs}
+    for stem, files in texts.items():
+        if stem not in stems and stem.lower() not in _DOCUMENTATION:
+            unpaired += [
+                Skipped(SkipReason.NO_IMAGE, relative(file, source), "no image has its name") for file in files
+            ]
+    return pairs, unpaired
+
+
+def _texts_by_stem(source: Path) -> dict[str, list[Path]]:
+    texts: dict[str, list[Path]] = {}
+    for path in list_files(source, {".txt"}):
+        ending = next(ending for ending in _ENDINGS if path.name.lower().endswith(ending))
+        texts.setdefault(path.name[: -len(ending)], []).append(path)
+    return texts
+
+
+def _nearest(image: Path, texts: list[Path]) -> Path | None:
+    """Return the text beside the image, `.gt.txt` before `.txt`; else the only one in a sibling folder."""
+    beside = [text for text in texts if text.parent == image.parent]
+    if beside:
+        return min(beside, key=lambda text: not text.name.lower().endswith(_ENDINGS[0]))
+    near = [text for text in texts if text.parent.parent == image.parent.parent]
+    return near[0] if len(near) == 1 else None
+
+
 FORMATS = (
     Format(
         name="hkr",
@@ -216,6 +280,13 @@ FORMATS = (
         find=find_hkr,
         read=read_hkr,
         example="HKR_Dataset -o data/mine --split-by text",
+    ),
+    Format(
+        name="pairs",
+        title="images with a text file",
+        find=find_pairs,
+        read=read_pairs,
+        example="lines -o data/mine --page '(.+)_'",
     ),
     Format(name="iam", title="IAM lists of lines", find=find_iam, read=read_iam, example="iam -o data/mine"),
     Format(name="rimes", title="RIMES pages", find=find_rimes, read=read_rimes, example="rimes -o data/mine"),

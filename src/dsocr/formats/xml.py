@@ -1,24 +1,30 @@
-"""Read, write and edit the XML of ALTO and PAGE.
+"""Read and write the XML of ALTO and PAGE.
 
 Element names are matched without their namespace, as both have had many.
+
+Where several files describe a scan, one is read, as one of two pages could be trained on and the other tested on:
+HTR-United keeps a normalised copy beside the original (`x.chocomufin.xml`), and eScriptorium exports each layer of
+transcriptions by itself.
 """
 
+import hashlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from html import unescape
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from lxml import etree
 
 from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, Table, bounds_of_boxes
-from dsocr.errors import DataError
+from dsocr.errors import DataError, option, typed
 from dsocr.formats.format import ImageFinder, SourceFile, WritePage, Written, copy_page_image, read_files
-from dsocr.formats.layers import choose_files
-from dsocr.images import decode_image
+from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.budget import MB, Budget
 from dsocr.io.encodings import head
 from dsocr.io.files import list_files, relative, split_of_folder
@@ -132,6 +138,105 @@ def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
             raise error from None
 
 
+_IMAGE = re.compile(r'\bimageFilename\s*=\s*["\']([^"\']+)|<(?:[\w.-]+:)?fileName>\s*([^<]+?)\s*<')
+
+_layer: ContextVar[str | None] = ContextVar("part of the path of the file to take for a scan", default=None)
+
+
+@contextmanager
+def preferred_layer(name: str | None) -> Iterator[None]:
+    """Take the files with this in their path inside the block, where several describe one scan.
+
+    A context rather than an argument, since only the formats with such files need it.
+    """
+    token = _layer.set(name)
+    try:
+        yield
+    finally:
+        _layer.reset(token)
+
+
+def image_stem(file: Path) -> str:
+    """Return the name, without folders and suffix, of the image that an XML file names at its beginning, else its own.
+
+    Files are brought together by it without being parsed.
+    """
+    match = _IMAGE.search(head(file).replace(b"\0", b"").decode("utf-8", "replace"))
+    name = unescape(match[1] or match[2]).replace("\\", "/").rpartition("/")[2] if match else file.stem
+    path = PurePosixPath(name)
+    return (path.stem if path.suffix.lower() in IMAGE_SUFFIXES else name).casefold()
+
+
+def choose_files(
+    files: Sequence[Path], root: Path, find_image: Callable[[Path], Path], count_texts: Callable[[Path], int]
+) -> tuple[list[Path], list[Skipped]]:
+    """Return one file for each scan, in their order, and the files skipped in favour of each.
+
+    A file for which a function raises DataError is returned, and its reader says why.
+    Taken is the file that `preferred_layer` names, else the one that is named as its image, else the one with most
+    transcribed lines, else the first by its path. Two images are one scan if they have the same name and content and
+    are in the same split. Raises DataError if no file is of the preferred layer.
+    """
+    layer, others = (_layer.get() or "").casefold(), dict[Path, Path]()
+    groups = [group for group in _group(files, root, find_image) if len(group) > 1]
+
+    def rank(file: Path) -> tuple[bool, bool, int, str]:
+        where, has_name_of_image = relative(file, root), find_image(file).stem.casefold() == file.stem.casefold()
+        return layer not in where.casefold(), not has_name_of_image, -count_texts(file), where
+
+    for group in groups:
+        taken = min(group, key=rank)
+        others |= {file: taken for file in group if file != taken}
+    if layer and not any(layer in relative(file, root).casefold() for group in groups for file in group):
+        named = " and ".join(relative(file, root) for file in groups[0][:2]) if groups else ""
+        hint = f"one scan has {named}: name a part of either" if named else f"leave {option('layer', ...)} out"
+        message = f"of the files that describe the same scan, none has {_layer.get()!r} in its path"
+        raise DataError(message, code="layer-unknown", hint=hint)
+    skipped = [
+        Skipped(
+            SkipReason.OTHER_LAYER,
+            relative(file, root),
+            f"{relative(taken, root)} describes the same scan; --layer {typed(_difference(file, taken))} takes this",
+        )
+        for file, taken in others.items()
+    ]
+    return [file for file in files if file not in others], skipped
+
+
+def _group(files: Sequence[Path], root: Path, find_image: Callable[[Path], Path]) -> Iterator[list[Path]]:
+    """Yield the files that may be of the same scan by the names of their images, those of one scan together."""
+    by_name: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        by_name[image_stem(file)].append(file)
+    for same_name in (group for group in by_name.values() if len(group) > 1):
+        images: dict[Path, Path] = {}
+        for file in same_name:
+            with suppress(DataError):
+                images[file] = find_image(file)
+        by_scan: dict[object, list[Path]] = defaultdict(list)
+        several = len(set(images.values())) > 1
+        for file, image in images.items():
+            split = split_of_folder(image.parent.relative_to(root))
+            by_scan[(image.name.casefold(), split, _digest(image)) if several else image].append(file)
+        yield from by_scan.values()
+
+
+def _digest(image: Path) -> object:
+    try:
+        return hashlib.sha256(read_bytes(image)).digest()
+    except DataError:  # reported when the page is read
+        return image
+
+
+def _difference(file: Path, other: Path) -> str:
+    """Return a part of a path that the other does not have."""
+    if file.parent != other.parent:
+        pairs = zip(reversed(file.parent.parts), reversed(other.parent.parts), strict=False)
+        return next((mine for mine, theirs in pairs if mine != theirs and mine not in other.as_posix()), file.name)
+    rest = file.stem.removeprefix(other.stem).strip("._- ")
+    return rest if rest and rest not in other.name else file.name
+
+
 def parse_xml(path: Path) -> etree._Element:
     """Parse a file and return the root; entities are not resolved, nothing else is opened, and the size is limited."""
     return parse_xml_bytes(read_xml(path), where=path)
@@ -227,73 +332,11 @@ def only_page(root: etree._Element) -> etree._Element:
     return pages[0]
 
 
-STRUCTURE = {
-    "region id": "region ids",
-    "line id": "line ids",
-    "region type": "region types",
-    "line type": "line types",
-    "unused tag definition": "unused tag definitions",
-    "tag in texts": "tags in texts",
-    "word box": "word boxes",
-    "glyph": "glyphs",
-    "table": "tables",
-    "table without rows and columns": "tables without rows and columns",
-    "nested text region": "nested text regions",
-    "text region without lines": "text regions without lines",
-    "other region": "other regions",
-}
-"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
-KEPT_STRUCTURE = frozenset({"region id", "line id", "region type", "line type"})
-"""The part of it that is written to ALTO and PAGE."""
-
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 1_000
 """Larger numbers in a cell are damage."""
 
 UNGROUPED_BLOCK = "eSc_dummyblock_"
 """The block in which eScriptorium puts lines without a region."""
-
-_OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
-
-
-def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
-    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `STRUCTURE`) and type."""
-    labels = {tag: label or tag for tag, label in tag_labels(root).items()}
-    used = {tag for element in root.iter("{*}*") for tag in (element.get("TAGREFS") or "").split()}
-    counts = Counter(("unused tag definition", label) for tag, label in labels.items() if tag not in used)
-    for element in root.iter("{*}*"):
-        name = etree.QName(element).localname
-        if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
-            counts.update(_describe(element, name, labels))
-        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
-            counts["word box", ""] += 1
-        elif name == "Glyph":
-            counts["glyph", ""] += 1
-        elif name == "TableRegion":
-            counts["table" if any(map(cell_place, element)) else "table without rows and columns", ""] += 1
-        elif name.endswith("Region") or name in _OTHER_BLOCKS:
-            counts["other region", name] += 1
-    return counts
-
-
-def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield what a region or a line says about itself."""
-    kind = "line" if name == "TextLine" else "region"
-    id_ = element.get("id") or element.get("ID")
-    if id_ == UNGROUPED_BLOCK:
-        return
-    is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
-    if not is_text and element.find(".//{*}TextLine") is None:
-        if cell_place(element) is None:
-            yield "text region without lines", ""
-    elif id_ and is_text:
-        yield f"{kind} id", ""
-    if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
-        yield "nested text region", ""
-    tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
-    if type_ := element.get("type") or custom_value(element, "structure", "type") or tags:
-        yield f"{kind} type", type_
-    if kind == "line":
-        yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
 
 
 def cell_place(element: etree._Element) -> tuple[int, int, int, int] | None:
@@ -306,11 +349,6 @@ def cell_place(element: etree._Element) -> tuple[int, int, int, int] | None:
     )
     is_inside = 0 <= row <= _MOST_ROWS - max(rows, 1) and 0 <= column <= _MOST_COLUMNS - max(columns, 1)
     return (row, column, max(rows, 1), max(columns, 1)) if is_inside else None
-
-
-def _has_several_strings(string: etree._Element) -> bool:
-    line = string.getparent()
-    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1
 
 
 Document = Callable[[Page], tuple[etree._Element, dict[str, int]]]

@@ -16,9 +16,9 @@ from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto
 from dsocr.formats.format import ImageFinder
-from dsocr.formats.layers import choose_files
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
+from dsocr.formats.xml import choose_files
 from dsocr.images import (
     IMAGE_SUFFIXES,
     CropFailure,

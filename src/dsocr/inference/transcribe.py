@@ -14,9 +14,9 @@ from dsocr import __version__
 from dsocr.document import Page, ProcessingStep, Unit, main_type
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
+from dsocr.formats.documents import line_row
 from dsocr.formats.format import Format
 from dsocr.formats.registers import REGISTERS
-from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import (

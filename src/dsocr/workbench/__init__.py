@@ -97,7 +97,7 @@ def open_workbench(
     except ModuleNotFoundError as error:
         raise not_installed("the workbench", error.name, "workbench") from error
     from dsocr.data.source_report import SourceReport
-    from dsocr.formats.layers import preferred_layer
+    from dsocr.formats.xml import preferred_layer
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
     from dsocr.workbench.serving import ANY, HOST
     from dsocr.workbench.serving import serve as serve_session

@@ -1,6 +1,10 @@
-"""Exports of Label Studio: JSON, where the parts of a region share an id, and JSON_MIN, with one text per image.
+"""Texts drawn on images: COCO files with texts, and exports of Label Studio.
 
-The newest annotation of an image that was not cancelled is read.
+Each annotation of a COCO file, as school_notebooks and Digital Peter are published, is a line cut by its polygon, even
+if it is a single word: the file does not say which words are on one line.
+
+Exports of Label Studio are JSON, where the parts of a region share an id, or JSON_MIN, with one text per image. The
+newest annotation of an image that was not cancelled is read.
 """
 
 import math
@@ -8,17 +12,141 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from dsocr.document import Item, Line, Outline, Page, Skipped, SkipReason
+from dsocr.document import Item, Line, Outline, Page, Point, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format, SourceFile, read_files, source_files, stated_size
+from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files, source_files, stated_size
+from dsocr.formats.tables import USUAL_NAMES
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, writable
 
-_HEAD = re.compile(rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|annotation_id"\s*:|lead_time"\s*:)', re.DOTALL)
+_COCO = re.compile(rb'\A\s*\{.*"(?:images|annotations)"\s*:\s*\[', re.DOTALL)
+_CONVERSATIONS = re.compile(rb'"(?:messages|conversations)"\s*:')
+_COCO_TEXTS = ("translation", "utf8_string", *USUAL_NAMES["text"])
+
+
+def find_coco(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the COCO files of a folder, judged by their first kilobytes, or the one file named."""
+    heads = ((path, head(path)) for path in source_files(source, {".json"}))
+    return [path for path, start in heads if _COCO.match(start) and not _CONVERSATIONS.search(start)]
+
+
+def read_coco(source: Path, columns: Columns) -> Iterator[Item]:
+    """Read the images of all COCO files with their annotations, in the order of the file.
+
+    The text is an attribute with a usual name, or the one that `columns` names.
+    """
+    text_names = (columns["text"],) if "text" in columns else _COCO_TEXTS
+    return read_files(source, find_coco(source), partial(_read_coco_file, text_names=text_names))
+
+
+def _read_coco_file(file: SourceFile, text_names: Sequence[str]) -> Iterator[Item]:
+    data = read_json(file.path)
+    entries, annotations = _list(data, "images"), _list(data, "annotations")
+    by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for number, annotation in enumerate(annotations, start=1):
+        if isinstance(annotation, dict) and "image_id" in annotation:
+            by_image[str(annotation["image_id"])].append(annotation)
+        else:
+            yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the annotation names no image")
+    for number, entry in enumerate(entries, start=1):
+        if isinstance(entry, dict) and "id" in entry:
+            yield from _read_image(file, entry, by_image.pop(str(entry["id"]), []), text_names)
+        else:
+            yield Skipped(SkipReason.BAD_SOURCE, f"{file.where}#{number}", "the image has no id")
+    for image_id, orphans in by_image.items():
+        message = f"no image has the id {image_id!r}, or an earlier one has it too"
+        yield from (Skipped(SkipReason.NO_IMAGE, _place(file, annotation), message) for annotation in orphans)
+
+
+def _list(data: object, key: str) -> list[object]:
+    values = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(values, list):
+        raise DataError(f"it has no list of {key}", code="annotation-invalid")
+    return values
+
+
+def _place(file: SourceFile, annotation: Mapping[str, Any]) -> str:
+    return f"{file.where}#{writable(annotation.get('id', '?'))}"
+
+
+def _read_image(
+    file: SourceFile, entry: Mapping[str, Any], annotations: list[dict[str, Any]], text_names: Sequence[str]
+) -> Iterator[Item]:
+    name = str(entry.get("file_name", ""))
+    where = f"{file.where}#{writable(name)}"
+    if not annotations:
+        yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")
+        return
+    page = file.find_page(name, where, size=stated_size(entry.get("width"), entry.get("height")), split=file.split)
+    if isinstance(page, Skipped):
+        yield page
+        return
+    lines, skipped = [], []
+    for annotation in annotations:
+        text, place = _annotation_text(annotation, text_names), _place(file, annotation)
+        line = _read_line(annotation, text, place)
+        if isinstance(line, Skipped):
+            yield line
+            skipped.append(Line(text, place))
+        else:
+            lines.append(line)
+    yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
+
+
+def _read_line(annotation: Mapping[str, Any], text: str, place: str) -> Line | Skipped:
+    if not text.strip():
+        return Line(text, place)
+    try:
+        outline = _shape_outline(annotation)
+    except DataError as error:
+        return Skipped(SkipReason.BAD_SOURCE, place, error.message)
+    if outline is None:
+        return Skipped(SkipReason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
+    return Line(text, place, outline)
+
+
+def _annotation_text(annotation: Mapping[str, Any], names: Sequence[str]) -> str:
+    attributes = annotation.get("attributes")
+    values = {**annotation, **attributes} if isinstance(attributes, dict) else annotation
+    return next((values[name] for name in names if isinstance(values.get(name), str)), "")
+
+
+def _shape_outline(annotation: Mapping[str, Any]) -> Outline | None:
+    """Return the polygon; a box around several parts; the box if the shape is a mask or missing."""
+    parts = annotation.get("segmentation")
+    if isinstance(parts, list) and parts:
+        polygons = [_points(part) for part in (parts if isinstance(parts[0], list) else [parts])]
+        polygons = [polygon for polygon in polygons if len(polygon) >= 3]
+        if len(polygons) == 1:
+            return Outline.of_polygon(polygons[0])
+        if polygons:
+            return Outline(bounds(point for polygon in polygons for point in polygon))
+    box = annotation.get("bbox")
+    if not isinstance(box, list) or len(box) != 4:
+        return None
+    (left, top), (width, height) = _points(box)
+    return Outline((left, top, left + width, top + height))
+
+
+def _points(numbers: object) -> tuple[Point, ...]:
+    """Round points written as one row of numbers."""
+    if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
+        raise DataError("the coordinates are not numbers", code="coordinates-invalid")
+    # NaN is within no bound.
+    if not all(abs(number) <= LARGEST_COORDINATE for number in numbers):
+        raise DataError("a coordinate is on no image", code="coordinates-invalid")
+    if len(numbers) % 2:
+        raise DataError("an odd number of coordinates", code="coordinates-invalid")
+    rounded = [round(number) for number in numbers]
+    return tuple(zip(rounded[::2], rounded[1::2], strict=True))
+
+
+_EXPORT = re.compile(rb'\A\s*\[\s*\{.*"(?:annotations"\s*:\s*\[|annotation_id"\s*:|lead_time"\s*:)', re.DOTALL)
 _IMAGE_NAMES = ("image", "ocr", "captioning", "img")
 _TEXT_NAMES = ("transcription", "text", "caption")
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
@@ -30,15 +158,15 @@ _WITHOUT_SHAPE = frozenset({"labels", "choices", "rating", "number", "taxonomy",
 
 def find_label_studio(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the exports in a folder, judged by their first kilobytes, or the one file named."""
-    return [path for path in source_files(source, {".json"}) if _HEAD.match(head(path))]
+    return [path for path in source_files(source, {".json"}) if _EXPORT.match(head(path))]
 
 
 def read_label_studio(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every annotated image of every export."""
-    return read_files(source, find_label_studio(source), _read_file)
+    return read_files(source, find_label_studio(source), _read_export)
 
 
-def _read_file(file: SourceFile) -> Iterator[Item]:
+def _read_export(file: SourceFile) -> Iterator[Item]:
     tasks = read_json(file.path)
     if not isinstance(tasks, list):
         raise DataError("it is not a list of tasks", code="annotation-invalid")
@@ -50,12 +178,12 @@ def _read_task(file: SourceFile, task: object, where: str) -> Iterator[Item]:
     if not isinstance(task, dict):
         yield Skipped(SkipReason.BAD_SOURCE, where, "the task is not a JSON object")
         return
-    page = _find_page(file, task, where)
+    page = _task_page(file, task, where)
     if isinstance(page, Skipped):
         yield page
         return
     try:
-        items = _read_lines(task, where)
+        items = _read_annotations(task, where)
     except DataError as error:
         yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
         return
@@ -70,7 +198,7 @@ def _read_task(file: SourceFile, task: object, where: str) -> Iterator[Item]:
         yield replace(page, lines=lines, size=size, page=page.name, split=file.split, skipped=unusable)
 
 
-def _find_page(file: SourceFile, task: Mapping[str, Any], where: str) -> Page | Skipped:
+def _task_page(file: SourceFile, task: Mapping[str, Any], where: str) -> Page | Skipped:
     try:
         reference = _image_reference(task)
         names = _file_names(reference)
@@ -109,7 +237,7 @@ def _file_names(reference: str) -> list[str]:
     return names
 
 
-def _read_lines(task: Mapping[str, Any], where: str) -> list[Line | Skipped]:
+def _read_annotations(task: Mapping[str, Any], where: str) -> list[Line | Skipped]:
     """Return the lines of the newest annotation, and why the others are skipped."""
     if not isinstance(task.get("annotations"), list):
         return [Line(_json_min_text(task), where)]
@@ -164,7 +292,7 @@ def _read_region(items: Sequence[Mapping[str, Any]], where: str) -> Line | Skipp
     if not shapes and not texts:
         return None
     try:
-        outline = _outline(shapes[0]) if shapes else None
+        outline = _region_outline(shapes[0]) if shapes else None
         text = _region_text(texts)
     except DataError as error:
         return Skipped(SkipReason.BAD_SOURCE, where, error.message)
@@ -203,7 +331,7 @@ def _size(item: Mapping[str, Any]) -> tuple[int, int] | None:
     return stated_size(item.get("original_width"), item.get("original_height"))
 
 
-def _outline(item: Mapping[str, Any]) -> Outline | None:
+def _region_outline(item: Mapping[str, Any]) -> Outline | None:
     """Return the outline in pixels; None for shapes that are neither rectangles nor polygons."""
     value, size = item.get("value"), _size(item)
     if not isinstance(value, dict) or not ({"x", "y", "width", "height"} <= value.keys() or "points" in value):
@@ -247,6 +375,14 @@ def _dicts(values: object) -> list[dict[str, Any]]:
 
 
 FORMATS = (
+    Format(
+        name="coco",
+        title="COCO files with texts",
+        find=find_coco,
+        read=read_coco,
+        example="school_notebooks_RU -o data/mine",
+        takes_columns=True,
+    ),
     Format(
         name="label-studio",
         title="exports of Label Studio",
