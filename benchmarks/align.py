@@ -32,7 +32,7 @@ from dsocr.formats.alto import parse_alto
 from dsocr.formats.tables import unescape_formula
 from dsocr.formats.xml import parse_xml
 from dsocr.images import open_image
-from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
 from dsocr.inference.reader import LocalReader
 from dsocr.models.ctc import LineRecognizer
@@ -177,7 +177,7 @@ def align_scene(scene: str, pages: Sequence[Sequence[ReadLine]], classes: dict[s
         truths += zip((line.text for line in lines), expected, strict=True)
     seconds = (time.process_time() - began) / len(pages)
     is_right = np.array([line.text == " ".join(text.split()) for line, (text, _) in zip(aligned, truths, strict=True)])
-    scores = np.array(judge(aligned, by_steps=isinstance(pages[0][0].fit, StepFit)))
+    scores = np.array([line.score for line in aligned])
     is_whole = np.array([bool(expected) for _, expected in truths])
     is_gone = np.array([expected == "" for _, expected in truths])
     given = np.array([bool(line.text) for line in aligned])

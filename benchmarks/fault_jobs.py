@@ -125,7 +125,7 @@ def jobs(folder: Path) -> list[Job]:
         Job("convert", lambda out: invoke("convert", pages, "-o", out, "--to", "parquet", "-q")),
         Job("workbench", lambda out: correct(pages, out), "dsocr.workbench.store:CorrectionStore.review", 1, True),
         Job("transcribe", transcribe, "dsocr.inference.inputs:PagePreparer.prepare", 6),
-        Job("align", align, "dsocr.training.align:_Reading._read_page", 8, True),
+        Job("align", align, "dsocr.training.align:_Round._align", 8, True),
         Job("fetch", fetch, again=1),
         Job("train", train(5, **nano, **{"training.augmentation": "1.0"}), _STEP, 3, True, 1),
         Job("train-cached", train(4, **cached), _STEP, 3, True, 1),

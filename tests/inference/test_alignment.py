@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
 from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit, Text
 
 LETTERS = " -abcdefghijklmnopqrstuvwxyz"
@@ -121,12 +121,12 @@ def test_lines_in_another_order_than_the_text_are_found() -> None:
 def test_a_text_of_something_else_is_given_to_no_line() -> None:
     other = "gravel quartz and lime were dug below clifftops whose ebb drew muddy foxes quickly towards jetties"
     aligned = align_lines(fits(*LINES), other, CLASSES)
-    assert max(judge(aligned)) < 0.5
+    assert max(line.score for line in aligned) < 0.5
 
 
 def test_a_word_that_is_missing_in_the_text_makes_its_line_doubtful() -> None:
     text = " ".join(LINES).replace("longer ", "")
-    scores = judge(align_lines(fits(*LINES), text, CLASSES))
+    scores = [line.score for line in align_lines(fits(*LINES), text, CLASSES)]
     assert scores[2] == min(scores)
     assert scores[2] < 0.5 < min(scores[:2] + scores[3:])
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.inference.line_fits import NEVER, STRETCH, Array, Indices, LineFit, Text
+from dsocr.inference.line_fits import NEVER, STRETCH, Array, Indices, LineFit, StepFit, Text
 
 _MID_WORD = 3.0
 """Cost of a line that begins in the middle of a word or, with two more, ends there; `_HYPHENATED` with a hyphen."""
@@ -87,8 +87,11 @@ def align_lines(fits: Sequence[LineFit], characters: str, classes: Mapping[str, 
     aligned = _with_punctuation(aligned, text)
     judged = []
     for line, fit in zip(aligned, fits, strict=True):
-        mean, weakest = fit.weaknesses(line.text, text.classes) if line.text else (0.0, 0.0)
-        judged.append(replace(line, fit=mean, weakest=weakest))
+        if line.text:
+            mean, weakest = fit.weaknesses(line.text, text.classes)
+            line = replace(line, fit=mean, weakest=weakest)
+            line = replace(line, score=_likelihood(line, _BY_STEPS if isinstance(fit, StepFit) else _BY_READING))
+        judged.append(line)
     return judged
 
 
@@ -425,11 +428,6 @@ def _grams(points: Indices) -> Indices:
 _BY_STEPS = (1.129, 0.495, -0.157, -0.399, 0.774, -1.563, -0.290)
 _BY_READING = (0.952, 0.652, 0.0, -0.507, 0.0, -2.797, 0.045)
 """Logistic regressions on lines of four collections each whose true text is known (lab/verdicts.md)."""
-
-
-def judge(lines: Sequence[AlignedLine], *, by_steps: bool = True) -> list[float]:
-    """Return how likely each line has exactly its text, 0 for one without; `by_steps` if the fits are `StepFit`."""
-    return [_likelihood(line, _BY_STEPS if by_steps else _BY_READING) if line.text else 0.0 for line in lines]
 
 
 def _likelihood(line: AlignedLine, weights: Sequence[float]) -> float:

@@ -1,22 +1,22 @@
 """Align scans with texts that have no lines: read, align, learn from the sure lines, and do so again.
 
-A round reads every page, which is kept, and aligns it with the text; the lines whose text is sure train the reader of
-the next round. What comes out are PAGE files in which each line has its text and how sure it is, and a dataset of the
-sure lines.
+A round reads every page and aligns it with the text; the lines whose text is sure train the reader of the next round.
+The results are PAGE files with the text of each line and its score, and a dataset of the sure lines.
 """
 
 import hashlib
-import io
 import json
+import operator
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from dsocr import __version__
@@ -24,23 +24,18 @@ from dsocr.config import load_config
 from dsocr.data.convert import converted_files
 from dsocr.data.page_texts import PageText
 from dsocr.data.prepare import prepare
-from dsocr.document import AlignmentMark, word_boxes
+from dsocr.document import AlignmentMark, Page, word_boxes
 from dsocr.errors import DataError, first_few
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.formats import target_format
 from dsocr.formats.tables import tab_table
-from dsocr.inference.alignment import AlignedLine, Anchors, align_lines, judge
-from dsocr.inference.inputs import (
-    InputPage,
-    PagePreparer,
-    PreparedPage,
-    find_pages,
-)
-from dsocr.inference.line_fits import LineFit, ReadingFit, StepFit
-from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into, read_pages
+from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
+from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
+from dsocr.inference.line_fits import ReadingFit, StepFit
+from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into
 from dsocr.io.files import UniqueStems, current_time
 from dsocr.io.web import FetchOptions
-from dsocr.io.work import Journal, Work, hash_file, listed_files, require_free_output, resumable_work, write_file
+from dsocr.io.work import Journal, Work, listed_files, require_free_output, resumable_work, write_file
 from dsocr.job import resolve
 from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.models.ctc import LineRecognizer
@@ -54,30 +49,30 @@ if TYPE_CHECKING:
 CARD = "alignment.json"
 _FORMAT = "dsocr-alignment"
 PAGES, DATASET, LINES = "pages", "dataset", "lines.tsv"
-_KEPT_CLASSES = 6
-"""Classes of a step that are kept; those after them are too unlikely to decide anything."""
+_CLASSES = 6
+"""Classes of a step that count, as where scores were calibrated; the others are too unlikely to decide anything."""
 _MIN_MATCHED = 0.2
-"""Share of a page's lines that must have a likely text for the page to belong to the text at all."""
+"""Minimum share of a page's lines with a likely text; other pages are not in the texts."""
 _LIKELY = 0.5
 _UNCHANGED = 0.005
-"""Share of lines whose text changes below which another round brings nothing."""
+"""Share of lines with a new text below which no further round follows."""
 _MIN_TO_LEARN = 30
-"""Sure lines from which a reader can learn."""
+"""Fewer sure lines train no reader."""
 _HARDLY = 0.25
 """CER of the readings from which scores are too low: 0.05 on average on a register read at 30 %, 0.17 at 47 %."""
 _SHARED = 0.2
-"""Share of a line's part that a likelier line may have too, such as a word that two parts overlap in."""
+"""Maximum share of a line's part that a likelier line has too, such as a word in which two parts overlap."""
 _CLEAR = 1.5
-"""How much clearer than elsewhere in the text a page must be found to be aligned there."""
+"""Minimum ratio of the best match of a page to the runner-up."""
 
 
 @dataclass(slots=True)
 class AlignReport:
-    """What was aligned: lines that are `sure`, those in `doubt`, and those `without` a text.
+    """The numbers of lines that are `sure`, in `doubt`, and `without` a text.
 
     `missing` pages match nothing in the texts, `unread` could not be read, each with the reason. `unused` characters of
-    the texts are in no line; `differences` lines read clearly otherwise than their text says. `rounds` counts those
-    after which the reader learnt; `reading_cer` is that of the last reader against the texts that are likely right.
+    the texts are in no line; `differences` counts lines that contradict their text, `rounds` those after which the
+    reader learnt; `reading_cer` is the CER of the last reader against the likely texts.
     """
 
     out: Path
@@ -95,7 +90,7 @@ class AlignReport:
 
     @property
     def is_hardly_read(self) -> bool:
-        """Whether the reader knows this hand so little that more lines are right than their scores say."""
+        """Whether scores are pessimistic, since the reader barely knows this handwriting."""
         return self.reading_cer is not None and self.reading_cer >= _HARDLY
 
     def counts(self) -> dict[str, Any]:
@@ -109,11 +104,11 @@ class AlignReport:
 
 def require_free_alignment(out: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Raise DataError if writing an alignment to `out` would destroy something else."""
-    require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=sources)
 
+    def files(folder: Path) -> list[str] | None:
+        return listed_files(folder / CARD, _FORMAT)
 
-def _alignment_files(folder: Path) -> list[str] | None:
-    return listed_files(folder / CARD, _FORMAT)
+    require_free_output(out, "alignment", files, overwrite=overwrite, sources=sources)
 
 
 def align(
@@ -135,7 +130,6 @@ def align(
     """
     from dsocr.training.many_runs import WorkDone  # loads torch
 
-    script = script_of_texts(text.text for text in texts)
     digest = hashlib.sha256(json.dumps([[text.name, text.text] for text in texts]).encode()).hexdigest()
     preparer = PagePreparer("line", choose_segmenter(segmenter), replace_texts=True)
     with resumable_work(out) as work, find_pages(scans, work.folder / "unpacked", out=out, fetch=fetch) as source:
@@ -151,19 +145,27 @@ def align(
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         if work.journal.is_empty:
-            _forget(work.parts)
+            for folder in work.parts.iterdir():  # of an earlier job with other settings
+                shutil.rmtree(folder)
             work.journal.add([("begun", date)])
-        # A page is read, aligned, and, but in the last round, learnt from.
-        done = WorkDone((3 * rounds - 1) * len(source.pages), progress)
+        # A page is read and aligned, and, but in the last round, learnt from.
+        done = WorkDone((2 * rounds - 1) * len(source.pages), progress)
+        edition = _Edition(texts, source.pages)
         reader, result = run, _Result()
         for number in range(1, rounds + 1):
-            former = result
-            reading = _Reading(work.parts / f"round-{number}", reader, preparer, script)
-            result = _align_pages(reading, source.pages, texts, done, f"round {number} of {rounds}")
-            if former.pages and _share_changed(former, result) < _UNCHANGED:
+            former = result.texts()
+            folder = work.parts / f"round-{number}"
+
+            def show(now: int, total: int, note: str = f"round {number} of {rounds}, reading and aligning") -> None:
+                done.show(now, note)
+
+            result = _Round(folder, reader, preparer, edition).align(source.pages, show)
+            done.add(len(source.pages))
+            changed = sum(map(operator.ne, former, result.texts()))
+            if former and len(former) == len(result.texts()) and changed < _UNCHANGED * len(former):
                 break
             if number < rounds:
-                trained = _learn(reading, result, threshold, done)
+                trained = _learn(folder, reader, result, threshold, done)
                 if trained is None:
                     break
                 reader = trained
@@ -175,131 +177,49 @@ def align(
         report = AlignReport(out, rounds=number - 1)
         report.unread = [*source.failed, *result.unread]
         work.draft.mkdir()
-        _write(work, result, threshold, report)
+        _write(work, result, threshold, report, len(edition.whole))
         prepare(work.draft / PAGES, work.draft / DATASET, format="page", split="1/0/0")
         card = {"format": _FORMAT, "date": date, **job, **report.counts(), "files": converted_files(work.draft)}
         write_file(work.draft / CARD, to_json(card))
     return report
 
 
-def _forget(folder: Path) -> None:
-    """Remove what an earlier job, with other settings, kept."""
-    for path in folder.iterdir():
-        shutil.rmtree(path)
+class _Edition:
+    """The given texts, joined, and the part of them that is the text of a page.
 
+    A page has the text of its name. If no text has the name of a page, it has the part in which its reading is clearly
+    found, else the n-th text of as many as there are pages.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What a reader makes of the lines of all pages: a journal with the lines, and a file of probabilities a page."""
+    def __init__(self, given: Sequence[PageText], pages: Sequence[InputPage]) -> None:
+        self.whole = "\n".join(text.text for text in given)
+        self.script = script_of_texts(text.text for text in given)
+        starts = np.cumsum([0, *(len(text.text) + 1 for text in given)]).tolist()
+        parts = [(start, text.text) for start, text in zip(starts, given, strict=False)]
+        named = {text.name.casefold(): part for text, part in zip(given, parts, strict=True) if text.name}
+        self._named = {page.id: named.get(Path(page.name).name.casefold()) for page in pages}
+        is_matched_by_name = len(named) == len(given) > 1 and any(self._named.values())
+        self._anchors = None if is_matched_by_name else Anchors(self.whole)
+        is_in_order = not is_matched_by_name and len(given) == len(pages) > 1
+        self._ordered = {page.id: part for page, part in zip(pages, parts, strict=False)} if is_in_order else {}
 
-    folder: Path
-    run: RunFolder
-    preparer: PagePreparer
-    script: str
-    """The script of the texts."""
-
-    def pages(
-        self, pages: Sequence[InputPage], unread: list[str], progress: Callable[[int, int], None]
-    ) -> "Iterator[_ReadPage]":
-        """Yield each page that can be read."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with closing(Journal(self.folder / "journal.sqlite", commit_seconds=1.0)) as journal:
-            read_into(journal, pages, self._read, progress=progress)
-            damaged = [page for page in pages if not self._is_kept(page, journal)]
-            for rows in self._read([[page] for page in damaged]):
-                journal.add(rows)
-            for page in read_pages(journal, pages, unread):
-                yield self._load(page)
-
-    def _read(self, groups: Sequence[Sequence[InputPage]]) -> Generator[Rows]:
-        opened = cache(self._open)
-        for group in groups:
-            rows = []
-            for page in group:
-                _, prepared = self.preparer.try_prepare(page)
-                if isinstance(prepared, str):
-                    rows.append((page_key(page), {"failed": prepared}))
-                else:
-                    rows.append((page_key(page), self._read_page(page, prepared, opened())))
-            yield rows
-
-    def _open(self) -> "LocalReader":
-        from dsocr.inference.reader import LocalReader
-
-        reader = LocalReader.of_run(self.run, merged=True)
-        return reader.with_script(self.script) if isinstance(reader.processor.family, LineRecognizer) else reader
-
-    def _read_page(self, page: InputPage, prepared: PreparedPage, reader: "LocalReader") -> dict[str, Any]:
-        """Read the lines of a page; returns what the journal keeps, whose texts are the readings."""
-        read = reader.read_steps([(crop.id, crop.image()) for crop in prepared.crops])
-        lines = [replace(line, text="") for line in prepared.lines]
-        places = [prepared.lines.index(crop.lines[0]) for crop in prepared.crops]
-        arrays: dict[str, Any] = {
-            "places": np.array(places, np.int64),
-            "characters": np.frombuffer("\n".join(reader.characters).encode(), np.uint8),
-        }
-        for place, (text, steps) in zip(places, read, strict=True):
-            lines[place] = replace(lines[place], text=text)
-            if steps is not None:
-                kept = np.argsort(-steps, axis=1)[:, :_KEPT_CLASSES]
-                arrays[f"classes{place}"] = kept.astype(np.uint16)
-                arrays[f"values{place}"] = np.take_along_axis(steps, kept, 1).astype(np.float16)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        write_file(self._path(page), buffer.getvalue())
-        return {"page": page_row(prepared, lines), "hash": hash_file(self._path(page))}
-
-    def _is_kept(self, page: InputPage, journal: Journal) -> bool:
-        """Return whether the file of probabilities is as it was written, or the page has none."""
-        row, path = journal.get(page_key(page)), self._path(page)
-        return "failed" in row or (path.is_file() and hash_file(path) == row["hash"])
-
-    def _path(self, page: InputPage) -> Path:
-        return self.folder / f"{hashlib.sha256(page_key(page).encode()).hexdigest()[:24]}.npz"
-
-    def _load(self, page: TranscribedPage) -> "_ReadPage":
-        with np.load(self._path(page.source), allow_pickle=False) as stored:
-            characters = stored["characters"].tobytes().decode().split("\n")
-            classes = {character: number for number, character in enumerate(characters, 1) if character}
-            fits: dict[int, LineFit] = {}
-            for place in stored["places"].tolist():
-                reading = page.page.lines[place].text
-                if f"classes{place}" not in stored:
-                    fits[place] = ReadingFit(reading)
-                    continue
-                kept = stored[f"classes{place}"].astype(np.int64)
-                steps = np.zeros((len(kept), len(characters) + 1), np.float32)
-                np.put_along_axis(steps, kept, stored[f"values{place}"].astype(np.float32), 1)
-                fits[place] = StepFit(reading, steps)
-        return _ReadPage(page, fits, classes)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadPage:
-    """A page whose lines' texts are readings, the fit of each line that could be cut, and the reader's classes."""
-
-    page: TranscribedPage
-    fits: Mapping[int, LineFit]
-    classes: Mapping[str, int]
-
-    @property
-    def reading(self) -> str:
-        return " ".join(fit.reading for fit in self.fits.values())
-
-    def align(self, text: str, start: int) -> "_AlignedPage":
-        """Align the lines with a part of the texts that starts there."""
-        aligned = align_lines(list(self.fits.values()), text, self.classes)
-        lines = {place: line.moved(start) for place, line in zip(self.fits, aligned, strict=True)}
-        return _AlignedPage(self.page, lines, any(isinstance(fit, StepFit) for fit in self.fits.values()))
+    def part_of(self, page: InputPage, reading: str) -> tuple[int, str] | None:
+        """Return the text of a page and its start; None if it has none."""
+        if (part := self._named[page.id]) is not None:
+            return part
+        place = None if self._anchors is None else self._anchors.find(reading)
+        if place is not None and place[2] >= _CLEAR:
+            return place[0], self.whole[place[0] : place[1]]
+        return self._ordered.get(page.id)
 
 
 @dataclass(frozen=True, slots=True)
 class _AlignedPage:
-    """A page whose lines' texts are readings, and its aligned lines by their places; fits are too large to keep."""
+    """A page whose lines' texts are readings, and its aligned lines by their places."""
 
-    page: TranscribedPage
+    source: InputPage
+    page: Page
     lines: dict[int, AlignedLine]
-    by_steps: bool
 
     def count(self, threshold: float) -> int:
         """Return how many lines are this likely to have their text."""
@@ -308,12 +228,11 @@ class _AlignedPage:
 
 @dataclass(slots=True)
 class _Result:
-    """The aligned pages, and what was left out, with the reasons; `length` is that of all texts."""
+    """The aligned pages, and the others, with the reasons."""
 
     pages: list[_AlignedPage] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    length: int = 0
 
     def texts(self) -> list[str]:
         """Return the text of every line."""
@@ -323,94 +242,115 @@ class _Result:
         """Return how many lines are this likely to have their text."""
         return sum(page.count(threshold) for page in self.pages)
 
-
-def _share_changed(former: _Result, result: _Result) -> float:
-    texts = former.texts(), result.texts()
-    if len(texts[0]) != len(texts[1]):
-        return 1.0
-    return sum(before != after for before, after in zip(*texts, strict=True)) / max(len(texts[0]), 1)
-
-
-def _align_pages(
-    reading: _Reading, pages: Sequence[InputPage], given: Sequence[PageText], done: "WorkDone", note: str
-) -> _Result:
-    """Align each page with the text of its name, else with the part of all texts in which its reading is found."""
-    named = {text.name.casefold(): number for number, text in enumerate(given) if text.name}
-    are_named = len(named) == len(given) > 1 and any(Path(page.name).name.casefold() in named for page in pages)
-    whole = "\n".join(text.text for text in given)
-    starts = np.cumsum([0, *(len(text.text) + 1 for text in given)]).tolist()
-    anchors = None if are_named else Anchors(whole)
-    order = {page.id: number for number, page in enumerate(pages)}
-    result = _Result(length=len(whole))
-    for number, page in enumerate(reading.pages(pages, result.unread, partial(_show_reading, done, note))):
-        done.show(len(pages) + number, f"{note}, aligning")
-        source = page.page.source
-        own_text = named.get(Path(source.name).name.casefold())
-        place = anchors.find(page.reading) if anchors and own_text is None else None
-        if own_text is None and anchors is None:
-            result.missing.append(f"{source.id}: no text has its name")
-        elif place is not None and place[2] >= _CLEAR:
-            start, end, _ = place
-            result.pages.append(page.align(whole[start:end], start))
-        elif own_text is not None or len(given) == len(pages) > 1:  # else the n-th page of the text
-            number_of_text = order[source.id] if own_text is None else own_text
-            start = starts[number_of_text]
-            result.pages.append(page.align(given[number_of_text].text, start))
-        else:
-            result.missing.append(f"{source.id}: nothing of it is in the texts")
-    _judge(result)
-    done.add(2 * len(pages))
-    return result
+    def resolve_conflicts(self, length: int) -> None:
+        """Leave each part of texts of this length to its likeliest line, and drop pages that match hardly anything."""
+        placed = [(page.lines, place, line) for page in self.pages for place, line in page.lines.items()]
+        taken = np.zeros(length, bool)
+        for lines, place, line in sorted(placed, key=lambda item: -item[2].score):
+            span = slice(line.start, line.end)
+            if not line.text or taken[span].mean() > _SHARED:
+                lines[place] = AlignedLine()
+                continue
+            taken[span] = True
+            if line.gap:
+                taken[slice(*line.gap)] = False
+        pages, self.pages = self.pages, []
+        for page in pages:
+            matched = page.count(_LIKELY)
+            if matched >= max(_MIN_MATCHED * len(page.lines), 1):
+                self.pages.append(page)
+            else:
+                message = f"only {matched} of {len(page.lines)} lines match the text"
+                self.missing.append(f"{page.source.id}: {message}")
 
 
-def _show_reading(done: "WorkDone", note: str, now: int, total: int) -> None:
-    done.show(now, f"{note}, reading")
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A reader, and the folder with a journal of the pages that it has read and aligned."""
+
+    folder: Path
+    run: RunFolder
+    preparer: PagePreparer
+    edition: _Edition
+
+    def align(self, pages: Sequence[InputPage], progress: Callable[[int, int], None]) -> _Result:
+        """Align each page with its text."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        result = _Result()
+        with closing(Journal(self.folder / "journal.sqlite", commit_seconds=1.0)) as journal:
+            read_into(journal, pages, self._read, progress=progress)
+            for page in pages:
+                row = journal.get(page_key(page))
+                if "failed" in row:
+                    result.unread.append(f"{page.id}: {row['failed']}")
+                elif row["aligned"] is None:
+                    result.missing.append(f"{page.id}: none of the texts is that of this page")
+                else:
+                    lines = {place: AlignedLine(**line) for place, line in row["aligned"]}
+                    result.pages.append(_AlignedPage(page, TranscribedPage.from_row(page, row["page"]).page, lines))
+        result.resolve_conflicts(len(self.edition.whole))
+        return result
+
+    def _read(self, groups: Sequence[Sequence[InputPage]]) -> Generator[Rows]:
+        opened = cache(self._open)
+        for group in groups:
+            yield [(page_key(page), self._align(page, opened)) for page in group]
+
+    def _open(self) -> "LocalReader":
+        from dsocr.inference.reader import LocalReader
+
+        reader = LocalReader.of_run(self.run, merged=True)
+        is_line_recognizer = isinstance(reader.processor.family, LineRecognizer)
+        return reader.with_script(self.edition.script) if is_line_recognizer else reader
+
+    def _align(self, source: InputPage, opened: "Callable[[], LocalReader]") -> dict[str, Any]:
+        """Read the lines of a page and align them; return the journal's record, whose texts are the readings."""
+        _, page = self.preparer.try_prepare(source)
+        if isinstance(page, str):
+            return {"failed": page}
+        reader = opened()
+        read = reader.read_steps([(crop.id, crop.image()) for crop in page.crops])
+        places = [page.lines.index(crop.lines[0]) for crop in page.crops]
+        lines = [replace(line, text="") for line in page.lines]
+        for place, (text, _) in zip(places, read, strict=True):
+            lines[place] = replace(lines[place], text=text)
+        aligned = None
+        if (part := self.edition.part_of(source, " ".join(text for text, _ in read))) is not None:
+            start, whole = part
+            classes = {character: number for number, character in enumerate(reader.characters, 1)}
+            fits = [ReadingFit(text) if steps is None else StepFit(text, _likely(steps)) for text, steps in read]
+            matches = align_lines(fits, whole, classes)
+            aligned = [(place, asdict(line.moved(start))) for place, line in zip(places, matches, strict=True)]
+        return {"page": page_row(page, lines), "aligned": aligned}
 
 
-def _judge(result: _Result) -> None:
-    """Fill in how likely each text is to be exactly right; leave out pages that do not belong to the texts.
-
-    Of lines of two pages that hold the same part, the likelier keeps it.
-    """
-    by_steps = any(page.by_steps for page in result.pages)
-    placed = [(page, place, line) for page in result.pages for place, line in page.lines.items()]
-    scores = judge([line for *_, line in placed], by_steps=by_steps)
-    taken = np.zeros(result.length, bool)
-    for score, (page, place, line) in sorted(zip(scores, placed, strict=True), key=lambda scored: -scored[0]):
-        span = slice(line.start, line.end)
-        if not line.text or taken[span].mean() > _SHARED:
-            page.lines[place] = AlignedLine()
-            continue
-        taken[span] = True
-        if line.gap:
-            taken[slice(*line.gap)] = False
-        page.lines[place] = replace(line, score=score)
-    for page in result.pages:
-        if (matched := page.count(_LIKELY)) < max(_MIN_MATCHED * len(page.lines), 1):
-            message = f"only {matched} of {len(page.lines)} lines match the text"
-            result.missing.append(f"{page.page.source.id}: {message}")
-    result.pages = [page for page in result.pages if page.count(_LIKELY) >= max(_MIN_MATCHED * len(page.lines), 1)]
+def _likely(steps: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the probabilities of the likeliest classes of each step, rounded; those of the others are 0."""
+    kept = np.argsort(-steps, axis=1)[:, :_CLASSES]
+    likely = np.zeros_like(steps)
+    np.put_along_axis(likely, kept, np.take_along_axis(steps, kept, 1).astype(np.float16), 1)
+    return likely
 
 
-def _learn(reading: _Reading, result: _Result, threshold: float, done: "WorkDone") -> RunFolder | None:
+def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, done: "WorkDone") -> RunFolder | None:
     """Train the reader on the lines whose text is sure; None if there are too few."""
     from dsocr.training.many_runs import plan_run, train_runs  # loads torch
 
-    samples, folder = result.count(threshold), reading.folder
+    samples = result.count(threshold)
     if samples < _MIN_TO_LEARN:
         return None
     if not (folder / DATASET).exists():
         stems = UniqueStems()
         with target_format("page").writing(folder / PAGES, ()) as write:
             for page in result.pages:
-                texts = [replace(line, text="") for line in page.page.page.lines]
+                texts = [replace(line, text="") for line in page.page.lines]
                 for place, line in page.lines.items():
                     texts[place] = replace(texts[place], text=line.text if line.score >= threshold else "")
-                kept = replace(page.page.page, lines=tuple(texts))
-                write(kept, stems.take(Path(page.page.source.name).name))
+                kept = replace(page.page, lines=tuple(texts))
+                write(kept, stems.take(Path(page.source.name).name))
         split = "0.9/0.1/0" if len(result.pages) > 1 else "1/0/0"
         prepare(folder / PAGES, folder / DATASET, format="page", split=split, split_by="page")
-    config = load_config({**_base_of(reading.run), "dataset": folder / DATASET, "output": folder / "run"})
+    config = load_config({**_base_of(reader), "dataset": folder / DATASET, "output": folder / "run"})
     job = resolve(config, overwrite=True)
     planned = plan_run(job, job.run.path, samples, overwrite=True, hint="remove it")
     step_work = len(result.pages) / max(planned.steps, 1)
@@ -429,16 +369,16 @@ def _base_of(run: RunFolder) -> dict[str, Any]:
     return {"base": settings.base, "base_revision": settings.base_revision, "adapter": adapter}
 
 
-def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -> None:
-    """Write the pages with their images, and a table of all lines, those in doubt first."""
+def _write(work: Work, result: _Result, threshold: float, report: AlignReport, length: int) -> None:
+    """Write the pages with their images, and a table of all lines, those in doubt first; texts have this length."""
     stems, rows, used = UniqueStems(), [], 0
     likely: list[ErrorRate] = []
     (work.draft / PAGES).mkdir()
     with target_format("page").writing(work.draft / PAGES, ()) as write:
         for page in result.pages:
-            stem = stems.take(Path(page.page.source.name).name)
+            stem = stems.take(Path(page.source.name).name)
             lines = []
-            for place, line in enumerate(page.page.page.lines):
+            for place, line in enumerate(page.page.lines):
                 match = page.lines.get(place, AlignedLine())
                 used += len(match.text)
                 if match.score >= _LIKELY:
@@ -446,10 +386,10 @@ def _write(work: Work, result: _Result, threshold: float, report: AlignReport) -
                 rows.append((stem, line.id or str(place + 1), match, line.text, _difference(match, line.text)))
                 mark = AlignmentMark(match.score, match.score >= threshold) if match.text else None
                 lines.append(replace(line, text=match.text, alignment=mark))
-            written = write(replace(page.page.page, lines=tuple(lines)), stem)
+            written = write(replace(page.page, lines=tuple(lines)), stem)
             report.unread += [f"{item.where}: {item.message}" for item in written.skipped]
             report.pages += bool(written.lines)
-    report.lines, report.unused, report.missing = len(rows), result.length - used, result.missing
+    report.lines, report.unused, report.missing = len(rows), length - used, result.missing
     report.sure = result.count(threshold)
     report.reading_cer = pool(likely).rate if likely else None
     report.without = sum(not match.text for _, _, match, _, _ in rows)
