@@ -1,4 +1,4 @@
-"""Training curves, and the pages beside the report: comparison; the plot of a forecast."""
+"""Training curves, and the pages beside the report: comparison."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from dsocr.errors import RunError
 from dsocr.evaluation.compare import ComparedGroup, System, compare
-from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine, forecast_plot
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report import curve_plots, gather_contents
 from dsocr.evaluation.result_pages import (
@@ -82,15 +81,6 @@ def test_a_run_without_readable_metrics_has_no_history(content: str | None, tmp_
         (tmp_path / "metrics.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(RunError):
         read_history(tmp_path)
-
-
-def test_a_forecast_is_drawn_with_its_interval() -> None:
-    points = [
-        CurvePoint(samples, 50, [ScoredLine(f"{line}", 30_000 // samples, 1000) for line in range(20)])
-        for samples in (100, 200, 400)
-    ]
-    drawn = forecast_plot(Forecast.compute(points, 400)).svg()
-    assert all(label in drawn for label in ("95 % interval", "expected", "trained and scored"))
 
 
 @pytest.mark.parametrize(

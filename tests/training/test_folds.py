@@ -49,7 +49,9 @@ class Pretended:
         return [{"id": sample.id} for sample in samples]
 
     def folds(self, config: RunConfig, **options: Any) -> Any:
-        return read_folds(config, self.read_fold, name="ids", train_function=self.train, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dsocr.training.many_runs.run_job", self.train)
+            return read_folds(config, self.read_fold, name="ids", **options)
 
 
 def test_every_line_is_read_once_by_a_model_that_knows_nothing_of_its_writer(small_config: RunConfig) -> None:

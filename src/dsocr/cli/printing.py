@@ -248,21 +248,10 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 
 def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
     """Print the learning curve and the forecast."""
-    from dsocr.training.forecast import PICTURE
-
     rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
     printer.table(["lines", "steps", "validation CER"], rows)
     printer.result(f"\n{result}")
     printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
-    printer.result(f"plot: {_run_folder(given).forecast / PICTURE}")
-
-
-def _run_folder(given: Given) -> "RunFolder":
-    """Return the run folder that a configuration and its changes name."""
-    from dsocr.job import complete_config
-    from dsocr.runs import RunFolder
-
-    return RunFolder(complete_config(given["config"], None, given["changes"], {}).output)
 
 
 # Judge

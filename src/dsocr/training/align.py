@@ -334,7 +334,7 @@ def _likely(steps: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, done: "WorkDone") -> RunFolder | None:
     """Train the reader on the lines whose text is sure; None if there are too few."""
-    from dsocr.training.many_runs import plan_run, train_runs  # loads torch
+    from dsocr.training.many_runs import plan_run, train_run  # loads torch
 
     samples = result.count(threshold)
     if samples < _MIN_TO_LEARN:
@@ -354,7 +354,7 @@ def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, d
     job = resolve(config, overwrite=True)
     planned = plan_run(job, job.run.path, samples, overwrite=True, hint="remove it")
     step_work = len(result.pages) / max(planned.steps, 1)
-    return next(iter(train_runs([planned], ["learning"], done=done, step_work=step_work)))
+    return train_run(planned, "learning", done, step_work=step_work)
 
 
 def _base_of(run: RunFolder) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from dsocr.io.encodings import read_object
 from dsocr.io.work import remove_drafts, write_file
 from dsocr.job import Job, resolve
 from dsocr.models.generation import batches
-from dsocr.runs import ReadingSettings, RunFolder, TrainResult, to_json
+from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
     PlannedRun,
@@ -38,9 +38,8 @@ from dsocr.training.many_runs import (
     keep_reading,
     plan_run,
     require_one_process,
-    train_runs,
+    train_run,
 )
-from dsocr.training.recipe import run_job
 
 FOLDS = 5
 """Folds that are drawn for a dataset without any."""
@@ -93,7 +92,6 @@ def read_folds(
     readings: int = 1,
     overwrite: bool = False,
     progress: ManyProgress | None = None,
-    train_function: Callable[[Job], TrainResult] = run_job,
 ) -> list[FoldReading]:
     """Train each fold in `config.output` and read its lines; `name` is that of the files with what was read.
 
@@ -116,16 +114,16 @@ def read_folds(
     step_work = config.training.batch_size * _STEP_COST
     total = sum(run.steps * step_work for run in runs if not run.finished)
     done = WorkDone(total + readings * sum(map(len, samples)), progress)
-    notes = [f"fold {number} of {len(runs)}" for number in numbers]
-    trained = train_runs(runs, notes, done=done, step_work=step_work, train_function=train_function)
     results = []
-    for number, run, fold, lines, note in zip(numbers, trained, opened, samples, notes, strict=True):
+    for number, planned, fold, lines in zip(numbers, runs, opened, samples, strict=True):
+        note = f"fold {number} of {len(runs)}"
+        run = train_run(planned, note, done, step_work=step_work)
 
-        def read_lines(run: RunFolder = run, lines: Sequence[Sample] = lines, note: str = note) -> Rows:
-            return read(run, lines, lambda count: done.show(count, f"{note}, reading"))
+        def show(count: int, note: str = f"{note}, reading") -> None:
+            done.show(count, note)
 
         path = config.output / f"{name}-{number}.json"
-        rows = keep_reading(path, run, {"dataset": dataset.card.hashes}, read_lines, hint=_HINT)
+        rows = keep_reading(path, run, {"dataset": dataset.card.hashes}, partial(read, run, lines, show), hint=_HINT)
         done.add(readings * len(lines))
         done.show(0, note)
         results.append(FoldReading(number, run, fold, lines, rows, path))

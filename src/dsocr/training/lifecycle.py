@@ -26,7 +26,7 @@ from dsocr.io.encodings import read_object
 from dsocr.io.files import rename
 from dsocr.io.work import remove_path, write_file
 from dsocr.job import TEMPORARY, kept_names
-from dsocr.runs import RunFolder, UnlabelledReport, cut_back, read_provenance, to_json
+from dsocr.runs import RunFolder, UnlabelledReport, cut_back, to_json
 
 _PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
 
@@ -87,15 +87,6 @@ class RunLock:
         if not holder.keys() >= {"process", "machine", "since"}:
             return "another process"
         return f"process {holder['process']} on {holder['machine']} since {holder['since']}"
-
-
-def begun_at(run: RunFolder, *, hint: str) -> str:
-    """Return when the training of a run began, by which it is known again. Raises RunError if it does not say."""
-    begun = read_provenance(run).get("begun_at")
-    if begun is None:
-        message = "does not say when the training began"
-        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=hint)
-    return str(begun)
 
 
 def start_run(

@@ -6,7 +6,7 @@ with a run is kept as long as the run and its dataset stay the same.
 
 import gc
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,7 @@ from dsocr.errors import ConfigError, RunError
 from dsocr.io.processes import rank_and_count
 from dsocr.io.work import keep_result
 from dsocr.job import Job, total_steps
-from dsocr.runs import RunFolder, TrainResult
-from dsocr.training.lifecycle import begun_at
+from dsocr.runs import RunFolder, read_provenance
 from dsocr.training.recipe import run_job
 
 ManyProgress = Callable[[int, int, str], None]
@@ -96,31 +95,30 @@ class _PartOfWork(Reporter):
         yield (lambda done, total, note="": self._show(done, note)) if label == "training" else ignore_progress
 
 
-def train_runs(
-    runs: Sequence[PlannedRun],
-    notes: Sequence[str],
-    *,
-    done: WorkDone,
-    step_work: float = 1,
-    train_function: Callable[[Job], TrainResult] = run_job,
-) -> Iterator[RunFolder]:
-    """Yield each run when it is finished; a step is `step_work` of the whole work, and `notes` name the trainings."""
-    for planned, name in zip(runs, notes, strict=True):
-        if not planned.finished:
+def train_run(planned: PlannedRun, note: str, done: WorkDone, *, step_work: float = 1) -> RunFolder:
+    """Train a run unless it is finished, and open it; a step is `step_work` of the whole work."""
+    if not planned.finished:
 
-            def show(step: int, note: str, name: str = name) -> None:
-                done.show(step * step_work, f"{name}, step {step}  {note}")
+        def show(step: int, details: str) -> None:
+            done.show(step * step_work, f"{note}, step {step}  {details}")
 
-            with reporting_to(_PartOfWork(show)):
-                train_function(planned.job)
-            gc.collect()  # there may be no memory for this network and the next
-            done.add(planned.steps * step_work)
-        yield RunFolder.open(planned.job.run.path)
+        with reporting_to(_PartOfWork(show)):
+            run_job(planned.job)
+        gc.collect()  # there may be no memory for this network and the next
+        done.add(planned.steps * step_work)
+    return RunFolder.open(planned.job.run.path)
 
 
 def keep_reading(path: Path, run: RunFolder, data: Mapping[str, Any], make: Callable[[], Any], *, hint: str) -> Any:
-    """Return what was read with a run of some data, from the file or made now; see `keep_result`."""
-    return keep_result(path, {"trained": begun_at(run, hint=hint), **data}, make)
+    """Return cached readings of a run and some data, or compute and cache them; see `keep_result`.
+
+    Raises RunError if the run does not say when its training began, which identifies it.
+    """
+    begun = read_provenance(run).get("begun_at")
+    if begun is None:
+        message = "does not say when the training began"
+        raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=hint)
+    return keep_result(path, {"trained": str(begun), **data}, make)
 
 
 def drop_weights(run: RunFolder) -> None:
