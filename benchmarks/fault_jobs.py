@@ -138,7 +138,7 @@ def jobs(folder: Path) -> list[Job]:
 
 def correct(source: Path, out: Path) -> None:
     """Accept the lines of a source as the workbench does, each with another text, split some, and export them."""
-    from dsocr.data.source_report import SourceReport
+    from dsocr.data.dataset import SourceReport
     from dsocr.workbench.archive import import_pages, open_archive
     from dsocr.workbench.page_export import export
     from dsocr.workbench.store import open_store

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.check import check_dataset
+from dsocr.data.dataset import SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.document import describe_place
 from dsocr.text import TextPolicy
 from dsocr.workbench.archive import import_pages, open_archive

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.fetch import fetch_source, is_manifest, web_address
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import open_source
 from dsocr.formats import parse_xml_page
 from dsocr.formats.manifest import SourceIndex

@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from dsocr.data.check import Findings, check_dataset
-from dsocr.data.check import findings_page as page_module
-from dsocr.data.check.findings_page import histogram
+from dsocr.data import check as page_module
+from dsocr.data.check import Findings, check_dataset, histogram
 from dsocr.data.dataset import Dataset
 from tests.conftest import rendering
 from tests.html_pages import Page

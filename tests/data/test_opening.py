@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dsocr.data.dataset import SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import open_source
 from dsocr.document import Page, Skipped, Split
 from dsocr.errors import DataError

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.dataset import FixedListCard
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import FixedListCard, SourceReport
 from dsocr.data.split_plan import (
     EarlierDataset,
     FixedEntry,

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from dsocr.config import read_policy
-from dsocr.data.dataset import read_card
+from dsocr.data.dataset import SourceReport, read_card
 from dsocr.data.prepare import normalise_texts, prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UnitGrouper
 from dsocr.document import Line, Page, SkipReason
 from dsocr.errors import ConfigError

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UnitGrouper
 from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Split, Unit
 from dsocr.formats.alto import read_alto
@@ -115,10 +114,10 @@ def at(place: int, text: str | None = None) -> Line:
     return line(f"t{place}" if text is None else text, place, Outline((10, 20 * place, 60, 20 * place + 20)))
 
 
-def parts_of(lines: list[Line], most: int, single: float = 0.0) -> tuple[list[Line], list[Skipped]]:
+def parts_of(lines: list[Line], most: int) -> tuple[list[Line], list[Skipped]]:
     report = SourceReport(strict=False)
     page = Page(Path("p.png"), "p", "p.xml", tuple(lines))
-    return list(UnitGrouper("region", most, single).apply(page, report).lines), report.skipped
+    return list(UnitGrouper("region", most).apply(page, report).lines), report.skipped
 
 
 @pytest.mark.parametrize(
@@ -148,35 +147,24 @@ def test_a_region_is_divided_into_neighbours(
     assert [item.where for item in skipped] == [line.where for line in lines if line.text == BLANK]
 
 
-@given(
-    blanks=st.lists(st.booleans(), min_size=1, max_size=40),
-    most=st.integers(1, 15),
-    single=st.floats(0, 1),
-)
-def test_no_line_is_lost_in_parts(blanks: list[bool], most: int, single: float) -> None:
+@given(blanks=st.lists(st.booleans(), min_size=1, max_size=40), most=st.integers(1, 15))
+def test_no_line_is_lost_in_parts(blanks: list[bool], most: int) -> None:
     lines = [at(place, BLANK if blank else None) for place, blank in enumerate(blanks, start=1)]
-    parts, skipped = parts_of(lines, most, single)
+    parts, skipped = parts_of(lines, most)
     assert [text for part in parts for text in part.text.split("\n")] == [
         line.text for line in lines if line.text != BLANK
     ]
     assert {item.where for item in skipped} == {line.where for line in lines if line.text == BLANK}
     assert len({part.where for part in parts}) == len(parts)
     assert max((part.text.count("\n") + 1 for part in parts), default=0) <= most
-    assert single < 1 or all("\n" not in part.text for part in parts)
 
 
 @pytest.mark.parametrize(
-    ("unit", "most", "single", "code"),
-    [
-        ("line", 5, 0.0, "option-without-regions"),
-        ("page", None, 0.5, "option-without-regions"),
-        ("region", 0, 0.0, "option-invalid"),
-        ("region", 5, 1.5, "option-invalid"),
-    ],
+    ("unit", "most", "code"), [("line", 5, "option-without-regions"), ("region", 0, "option-invalid")]
 )
-def test_parts_that_cannot_be(unit: Unit, most: int | None, single: float, code: str) -> None:
+def test_parts_that_cannot_be(unit: Unit, most: int, code: str) -> None:
     with raises_code(code):
-        UnitGrouper(unit, most, single)
+        UnitGrouper(unit, most)
 
 
 def test_unknown_regions_are_an_error() -> None:

@@ -10,7 +10,7 @@ from docx import Document
 from lxml import etree
 
 from dsocr.data.convert import convert
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.document import Page
 from dsocr.formats.alto import read_alto
 from dsocr.workbench.archive import import_pages, open_archive

@@ -149,7 +149,7 @@ def test_images_of_ones_own_have_no_manifest(tmp_path: Path) -> None:
 
 
 def test_the_workbench_opens_a_manifest_and_keeps_it(archive: Archive, tmp_path: Path) -> None:
-    from dsocr.data.source_report import SourceReport
+    from dsocr.data.dataset import SourceReport
 
     url = archive.add("/m", manifest2(*(canvas2(n, image(archive, f"s{n}")) for n in (1, 2))))
     added = []

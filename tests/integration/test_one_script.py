@@ -9,7 +9,7 @@ import torch
 
 import dsocr
 from convert_recogniser import save_network
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
 from dsocr.models.scripts import describe_script, letter_script

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import dsocr
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
 from dsocr.evaluation.layout_scores import LineCounts, count_lines, match_lines
 from dsocr.layout import choose_segmenter, identify_segmenter

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.store import CorrectionStore
 from tests.workbench.fakes import make_pages

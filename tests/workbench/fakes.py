@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.document import CellPlace, Line, Outline, Page, Region, Table, TableCell
 from dsocr.formats.page import NEWEST, page_document
 from dsocr.formats.xml import serialize

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from dsocr.data.dataset import SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.document import Line, Outline
 from dsocr.errors import DataError
 from dsocr.workbench.archive import Archive, ListedText, find_lines, import_pages, open_archive, read_sources

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from dsocr.config import RunConfig, load_config
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.document import Outline
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder

@@ -15,7 +15,7 @@ from lxml import etree
 from openpyxl import load_workbook
 
 from dsocr.data.convert import convert
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.document import Table
 from dsocr.errors import DsocrError
 from dsocr.formats.page import NEWEST, TRANSKRIBUS, parse_page

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from dsocr.config import RunConfig
     from dsocr.data.check.leaks import LeakReport
     from dsocr.data.convert import ConvertReport
-    from dsocr.data.dataset import Dataset
-    from dsocr.data.source_report import CountCard
+    from dsocr.data.dataset import CountCard, Dataset
     from dsocr.doctor import Fact
     from dsocr.evaluation.audit import Audit
     from dsocr.evaluation.compare import Comparison

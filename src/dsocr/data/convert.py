@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dsocr import __version__
 from dsocr.console import shows_progress
-from dsocr.data.dataset import Dataset
-from dsocr.data.source_report import CountCard, SourceReport
+from dsocr.data.dataset import CountCard, Dataset, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
 from dsocr.errors import DataError, typed
@@ -186,7 +185,7 @@ def convert(
             left_behind=survey.left_behind(target, lost)
             + [f"{change}: {count}" for change, count in changes.items() if count],
             skipped=report.skipped_card(),
-            unmatched=report.unmatched_card(),
+            unmatched=report.unmatched,
             notes=report.notes,
             files=converted_files(folder),
         )

@@ -1,11 +1,14 @@
-"""A dataset folder: its card, and reading and writing its samples, without access to anything outside the folder."""
+"""A dataset folder: its card, the report of preparing it, and reading and writing its samples.
+
+Nothing outside the folder is opened.
+"""
 
 import hashlib
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,12 +16,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
-from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
 from dsocr.data.splits import page_key, split_of_fold
-from dsocr.document import PackedImage, Sample, SampleUnit, Split, parse_points
+from dsocr.document import (
+    Item,
+    Note,
+    PackedImage,
+    Page,
+    Sample,
+    SampleUnit,
+    Skipped,
+    SkipReason,
+    Split,
+    parse_points,
+)
 from dsocr.errors import DataError, option
 from dsocr.images import SHARDS_FOLDER, packed_images, read_bytes
-from dsocr.io.encodings import reading_json
+from dsocr.io.encodings import reading_json, writable
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, link_or_copy
 from dsocr.io.work import require_free_output
 from dsocr.text import TextPolicy
@@ -29,10 +42,99 @@ if TYPE_CHECKING:
 METADATA_FILE = "metadata.jsonl"
 SOURCES_FILE = "sources.jsonl"
 IMAGES_FOLDER = "images"
+SKIPPED_FILE = "skipped.jsonl"
 FORMAT_VERSION = 1
+
+MAX_EXAMPLES = 10
+"""Examples of each kind in a card."""
+
+MAX_CHARACTERS = 100_000
+"""Of the text of a line or page; a megabyte of text costs its rules a minute."""
 
 Store = Literal["files", "parquet"]
 """Whether images are files of their own or rows of Parquet files."""
+
+
+class CountCard(BaseModel):
+    """A count and the first examples, as cards store them."""
+
+    count: int
+    examples: list[str]
+
+
+def count_example(cards: dict[str, CountCard], kind: str, example: str) -> None:
+    """Count one more of a kind; the first examples are kept."""
+    card = cards.setdefault(kind, CountCard(count=0, examples=[]))
+    card.count += 1
+    if len(card.examples) < MAX_EXAMPLES:
+        card.examples.append(example)
+
+
+@dataclass
+class SourceReport:
+    """Events while a source was read: items skipped, names unmatched, texts changed, notes for the user.
+
+    `names` counts the images of each writer, page and document that a pattern found, `text_changes` the changes by each
+    rule of the text policy, `reused` the pages whose crops of an earlier run were used again. With `strict` the first
+    fault is raised as a DataError instead.
+    """
+
+    strict: bool = False
+    skipped: list[Skipped] = field(default_factory=list)
+    unmatched: dict[str, CountCard] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    outlined_by_baselines: list[str] = field(default_factory=list)
+    names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    text_changes: dict[str, CountCard] = field(default_factory=dict)
+    pages: int = 0
+    reused: int = 0
+
+    def skip(self, item: Skipped) -> None:
+        """Record a skipped item."""
+        if self.strict and item.reason.is_fault:
+            code = item.reason.name.lower().replace("_", "-")
+            raise DataError(f"{item.reason}: {item.message}", code=code, where=item.where)
+        self.skipped.append(replace(item, where=writable(item.where), message=writable(item.message)))
+
+    def note(self, message: str) -> None:
+        """Record something that is no fault but worth knowing."""
+        self.notes.append(message)
+
+    def missing_images(self, total: int) -> str:
+        """The number of missing images beside `total` others, as a sentence; empty if none is missing."""
+        missing = sum(item.reason is SkipReason.NO_IMAGE for item in self.skipped)
+        return f"{missing} of {missing + total} images not found" if missing else ""
+
+    def filter_pages(self, items: Iterable[Item]) -> Iterator[Page]:
+        """The pages among a source's items; the rest is recorded."""
+        for item in items:
+            if isinstance(item, Skipped):
+                self.skip(item)
+            elif isinstance(item, Note):
+                self.note(item.message)
+            else:
+                endless = [line for line in item.lines if len(line.text) > MAX_CHARACTERS]
+                for line in endless:
+                    message = f"the text has {len(line.text):,} characters, and the limit is {MAX_CHARACTERS:,}"
+                    self.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
+                kept = tuple(line for line in item.lines if len(line.text) <= MAX_CHARACTERS)
+                yield replace(item, lines=kept) if endless else item
+
+    def skipped_card(self) -> dict[str, CountCard]:
+        """Skipped items by reason, as cards store them."""
+        cards: dict[str, CountCard] = {}
+        for item in self.skipped:
+            count_example(cards, str(item.reason), f"{item.where}: {item.message}")
+        return cards
+
+    def explain_empty(self) -> str:
+        """The reasons why items were skipped, to follow a message that nothing is left."""
+        if not self.skipped:
+            return ": the source has none"
+        counts = Counter(item.reason for item in self.skipped)
+        reasons = "".join(f"\n  {count} x {reason}" for reason, count in counts.most_common())
+        first = self.skipped[0]
+        return f"; skipped:{reasons}\n  first: {first.where}: {first.message}"
 
 
 class SplitCard(BaseModel):

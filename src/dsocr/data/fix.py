@@ -32,8 +32,15 @@ from dsocr.data.check.text_checks import (
     find_invisible,
     lone_latin_words,
 )
-from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, require_free_dataset
-from dsocr.data.source_report import count_example
+from dsocr.data.dataset import (
+    IMAGES_FOLDER,
+    Dataset,
+    SplitCard,
+    SplitWriter,
+    Store,
+    count_example,
+    require_free_dataset,
+)
 from dsocr.data.split_plan import draw_folds
 from dsocr.data.splits import count_crossing
 from dsocr.document import Sample, Split

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.data.dataset import Dataset
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.document import Box, Line, Page, Sample, Skipped, SkipReason
 from dsocr.errors import DataError, option
 from dsocr.formats.page import page_document, parse_page

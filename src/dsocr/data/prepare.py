@@ -18,17 +18,20 @@ from dsocr.console import shows_progress
 from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_earlier_crops
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
+    MAX_EXAMPLES,
+    SKIPPED_FILE,
     SOURCES_FILE,
     Card,
     Dataset,
+    SourceReport,
     SplitCard,
     SplitWriter,
     Store,
+    count_example,
     read_card,
     require_free_dataset,
 )
 from dsocr.data.layouts import largest_sample, layout_xml, take_layout
-from dsocr.data.source_report import MAX_EXAMPLES, SKIPPED_FILE, SourceReport, count_example
 from dsocr.data.sources import NamePatterns, OpenedSource, RegionChoice, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
     EarlierDataset,
@@ -75,7 +78,6 @@ def prepare(
     unit: SampleUnit | None = None,
     regions: Texts = (),
     lines_per_region: Rare[int | None] = None,
-    single_lines: Rare[float] = 0.0,
     seed: int = 17,
     stratify: Rare[Annotated[bool, ON]] = True,
     folds: int | None = None,
@@ -112,7 +114,6 @@ def prepare(
         regions: Type of region whose lines are taken, such as MainZone, with those whose type is not known; repeatable.
         lines_per_region: Of regions: the most neighbouring lines together, 5 to 15 for readers of pages; they are read
             and scored line by line.
-        single_lines: Of regions: the share of parts that are left as single lines, from 0 to 1.
         seed: Seed of the split.
         stratify: Make splits alike in lengths and scripts.
         folds: Number of folds for cross-validation; a configuration names the one to test.
@@ -154,7 +155,7 @@ def prepare(
     ):
         chosen = detect_format(opened.path, format, named_columns)
         sample_unit = choose_unit(unit, chosen)
-        grouper = UnitGrouper(sample_unit, lines_per_region, single_lines)
+        grouper = UnitGrouper(sample_unit, lines_per_region)
         types = [regions] if isinstance(regions, str) else list(regions)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
@@ -216,7 +217,7 @@ def prepare(
             crossing=count_crossing(candidates, assignment.splits),
             text_changes=report.text_changes,
             skipped=report.skipped_card(),
-            unmatched=report.unmatched_card(),
+            unmatched=report.unmatched,
             notes=report.notes,
             manifests=opened.index.rights if opened.index else [],
         )

@@ -5,7 +5,6 @@ A SourceReport collects skipped, changed and ambiguous items.
 """
 
 import shutil
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from uuid import uuid4
 
 import regex
 
+from dsocr.data.dataset import SourceReport, count_example
 from dsocr.data.fetch import fetch_source, is_manifest
-from dsocr.data.source_report import SourceReport
 from dsocr.document import Line, Note, Outline, Page, SampleUnit, Skipped, SkipReason, bounds, main_type
 from dsocr.errors import ConfigError, DataError, option
 from dsocr.formats.format import Format
@@ -173,26 +172,24 @@ def _unwrapped(folder: Path) -> Path:
 
 def _passed_over(folder: Path) -> list[Skipped | Note]:
     """The images of a folder that are not read, of another format or without a suffix, and files of office programs."""
-    items: list[Skipped | Note] = []
-    documents = Counter(path.suffix.lower() for path in list_files(folder, UNREAD_HINTS) if folder.is_dir())
-    items += [
+    if not folder.is_dir():
+        return []
+    documents = Counter(path.suffix.lower() for path in list_files(folder, UNREAD_HINTS))
+    items: list[Skipped | Note] = [
         Note(f"{suffix} files are not read ({count}): {UNREAD_HINTS[suffix]}") for suffix, count in documents.items()
     ]
-    for path in list_files(folder) if folder.is_dir() else ():
-        suffix, remedy = path.suffix.lower(), "save it as PNG, JPEG or TIFF"
+    for path in list_files(folder):
+        suffix, reason = path.suffix.lower(), SkipReason.BAD_IMAGE
         if suffix in OTHER_ARCHIVES:
-            items.append(
-                Skipped(SkipReason.ARCHIVE, relative(path, folder), "of archives, only zip is read; unpack it")
-            )
-        if suffix in HEIC_SUFFIXES:
-            remedy = f'pip install "dsocr-hw[heic]", or {remedy}'
-        if suffix in UNSUPPORTED_SUFFIXES:
-            message = f"{suffix[1:].upper()} images are not supported; {remedy}"
-        elif suffix[1:].isalpha() or not is_image(head(path)):
-            continue
-        else:
+            reason, message = SkipReason.ARCHIVE, "of archives, only zip is read; unpack it"
+        elif suffix in UNSUPPORTED_SUFFIXES:
+            install = 'pip install "dsocr-hw[heic]", or ' if suffix in HEIC_SUFFIXES else ""
+            message = f"{suffix[1:].upper()} images are not supported; {install}save it as PNG, JPEG or TIFF"
+        elif not suffix[1:].isalpha() and is_image(head(path)):
             message = "an image whose name does not end like one; rename it to end in .png, .jpg or .tif"
-        items.append(Skipped(SkipReason.BAD_IMAGE, relative(path, folder), message))
+        else:
+            continue
+        items.append(Skipped(reason, relative(path, folder), message))
     return items
 
 
@@ -203,8 +200,7 @@ def _packed_inside(name: str) -> Skipped:
 class NamePatterns:
     """Finds the writer, page and document of an image, each in a column of a table or by a pattern in its name.
 
-    A pattern is searched in the file name, or in the whole path if it contains a slash; the name is its first group, or
-    the whole match. None keeps the source's own name.
+    None keeps the source's own name.
     """
 
     def __init__(self, patterns: Mapping[str, str | None]) -> None:
@@ -226,24 +222,16 @@ class NamePatterns:
         )
 
     def _find(self, kind: str, pattern: str, image: Page, report: SourceReport) -> str | None:
-        if pattern in image.columns:
-            name = image.columns[pattern].strip() or None
-            self._matched.add(kind)
-        else:
-            try:
-                name = match_name(pattern, image.name)
-            except regex.error as error:
-                message = f"the {kind} pattern {pattern} is not a regular expression: {error}"
-                hint = "signs that mean themselves need a backslash, such as \\( and \\+"
-                raise DataError(message, code="bad-pattern", hint=hint) from error
-            if name is None:
-                if report.strict:
-                    message = f"the {kind} pattern {pattern} does not match"
-                    raise DataError(message, code="pattern-unmatched", where=image.name)
-                report.unmatched[kind].append(image.name)
-                self._unmatched.setdefault(kind, image)
-            else:
-                self._matched.add(kind)
+        is_column = pattern in image.columns
+        name = image.columns[pattern].strip() or None if is_column else match_name(pattern, image.name)
+        if name is None and not is_column:
+            if report.strict:
+                message = f"the {kind} pattern {pattern} does not match"
+                raise DataError(message, code="pattern-unmatched", where=image.name)
+            count_example(report.unmatched, kind, image.name)
+            self._unmatched.setdefault(kind, image)
+            return None
+        self._matched.add(kind)
         if name is not None:
             report.names[kind][name] += 1
         return name
@@ -271,9 +259,13 @@ _PATTERN_SECONDS = 2.0
 
 
 def match_name(pattern: str, name: str) -> str | None:
-    """The first group, or else the whole match, of a pattern in an image's name."""
+    """The first group, or else the whole match, of a pattern in a file name; in its path if the pattern has a slash."""
     try:
         match = regex.search(pattern, name if "/" in pattern else name.rpartition("/")[2], timeout=_PATTERN_SECONDS)
+    except regex.error as error:
+        message = f"the pattern {pattern} is not a regular expression: {error}"
+        hint = "signs that mean themselves need a backslash, such as \\( and \\+"
+        raise DataError(message, code="bad-pattern", hint=hint) from error
     except TimeoutError as error:
         message, hint = f"the pattern {pattern} takes for ever on {name!r}", "write a repetition in a repetition as one"
         raise DataError(message, code="pattern-too-slow", hint=hint) from error
@@ -357,18 +349,16 @@ class UnitGrouper:
     """Combines the lines of each page into samples of one unit, and remembers whether regions were found.
 
     With `most` a region is divided into neighbouring lines, at most so many together, also where a line has no text.
-    Of these parts a share is left as `single` lines, drawn by the places of the parts.
     """
 
-    def __init__(self, unit: SampleUnit, most: int | None = None, single: float = 0.0) -> None:
-        if unit != "region" and (most is not None or single):
-            message = f"{option('lines_per_region', ...)} and {option('single_lines', ...)} are for regions"
-            hint = f"add {option('unit', 'region')}, or leave them out"
+    def __init__(self, unit: SampleUnit, most: int | None = None) -> None:
+        if unit != "region" and most is not None:
+            hint = f"add {option('unit', 'region')}, or leave it out"
+            message = f"{option('lines_per_region', ...)} is for regions"
             raise ConfigError(message, code="option-without-regions", hint=hint)
-        if (most is not None and most < 1) or not 0 <= single <= 1:
-            limits = f"{option('lines_per_region', ...)} is at least 1, {option('single_lines', ...)} from 0 to 1"
-            raise ConfigError(limits, code="option-invalid")
-        self.unit, self._most, self._single = unit, most, single
+        if most is not None and most < 1:
+            raise ConfigError(f"{option('lines_per_region', ...)} is at least 1", code="option-invalid")
+        self.unit, self._most = unit, most
         self._has_outlines = self._has_regions = False
 
     def apply(self, page: Page, report: SourceReport) -> Page:
@@ -388,17 +378,14 @@ class UnitGrouper:
             missing = set(page.skipped) | {line for line in page.lines if is_blank(line.text)}
             groups, known = group_by_region(page, self._most, missing if self._most else ()), ()
         samples = []
-        for place, together in groups:
-            is_single = self._single and zlib.crc32(place.encode()) < self._single * 2**32
-            parts = [(line.where, [line]) for line in together] if is_single else [(place, together)]
-            for where, lines in parts:
-                is_line = self._most is not None and len(lines) == 1
-                stays = is_line and lines[0].outline is not None and not is_blank(lines[0].text)
-                sample = lines[0] if stays else self._join(where, lines, page.skipped)
-                if isinstance(sample, Skipped):
-                    report.skip(sample)
-                else:
-                    samples.append(sample)
+        for where, lines in groups:
+            is_line = self._most is not None and len(lines) == 1
+            stays = is_line and lines[0].outline is not None and not is_blank(lines[0].text)
+            sample = lines[0] if stays else self._join(where, lines, page.skipped)
+            if isinstance(sample, Skipped):
+                report.skip(sample)
+            else:
+                samples.append(sample)
         return replace(page, lines=tuple(samples), skipped=(), layout=known)
 
     def require_regions(self) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dsocr.data.dataset import Dataset, FixedListCard
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import Dataset, FixedListCard, SourceReport
 from dsocr.data.sources import suggest_patterns
 from dsocr.data.splits import (
     GIVEN,

@@ -96,7 +96,7 @@ def open_workbench(
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:
         raise not_installed("the workbench", error.name, "workbench") from error
-    from dsocr.data.source_report import SourceReport
+    from dsocr.data.dataset import SourceReport
     from dsocr.formats.xml import preferred_layer
     from dsocr.workbench.archive import find_lines, import_pages, open_archive, read_sources
     from dsocr.workbench.serving import ANY, HOST

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
-from dsocr.data.source_report import SourceReport
+from dsocr.data.dataset import SourceReport
 from dsocr.data.sources import NamePatterns, open_source
 from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError, option, typed

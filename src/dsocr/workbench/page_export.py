@@ -17,9 +17,8 @@ from lxml import etree
 from dsocr import __version__
 from dsocr.console import ignore_progress
 from dsocr.data.convert import Conversion, PageFitter, converted_files, require_free_conversion
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.prepare import prepare
-from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
