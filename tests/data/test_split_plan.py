@@ -182,9 +182,9 @@ def test_units_with_enough_groups_are_named(pages: int, named: str) -> None:
 
 def test_joined_units_that_merge_most_samples_are_reported_with_sizes() -> None:
     candidates = [replace(line, text="one text") for line in lines({f"w{number}": 10 for number in range(9)})]
-    with raises_code("group-too-large") as error:
+    with raises_code("too-few-groups") as error:
         assign(candidates, split_by="writer+text")
-    assert "writer" in str(error.value.hint)
+    assert "by writer alone" in str(error.value.hint)
     _, notes = assign(candidates + lines({"x": 3, "y": 4}), split_by="writer+text")
     assert re.findall(r"\d+", notes[0]) == ["90", "97", "4", "3"]
 

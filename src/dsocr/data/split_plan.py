@@ -208,13 +208,13 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     if copies := [*find_copies(candidates).values()]:
         same = " = ".join(copies[0])
         report.note(f"{len(copies)} images are there under several names and stay in one split, e.g. {same}")
-    grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, report)
-    grouped.check_largest(plan)
+    grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, plan, report)
+    grouped.note_largest()
     splits: list[Split | None]
     folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
-        fixed = grouped.earlier_labels(plan.earlier, lambda sample: sample.split)
-        fixed |= grouped.given_splits(plan)
+        fixed = grouped.earlier_labels(lambda sample: sample.split)
+        fixed |= grouped.given_splits()
         if plan.fixed:
             matched = match_fixed(plan.fixed.entries, candidates)
             listed, followed = grouped.fix_groups(matched)
@@ -228,13 +228,13 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
             message = f"{len(unchecked)} aligned texts were accepted by nobody, so they and their groups train only"
             report.note(message)
         fixed |= dict.fromkeys(unchecked, Split.TRAIN)
-        splits = [*grouped.assign(plan, plan.fractions, fixed)]
+        splits = [*grouped.assign(plan.fractions, fixed)]
     else:
         shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
-        assigned = grouped.assign(plan, shares, grouped.earlier_labels(plan.earlier, lambda sample: sample.fold))
+        assigned = grouped.assign(shares, grouped.earlier_labels(lambda sample: sample.fold))
         folds = [*assigned]
         splits = [split_of_fold(fold, 1, plan.folds) for fold in assigned]
-    grouped.note_sizes(splits, plan)
+    grouped.note_sizes(splits)
     return SplitAssignment(unit, splits, folds)
 
 
@@ -299,71 +299,66 @@ class _Grouped:
     candidates: Sequence[SplitCandidate]
     groups: Sequence[str]
     unit: str
+    plan: SplitPlan
     report: SourceReport
 
-    def assign(self, plan: SplitPlan, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> list[Label]:
+    def assign(self, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> list[Label]:
         """The split or fold of each sample; groups in `fixed` have no choice.
 
         Raises DataError if there are fewer groups than splits or folds, with the units that have enough of them.
         """
-        count, needed = len(set(self.groups)), plan.folds or sum(share > 0 for share in plan.fractions.values())
-        if count < needed:
-            enough = self._units_with(needed)
-            fewer = "take fewer folds" if plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
-            smaller = " or ".join(option("split_by", unit) for unit in enough)
-            hint = f"split by a smaller unit ({smaller}), or {fewer}" if enough else fewer
-            kind = "folds" if plan.folds else "splits"
-            message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {count}"
+        sizes, needed = Counter(self.groups), sum(share > 0 for share in fractions.values())
+        if len(sizes) < needed:
+            fewer = "take fewer folds" if self.plan.folds else f"leave splits out, e.g. {option('split', '1/0/0')}"
+            if "+" in self.unit:
+                fewer = f"split by {self.unit.partition('+')[0]} alone, or {fewer}"
+            smaller = " or ".join(option("split_by", unit) for unit in self._units_with(needed))
+            hint = f"split by a smaller unit ({smaller}), or {fewer}" if smaller else fewer
+            kind = "folds" if self.plan.folds else "splits"
+            message = f"{needed} {kind} need at least {needed} groups by {self.unit}, but there are only {len(sizes)}"
             raise DataError(message, code="too-few-groups", hint=hint)
-        if plan.stratify:
+        if self.plan.stratify:
             texts = [candidate.text for candidate in self.candidates]
-            assigned = assign_balanced(self.groups, texts, fractions, plan.seed, fixed=fixed)
+            assigned = assign_balanced(self.groups, texts, fractions, self.plan.seed, fixed=fixed)
         else:
-            assigned = assign_groups(Counter(self.groups), fractions, plan.seed, fixed=fixed)
+            assigned = assign_groups(sizes, fractions, self.plan.seed, fixed=fixed)
         return [assigned[group] for group in self.groups]
 
-    def check_largest(self, plan: SplitPlan) -> None:
-        """Note that joined units merge nearly all samples. Raises DataError if that leaves too few groups."""
+    def note_largest(self) -> None:
+        """Note that joined units merge nearly all samples."""
         largest, *others = sorted(Counter(self.groups).values(), reverse=True)
-        total, fractions = len(self.groups), plan.target_fractions().values()
-        if "+" not in self.unit or largest <= (max(fractions) + _TOLERANCE) * total:
-            return
-        rest = ", ".join(map(str, others[:3])) or "none"
-        message = f"split by {self.unit}, {largest} of {total} samples are one group; the next largest: {rest}"
-        first = self.unit.partition("+")[0]
-        if 1 + len(others) < sum(share > 0 for share in fractions):
-            hint = f"split by {first} alone; the card counts values that cross splits"
-            raise DataError(message, code="group-too-large", hint=hint)
-        remedy = f"--split-by {first} comes nearer to the fractions, and the card counts values that cross splits"
-        self.report.note(f"{message}; {remedy}")
+        total = len(self.groups)
+        if "+" in self.unit and largest > (max(self.plan.target_fractions().values()) + _TOLERANCE) * total:
+            rest = ", ".join(map(str, others[:3])) or "none"
+            message = f"split by {self.unit}, {largest} of {total} samples are one group; the next largest: {rest}"
+            remedy = f"--split-by {self.unit.partition('+')[0]} comes nearer to the fractions"
+            self.report.note(f"{message}; {remedy}, and the card counts values that cross splits")
 
     def _units_with(self, count: int) -> list[str]:
         """The other units by which there are at least as many groups."""
         others = (unit for unit in known_units(self.candidates) if unit not in self.unit.split("+"))
         return [unit for unit in others if len(set(group_candidates(self.candidates, [unit]))) >= count]
 
-    def note_sizes(self, splits: Sequence[Split | None], plan: SplitPlan) -> None:
-        """Note fractions that whole groups come not near, and by which unit they would."""
-        counts, targets = Counter(splits), plan.target_fractions()
+    def note_sizes(self, splits: Sequence[Split | None]) -> None:
+        """Note that whole groups miss the fractions, and the unit that would meet them."""
+        counts, plan, targets = Counter(splits), self.plan, self.plan.target_fractions()
         got = {split: counts[split] / len(splits) for split in Split}
         if all(abs(got[split] - targets[split]) <= _TOLERANCE for split in Split):
             return
         shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, targets))
         message = f"the splits are {shares} instead of {asked}: whole groups come no nearer"
         free = plan.folds is None and plan.fixed is None and plan.earlier is None
-        finer = self._units_with(math.ceil(1 / min(filter(None, targets.values())))) if free else []
-        if finer:
+        if free and (finer := self._units_with(math.ceil(1 / min(filter(None, targets.values()))))):
             message += f"; --split-by {finer[0]} does, with samples of one {self.unit} in several splits"
         self.report.note(message)
 
-    def given_splits(self, plan: SplitPlan) -> dict[str, Split]:
+    def given_splits(self) -> dict[str, Split]:
         """Splits of the groups with samples that the source assigns to validation or test, if it names no others."""
         if any(candidate.split == Split.TRAIN for candidate in self.candidates):
-            draws = plan.split_by is None and plan.fractions[Split.TRAIN] < 1
+            draws = self.plan.split_by is None and self.plan.fractions[Split.TRAIN] < 1
             if draws and not _has_complete_splits(self.candidates):
-                self.report.note(
-                    "the source has only a train split, so new splits were drawn; --split-by given keeps it"
-                )
+                kept = "--split-by given keeps it"
+                self.report.note(f"the source has only a train split, so new splits were drawn; {kept}")
             return {}
         held_out = {
             place: FixedEntry(candidate.name, candidate.split, candidate.where)
@@ -391,21 +386,19 @@ class _Grouped:
         followed = sum(group in first for group in self.groups) - len(entries)
         return {group: entry.split for group, entry in first.items()}, followed
 
-    def earlier_labels(
-        self, earlier: EarlierDataset | None, label_of: Callable[[SplitCandidate], Label | None]
-    ) -> dict[str, Label]:
+    def earlier_labels(self, label_of: Callable[[SplitCandidate], Label | None]) -> dict[str, Label]:
         """Labels of the groups that an earlier dataset already has.
 
         Raises DataError if a group is in two of its splits, or if new samples join groups of different splits.
         """
-        if earlier is None:
+        if (earlier := self.plan.earlier) is None:
             return {}
         units = parse_units(self.unit)
         known: dict[str, tuple[Label, str]] = {}
         for candidate in earlier.samples:
             if (label := label_of(candidate)) is None:
                 continue
-            for key in [next(candidate.keys(unit)) for unit in units]:
+            for key in (next(candidate.keys(unit)) for unit in units):
                 before, where = known.setdefault(key, (label, candidate.where))
                 if before != label:
                     places = f"{before} ({where}) and {label} ({candidate.where})"

@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from itertools import permutations
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -84,11 +85,8 @@ def parse_fractions(text: str) -> dict[Split, float]:
     except ValueError:
         raise DataError(f"the split {text!r} is not three numbers", code="bad-fractions", hint=hint) from None
     total = sum(numbers)
-    if (
-        len(numbers) != len(Split)
-        or min(numbers) < 0
-        or not any(abs(total - whole) < 1e-6 * whole for whole in (1, 100))
-    ):
+    is_whole = any(abs(total - whole) < 1e-6 * whole for whole in (1, 100))
+    if len(numbers) != len(Split) or min(numbers) < 0 or not is_whole:
         raise DataError(f"the split {text!r} is not three fractions with sum 1", code="bad-fractions", hint=hint)
     return {split: number / total for split, number in zip(Split, numbers, strict=True)}
 
@@ -129,11 +127,9 @@ def group_candidates(candidates: Sequence[SplitCandidate], units: Sequence[str])
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:
-        path = []
         while (parent := parents.get(key, key)) != key:
-            path.append(key)
+            parents[key] = parents.get(parent, parent)
             key = parent
-        parents.update(dict.fromkeys(path, key))
         return key
 
     for first, *others in keys:
@@ -189,7 +185,6 @@ def assign_groups(
     fixed_sizes = Counter(dict.fromkeys(shares, 0))
     for group, label in fixed.items():
         fixed_sizes[label] += sizes.get(group, 0)
-    # Splits that fixed groups overfill are out, and the others share the rest.
     open_, total = dict(shares), sum(sizes.values())
     while True:
         rest = total - sum(count for label, count in fixed_sizes.items() if label not in open_)
@@ -203,25 +198,20 @@ def assign_groups(
     order = sorted(sizes.keys() - fixed.keys())
     random.Random(seed).shuffle(order)  # noqa: S311 - not a secret
     for group in order:
-        bins.put(group, sizes[group], bins.emptiest())
+        bins.put(group, sizes[group], min(bins.targets, key=lambda label: bins.filled[label] / bins.targets[label]))
     for label in bins.targets:  # an empty split gets a smallest group of the split with most groups
         richest = max(bins.targets, key=bins.count)
         if not bins.filled[label] and bins.count(richest) > (0 if fixed_sizes.get(richest) else 1):
             size = min(bins.groups[richest])
             bins.put(bins.take(size, richest), size, label)
-    while move := bins.best_move():
-        bins.apply(move)
-    return bins.assigned() | {group: fixed[group] for group in sizes if group in fixed}
-
-
-class _Move(NamedTuple, Generic[Label]):
-    """A group of `size` moves from `source` to `target`; if `back` is not 0, a group of that size moves back."""
-
-    gain: float
-    source: Label
-    target: Label
-    size: int
-    back: int
+    while move := max((move for move in bins.moves() if move[0] > 1e-9), default=None):
+        _, source, target, size, back = move
+        group = bins.take(size, source)
+        if back:
+            bins.put(bins.take(back, target), back, source)
+        bins.put(group, size, target)
+    placed = ((label, group) for label in bins.targets for groups in bins.groups[label].values() for group in groups)
+    return {group: label for label, group in placed} | {group: fixed[group] for group in sizes if group in fixed}
 
 
 class _Bins(Generic[Label]):
@@ -244,43 +234,28 @@ class _Bins(Generic[Label]):
         self.filled[label] -= size
         return group
 
-    def emptiest(self) -> Label:
-        """The split that is farthest from full relative to its target."""
-        return min(self.targets, key=lambda label: self.filled[label] / self.targets[label])
-
     def count(self, label: Label) -> int:
         """Number of groups of a split that may move."""
         return sum(map(len, self.groups[label].values()))
 
-    def best_move(self) -> _Move[Label] | None:
-        """The move that reduces the squared distances to the targets most, if any does."""
-        pairs = ((source, target) for source in self.targets for target in self.targets if source != target)
-        moves = (move for source, target in pairs for move in self._moves(source, target))
-        return max((move for move in moves if move.gain > 1e-9), default=None)
+    def moves(self) -> Iterator[tuple[float, Label, Label, int, int]]:
+        """For each pair of splits and each group size, the moves nearest to the ideal number of samples to move.
 
-    def apply(self, move: _Move[Label]) -> None:
-        group = self.take(move.size, move.source)
-        if move.back:
-            self.put(self.take(move.back, move.target), move.back, move.source)
-        self.put(group, move.size, move.target)
-
-    def _moves(self, source: Label, target: Label) -> Iterator[_Move[Label]]:
-        """For each group size, the moves and swaps nearest to the ideal number of samples to move."""
-        over = self.filled[source] - self.targets[source]
-        under = self.targets[target] - self.filled[target]
-        ideal = (over + under) / 2
-        backs = sorted(self.groups[target])
-        if self.count(source) > 1 or self.fixed.get(source):
-            backs = [0, *backs]
-        for size in self.groups[source]:
-            nearest = bisect_left(backs, size - ideal)
-            for back in backs[max(0, nearest - 1) : nearest + 1]:
-                moved = size - back
-                gain = over**2 + under**2 - (over - moved) ** 2 - (under - moved) ** 2
-                yield _Move(gain, source, target, size, back)
-
-    def assigned(self) -> dict[str, Label]:
-        return {group: label for label, sizes in self.groups.items() for groups in sizes.values() for group in groups}
+        A move has its gain (by how much it reduces the squared distances to the targets), its source and target, the
+        size of the group that moves, and of the group that moves back, or 0.
+        """
+        for source, target in permutations(self.targets, 2):
+            over = self.filled[source] - self.targets[source]
+            under = self.targets[target] - self.filled[target]
+            backs = sorted(self.groups[target])
+            if self.count(source) > 1 or self.fixed.get(source):
+                backs = [0, *backs]
+            for size in self.groups[source]:
+                nearest = bisect_left(backs, size - (over + under) / 2)
+                for back in backs[max(0, nearest - 1) : nearest + 1]:
+                    moved = size - back
+                    gain = over**2 + under**2 - (over - moved) ** 2 - (under - moved) ** 2
+                    yield gain, source, target, size, back
 
 
 SCRIPTS = ("Cyrillic", "Latin", "digits", "mixed", "other")
@@ -304,8 +279,8 @@ def assign_balanced(
 ) -> dict[str, Label]:
     """Call `assign_groups` with many seeds and keep the result with the most even lengths and scripts.
 
-    `groups` and `texts` are those of the samples, in the same order. A draw only counts if its sizes are as near the
-    fractions as those of the first draw, which is the one with `seed` itself.
+    `groups` and `texts` are the samples', in the same order. A draw only counts if its sizes are as near the fractions
+    as the first draw's, which uses `seed` itself.
     """
     sizes = Counter(groups)
     places = {group: place for place, group in enumerate(sizes)}
@@ -359,7 +334,7 @@ def imbalance(strata: np.ndarray, labels: np.ndarray) -> float:
 
 
 def length_bounds(lengths: Iterable[int]) -> list[int]:
-    """Lower bounds, the first left out, of buckets with about equally many texts."""
+    """Lower bounds, except the first, of buckets with about equally many texts."""
     ordered = sorted(lengths)
     places = range(1, _LENGTH_BUCKETS)
     return sorted({ordered[len(ordered) * place // _LENGTH_BUCKETS] for place in places}) if ordered else []
