@@ -150,7 +150,7 @@ def _complete_card(text: str, repo: str, license: str | None, scores: Mapping[st
         data.base_model = None  # a base that ships with dsocr; the Hub knows none of that name
         del data.base_model_relation
     read = (scores or {}).get("adapter") or {}
-    rates = [(name, read[name]) for name in ("cer", "wer") if read.get(name) is not None]
+    rates = [(name, read[name]["rate"]) for name in ("cer", "wer") if name in read and read[name]["rate"] is not None]
     if scores is not None and rates:
         data.model_name = repo.rpartition("/")[2]
         data.eval_results = [

@@ -12,14 +12,13 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
-from dsocr.evaluation.compare import Comparison, System, compare
+from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.predictions import (
     MatchedPredictions,
     Missing,
     compare_paths,
     match,
     parse_name,
-    pool_trainings,
     read_predictions,
 )
 from dsocr.io.encodings import text_encoding
@@ -32,7 +31,6 @@ from tests.evaluation.making_runs import (
     misread,
     other_test_split,
     read_better,
-    scored,
 )
 from tests.raising import raises_code
 
@@ -320,30 +318,6 @@ def test_a_run_needs_an_evaluation_with_its_base(run: RunFolder, small_dataset: 
     assert code_of(alone.path) == "no-base"
     run.scorecard.unlink()
     assert code_of(run.path) == "scorecard-missing"
-
-
-def test_runs_that_differ_in_seed_alone_are_one_system() -> None:
-    """Each training reads every line; the interval is over writers, so it does not get narrower by reading again."""
-    writers = [f"w{n % 8}" for n in range(24)]
-    texts = ["давно уже никто не писал писем" for _ in writers]
-
-    def system(name: str, wrong: int) -> System:
-        pairs = ((text, "x" * (wrong + n % 3) + text[wrong + n % 3 :]) for n, text in enumerate(texts))
-        return System(name, scored(*pairs, writers=writers), trained=True)
-
-    first, *seeds = system("base", 9), system("a17", 4), system("a18", 6)
-    pooled = pool_trainings([first, *seeds], {"a17": "same", "a18": "same"})
-    assert [one.name for one in pooled] == ["base", "a17 (2 seeds)"]
-    assert pooled[1].seeds == [seed.score.cer.rate for seed in seeds]
-    assert pooled[1].score.cer.rate == pytest.approx(sum(pooled[1].seeds) / 2)
-    assert pooled[0].score.cer.rate == first.score.cer.rate
-    (difference,) = compare(pooled).differences
-    assert (difference.verdict, difference.change.interval.clusters) == ("better", 8)
-    with raises_code("seeds-none"):
-        pool_trainings([first, *seeds], {"a17": "one", "a18": "other"})
-    without = [System(seed.name, scored(*((line.reference, line.prediction) for line in seed.lines))) for seed in seeds]
-    with raises_code("seeds-none"):
-        pool_trainings(without, {"a17": "same", "a18": "same"})
 
 
 def test_whole_pages_are_compared_whatever_their_lines(tmp_path: Path) -> None:

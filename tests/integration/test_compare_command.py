@@ -42,4 +42,4 @@ def test_missing_predictions_are_an_error_until_they_count_as_empty(
     assert fail("compare", run, table).code == "prediction-missing"
     code, out, _ = call("compare", run, table, "--missing", "empty", "--json")
     assert code == 0
-    assert [rate["count"] for rate in json.loads(out)["rates"][0]["rates"]][-1] > 0
+    assert [rate["errors"] for rate in json.loads(out)["rates"][0]["rates"]][-1] > 0

@@ -276,7 +276,6 @@ def compare(
     split: SplitName | None = None,
     missing: Rare[Literal["error", "empty"]] = "error",
     pages: bool = False,
-    pool_seeds: Rare[bool] = False,
     columns: Columns | None = None,
     encoding: str | None = None,
     output: Output | None = None,
@@ -291,7 +290,6 @@ def compare(
         split: Split that they are of; the first run's if not given, else test.
         missing: What a line without a prediction is: an error, or an empty text.
         pages: Compare whole pages, whatever lines a tool found and in which order.
-        pool_seeds: Count runs that differ in seed alone as one reader.
         columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
         encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
         output: Page.html, or a folder for the page, numbers and changed lines.
@@ -318,7 +316,6 @@ def compare(
         columns=read_pairs("columns", columns),
         encoding=encoding,
         pages=pages,
-        pool_seeds=pool_seeds,
     )
     if out is not None:
         with progress_bar(None, "drawing", "lines") as done:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from dsocr import __version__
 from dsocr.document import PackedImage
@@ -25,7 +26,6 @@ from dsocr.evaluation.metrics import (
     character_errors,
     describe_change,
     describe_ratios,
-    finite_or_none,
     format_change_interval,
     of_hundred,
     pool,
@@ -156,31 +156,18 @@ class ComparedRate:
             difference for difference in self.differences if (difference.first, difference.second) == (first, second)
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rate for JSON; rates and differences are fractions."""
-        names = ("name", "part", "lines", "writers", "scope")
-        return {name: getattr(self, name) for name in names} | {
-            "rates": [
-                {"rate": finite_or_none(rate.rate), "count": rate.errors, "length": rate.length} for rate in self.rates
-            ],
-            "intervals": [asdict(interval) for interval in self.intervals],
-            "differences": [asdict(difference) for difference in self.differences],
-        }
-
 
 @dataclass(frozen=True)
 class System:
     """A system to compare: its name, its scored lines, and notes on where they come from.
 
-    `trained` if it is a run of ours, whose result another seed would change. `seeds` are the CERs of several runs that
-    differ in seed alone; each has read every line of `lines`.
+    `trained` if it is a run of ours, whose result another seed would change.
     """
 
     name: str
     lines: Sequence[LineScore]
     notes: Sequence[str] = ()
     trained: bool = False
-    seeds: Sequence[float] = ()
 
     @cached_property
     def score(self) -> Score:
@@ -194,7 +181,7 @@ class ComparedGroup:
 
     name: str
     lines: int
-    cers: Sequence[ErrorRate]
+    cers: list[ErrorRate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +294,7 @@ class Difference:
             "verdict": self.verdict,
             "scope": self.rate.scope,
             "summary": self.summary,
-            "difference": finite_or_none(self.difference),
+            "difference": self.difference if math.isfinite(self.difference) else None,
             "interval": asdict(self.change.interval),
             "p": self.change.p,
             "corrected_p": self.change.corrected_p,
@@ -349,18 +336,19 @@ class Comparison:
             "answers": list(self.answers),
             "cautions": list(self.cautions),
             "systems": [
-                {"name": system.name, **system.score.to_dict(), "notes": list(system.notes)} for system in self.systems
+                {"name": system.name, "score": _SCORE.dump_python(system.score), "notes": list(system.notes)}
+                for system in self.systems
             ],
             "differences": [difference.to_dict() for difference in self.differences],
-            "rates": [rate.to_dict() for rate in self.rates],
-            "groups": [
-                {"name": group.name, "lines": group.lines, "cers": [finite_or_none(cer.rate) for cer in group.cers]}
-                for group in self.groups
-            ],
+            "rates": _RATES.dump_python([*self.rates]),
+            "groups": _GROUPS.dump_python([*self.groups]),
             "about": dict(self.about),
             "created_at": self.created_at,
             "dsocr_version": self.dsocr_version,
         }
+
+
+_SCORE, _RATES, _GROUPS = TypeAdapter(Score), TypeAdapter(list[ComparedRate]), TypeAdapter(list[ComparedGroup])
 
 
 def compare(
@@ -558,17 +546,9 @@ def _cautions(systems: Sequence[System], clusters: Clusters, rates: Sequence[Com
             change = after.change
             scope = f"{plain.scope}, " if plain.scope else ""
             yield f"{scope}{rate.name.removeprefix(f'{CER.name} ')}, {system.name} {kind} {first}: {change}"
-    for system in systems:
-        if system.seeds:
-            cers = ", ".join(f"{100 * cer:.1f}" for cer in system.seeds)
-            spread = 100 * float(np.std(system.seeds, ddof=1))
-            yield (
-                f"{len(system.seeds)} runs that differ in seed alone are {system.name}: CER {cers} %, standard "
-                f"deviation {spread:.1f} points; every line counts once for each, and the intervals are of their mean"
-            )
     if names := [system.name for system in systems if system.trained]:
         each = "one run" if len(names) == 1 else "one run each"
-        yield f"the intervals of {', '.join(names)} ({each}) leave out the seed (--pool-seeds counts several runs)"
+        yield f"the intervals of {', '.join(names)} ({each}) do not cover the seed of training"
 
 
 def describe_p(p: float, name: str = "p") -> str:

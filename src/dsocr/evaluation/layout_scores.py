@@ -140,7 +140,8 @@ class LayoutScores:
     @property
     def documents(self) -> Mapping[str, tuple[LineCounts, LineCounts | None]]:
         """The lines of each document, and those of the shipped detector, in the order of the dataset."""
-        return {name: _sum(pages) for name, pages in self._by_document().items()}
+        names = dict.fromkeys(page.document for page in self.pages)
+        return {name: _sum([page for page in self.pages if page.document == name]) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all scores in JSON's types."""
@@ -149,16 +150,10 @@ class LayoutScores:
             "dataset": self.dataset,
             "split": self.split,
             "overlap": ENOUGH,
-            **_describe(self.pages),
-            "documents": {name: _describe(pages) for name, pages in self._by_document().items()},
-            "pages": {page.id: _describe([page]) for page in self.pages},
+            **_describe(self.counts, self.base),
+            "documents": {name: _describe(*counts) for name, counts in self.documents.items()},
+            "pages": {page.id: _describe(page.counts, page.base) for page in self.pages},
         }
-
-    def _by_document(self) -> Mapping[str, Sequence[PageLines]]:
-        pages: dict[str, list[PageLines]] = {}
-        for page in self.pages:
-            pages.setdefault(page.document, []).append(page)
-        return pages
 
 
 def _sum(pages: Sequence[PageLines]) -> tuple[LineCounts, LineCounts | None]:
@@ -166,8 +161,7 @@ def _sum(pages: Sequence[PageLines]) -> tuple[LineCounts, LineCounts | None]:
     return sum((page.counts for page in pages), LineCounts()), sum(known, LineCounts()) if known else None
 
 
-def _describe(pages: Sequence[PageLines]) -> dict[str, Any]:
-    counts, base = _sum(pages)
+def _describe(counts: LineCounts, base: LineCounts | None) -> dict[str, Any]:
     return counts.to_dict() | ({"base": base.to_dict()} if base else {})
 
 
@@ -187,13 +181,9 @@ def score_layouts(
         detected, others = (
             network and find_outlines(detect_text(image, network), image.size) for network in (detector, base)
         )
-        page = PageLines(
-            sample.id,
-            sample.document or sample.page or sample.id,
-            count_lines(drawn, detected),
-            None if others is None else count_lines(drawn, others),
-        )
-        pages.append(page)
+        base_counts = None if others is None else count_lines(drawn, others)
+        document = sample.document or sample.page or sample.id
+        pages.append(PageLines(sample.id, document, count_lines(drawn, detected), base_counts))
         if progress is not None:
             progress(number + 1, len(samples))
     return pages

@@ -6,13 +6,13 @@ Texts are compared as `text.comparable` normalises them: NFC, white space collap
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import ClassVar
 
-from pydantic import StrictInt, model_serializer, model_validator
+from pydantic import ConfigDict, StrictInt, model_serializer
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.errors import DataError
@@ -27,6 +27,8 @@ class ErrorRate:
     in published results. Nothing is clipped: a prediction much longer than its reference has a rate above 1.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")  # the rate, which the counts make
+
     errors: StrictInt = 0
     length: StrictInt = 0
 
@@ -40,6 +42,11 @@ class ErrorRate:
             return self.errors / self.length
         return math.inf if self.errors else 0.0
 
+    @model_serializer
+    def to_dict(self) -> dict[str, int | float | None]:
+        """Return the rate, None if it is infinite, and its counts for JSON."""
+        return {"rate": self.rate if math.isfinite(self.rate) else None, **asdict(self)}
+
 
 def pool(rates: Iterable[ErrorRate]) -> ErrorRate:
     """Pool error rates: all errors over all lengths."""
@@ -48,35 +55,6 @@ def pool(rates: Iterable[ErrorRate]) -> ErrorRate:
         errors += rate.errors
         length += rate.length
     return ErrorRate(errors, length)
-
-
-def finite_or_none(rate: float) -> float | None:
-    """Return a rate as JSON stores it: None for infinity, the rate of insertions into empty references."""
-    return rate if math.isfinite(rate) else None
-
-
-_JSON_COUNTS = {
-    "cer": ("characters", "character_errors"),
-    "cer_without_runaways": ("characters_without_runaways", "character_errors_without_runaways"),
-    "wer": ("words", "word_errors"),
-    "wer_punctuation_apart": ("words_punctuation_apart", "word_errors_punctuation_apart"),
-}
-"""The keys of a rate's length and errors in JSON."""
-
-
-def rates_to_json(**rates: ErrorRate) -> dict[str, int | float | None]:
-    """Return rates for JSON, None over empty references, and the counts they are made of."""
-    values: dict[str, int | float | None] = {name: finite_or_none(rate.rate) for name, rate in rates.items()}
-    for name, rate in rates.items():
-        length, errors = _JSON_COUNTS[name]
-        values |= {length: rate.length, errors: rate.errors}
-    return values
-
-
-def rates_from_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rates that `rates_to_json` wrote for validation, made of their counts."""
-    names = {name: counts for name, counts in _JSON_COUNTS.items() if name in values}
-    return {name: {"errors": values[errors], "length": values[length]} for name, (length, errors) in names.items()}
 
 
 def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
@@ -319,16 +297,6 @@ class ProfileRates:
     cer: ErrorRate
     wer: ErrorRate
     wer_punctuation_apart: ErrorRate
-
-    @model_serializer
-    def to_dict(self) -> dict[str, int | float | None]:
-        """Return rates, None over empty references, and counts for JSON."""
-        return rates_to_json(cer=self.cer, wer=self.wer, wer_punctuation_apart=self.wer_punctuation_apart)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_counts(cls, values: Any) -> Any:
-        return rates_from_json(values)
 
 
 def profile_rates(

@@ -4,7 +4,6 @@ Files are tables, PAGE or ALTO files, or one text file per line. Their predictio
 dataset by name or by position on the page. A column that could hold the reference is never taken for the prediction.
 """
 
-import math
 import re
 import unicodedata
 from collections import defaultdict
@@ -15,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dsocr.config import load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import box_overlaps
 from dsocr.data.splits import page_key
@@ -26,7 +24,6 @@ from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
-from dsocr.evaluation.statistics import clusters_of
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
@@ -34,7 +31,7 @@ from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
 from dsocr.io.files import list_files, relative
-from dsocr.runs import RunFolder, to_json
+from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 
 TEXT_COLUMNS = ("prediction", "predicted", "pred", "prediction_text", "hypothesis", "hyp", "output", "text")
@@ -67,14 +64,13 @@ def compare_paths(
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     pages: bool = False,
-    pool_seeds: bool = False,
 ) -> Comparison:
     """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
 
     One run alone is compared with its base; `base` puts the first run's base before the others. Predictions are
     scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
-    compared, and predictions may have any lines. `pool_seeds` makes one system of runs that differ in seed alone.
-    Raises DsocrError if something cannot be read, or runs were evaluated on different lines.
+    compared, and predictions may have any lines. Raises DsocrError if something cannot be read, or runs were evaluated
+    on different lines.
     """
     named = [parse_name(text) for text in paths]
     for _, path in named:
@@ -91,76 +87,28 @@ def compare_paths(
     for run in runs.values():
         run.require_same_split(split, opened, first, check_dataset=has_files or dataset is not None)
     alone = len(named) == 1 and first is not None
-    systems = [first.system("base", "base")] if first and (base or alone) else []
+    systems = [first.system("base", "base", pages=pages)] if first and (base or alone) else []
     with text_encoding(encoding):
         for name, path in named:
             if path in runs:
                 model = "adapter" if "adapter" in runs[path].lines else "base"  # of a base, nothing was trained
-                systems.append(runs[path].system("trained" if alone and name == "base" else name, model))
+                name = "trained" if alone and name == "base" else name
+                systems.append(runs[path].system(name, model, pages=pages))
             else:
                 assert opened is not None
                 systems.append(_score_file(name, path, opened, split, missing, columns, pages=pages))
     images, about = _describe(opened, split, systems)
     if first is not None:
         about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
-    if pages:
-        of_runs = {system.name for system in systems if system.trained or system.name == "base"}
-        systems = [
-            replace(system, lines=read_pages(system.lines)) if system.name in of_runs else system for system in systems
-        ]
-        if opened is not None:  # of pages with lines in another split too, a tool reads more than the references have
-            others = [sample for other in Split if other != split for sample in opened.samples(other)]
-            divided = {page_key(sample.document, sample.page) for sample in others}
-            count = sum(line.page in divided for line in systems[0].lines)
-            note = [f"{count} pages have lines in another split and are left out"] if count else []
-            for place, system in enumerate(systems):
-                whole = [line for line in system.lines if line.page not in divided]
-                systems[place] = replace(system, lines=whole, notes=[*system.notes, *note])
-    if pool_seeds:
-        settings = {}
-        for name, path in named:
-            if path in runs:
-                values = load_run_config(RunFolder(path).config).model_dump(mode="json", exclude={"seed", "output"})
-                settings[name] = to_json(values)
-        systems = pool_trainings(systems, settings)
-        read = {line.id: line.id.partition(_SEED_MARK)[0] for line in systems[0].lines}
-        images = {id_: images[name] for id_, name in read.items() if name in images}
+    if pages and opened is not None:  # a tool reads more of a divided page than the split has of it
+        others = [sample for other in Split if other != split for sample in opened.samples(other)]
+        divided = {page_key(sample.document, sample.page) for sample in others}
+        count = sum(line.page in divided for line in systems[0].lines)
+        note = [f"{count} pages have lines in another split and are omitted"] if count else []
+        for place, system in enumerate(systems):
+            whole = [line for line in system.lines if line.page not in divided]
+            systems[place] = replace(system, lines=whole, notes=[*system.notes, *note])
     return compare(systems, images=images, about=about, pages=pages)
-
-
-_SEED_MARK = " (seed "
-
-
-def pool_trainings(systems: Sequence[System], settings: Mapping[str, str]) -> list[System]:
-    """Make one system of runs with the same settings by name; all others count as often, so that lines stay paired.
-
-    A line of the pooled system has the name of the line and the place of the run. Raises DataError if no two runs
-    differ in seed alone, or lines have neither writers nor pages, by which an interval counts several readings once.
-    """
-    groups: dict[str, list[System]] = {}
-    for system in systems:
-        groups.setdefault(settings.get(system.name, system.name), []).append(system)
-    if all(len(group) == 1 for group in groups.values()):
-        hint = "their configurations may differ in `seed` and `output` only"
-        raise DataError("no two runs differ in seed alone", code="seeds-none", hint=hint)
-    if clusters_of(systems[0].lines).unit == "line":
-        message = "seeds cannot be pooled where fewer than five writers and five pages are known"
-        raise DataError(message, code="seeds-none", hint=f"prepare with {option('writer', ...)} to name writers")
-    times = math.lcm(*(len(group) for group in groups.values()))
-    pooled = []
-    for group in groups.values():
-        lines = [
-            replace(line, id=f"{line.id}{_SEED_MARK}{turn + 1})")
-            for turn in range(times)
-            for line in group[turn % len(group)].lines
-        ]
-        if len(group) == 1:
-            pooled.append(replace(group[0], lines=lines))
-            continue
-        cers = [system.score.cer.rate for system in group]
-        notes = [f"{len(group)} seeds", *(note for system in group for note in system.notes)]
-        pooled.append(System(f"{group[0].name} ({len(group)} seeds)", lines, notes, seeds=cers))
-    return pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +144,15 @@ class _EvaluatedRun:
             )
             raise RunError(message, code="other-dataset", where=self.path, hint=hint)
 
-    def system(self, name: str, model: str) -> System:
+    def system(self, name: str, model: str, *, pages: bool) -> System:
         if model not in self.lines:
             hint = f"run {command('evaluate', self.path.as_posix())} without {option('base', False)}"
             raise RunError(f"was evaluated without its {model}", code="no-base", where=self.path, hint=hint)
         limit = self.card.settings.get("limit")
         notes = [f"run {self.path.as_posix()}, {MODEL_LABELS[model]}, scored {self.card.created_at}"]
         notes += [f"only the first {limit} lines were read"] if limit else []
-        return System(name, self.lines[model], notes, trained=model == "adapter")
+        lines = read_pages(self.lines[model]) if pages else self.lines[model]
+        return System(name, lines, notes, trained=model == "adapter")
 
 
 def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required: bool) -> Dataset | None:

@@ -11,7 +11,7 @@ from dsocr.document import Split
 from dsocr.errors import DataError, DsocrError, RunError, option, typed
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
-from dsocr.evaluation.metrics import finite_or_none, mark_differences, of_hundred, script_of
+from dsocr.evaluation.metrics import mark_differences, of_hundred, script_of
 from dsocr.evaluation.result_pages import (
     ChangeRow,
     Chapter,
@@ -336,7 +336,7 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
     for profile, title in PROFILE_LABELS.items():
         rates = [card.profiles[profile][name].cer for name in names] if profile in card.profiles else []
         if any(rate.length for rate in rates):
-            rows.append(rate_change(title, [finite_or_none(rate.rate) for rate in rates]))
+            rows.append(rate_change(title, [rate.rate for rate in rates]))
     return rows
 
 

@@ -20,7 +20,7 @@ from dsocr.evaluation.compare import (
     describe_p,
     read_lines,
 )
-from dsocr.evaluation.metrics import align, finite_or_none, format_difference
+from dsocr.evaluation.metrics import align, format_difference
 from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import BAR, PAPER, QUIET, Plot, Thumbnails, counted, percent, printable, render, run_colour
@@ -264,8 +264,8 @@ def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
     counts = {"lines without an error": [score.exact for score in scores]}
     counts |= {label: [score.failures[name] for score in scores] for name, label in FAILURE_LABELS.items()}
     rows = [
-        rate_change("CER", [finite_or_none(score.cer.rate) for score in scores]),
-        rate_change("WER", [finite_or_none(score.wer.rate) for score in scores]),
+        rate_change("CER", [score.cer.rate for score in scores]),
+        rate_change("WER", [score.wer.rate for score in scores]),
     ]
     for name, values in counts.items():
         more = values[-1] - values[0]
@@ -276,9 +276,9 @@ def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
 
 
 def rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
-    """Make the row of a rate, as fractions, in each reading; None is shown as missing text."""
-    first, last = rates[0], rates[-1]
-    worse_by = 0.0 if first is None or last is None else round(100 * (last - first), 6)  # less is rounding
+    """Make the row of a rate, as fractions, in each reading; None or infinity is shown as missing text."""
+    first, last = (math.inf if rate is None else rate for rate in (rates[0], rates[-1]))
+    worse_by = round(100 * (last - first), 6) if math.isfinite(first + last) else 0.0  # less is rounding
     amount = f"{format_difference(abs(worse_by)).removeprefix('+')}\N{NO-BREAK SPACE}points"
     return _change_row(name, [(percent(rate), "") for rate in rates], amount, worse_by)
 

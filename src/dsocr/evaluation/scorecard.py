@@ -433,12 +433,7 @@ def make_scorecard(
     """
     given = {"base": base, "adapter": adapter}
     lines = align_readings({model: read for model, read in given.items() if read is not None})
-    seconds = {"base": base_seconds, "adapter": adapter_seconds}
-    computed = {
-        model: Score.compute(read, seconds[model], intervals=True, folds=folds if model == "adapter" else None)
-        for model, read in lines.items()
-    }
-    scores = Scores(computed.get("base"), computed.get("adapter"))
+    scores = Scores.compute(lines, {"base": base_seconds, "adapter": adapter_seconds}, intervals=True, folds=folds)
     chosen = profiles(struck_marks)
     rates = {
         model: profile_rates([line.reference for line in read], [line.prediction for line in read], chosen)
@@ -449,18 +444,15 @@ def make_scorecard(
         selected = {model: [line for line in read if is_chosen(line)] for model, read in lines.items()}
         return Scores.compute(selected, intervals=True, **folds) if any(selected.values()) else None
 
-    by_status: dict[WriterStatus, Scores] = {}
-    for status in get_args(WriterStatus):
-        if part := score(lambda line, status=status: line.writer_status == status, folds=folds):  # type: ignore[misc]
-            if status == "new" and (count := part.writers or 0) < MIN_CLUSTERS:  # one over their pages would mislead
-                none = withheld_interval(count)
-                read: dict[str, Any] = {model: getattr(part, model) for model in lines}
-                withheld = {
-                    model: replace(score, intervals=dict.fromkeys(score.intervals, none))
-                    for model, score in read.items()
-                }
-                part = replace(part, **withheld)
-            by_status[status] = part
+    parts = {
+        status: score(lambda line, status=status: line.writer_status == status, folds=folds)  # type: ignore[misc]
+        for status in get_args(WriterStatus)
+    }
+    by_status: dict[WriterStatus, Scores] = {status: part for status, part in parts.items() if part}
+    if (new := by_status.get("new")) and (count := new.writers or 0) < MIN_CLUSTERS:  # one over pages would mislead
+        none = dict.fromkeys(("cer", "wer", "exact"), withheld_interval(count))
+        read = {model: replace(getattr(new, model), intervals=none) for model in lines}
+        by_status["new"] = replace(new, **read)
     # Lines whose text training has seen flatter the score, as lists and forms do.
     by_text = {"seen": score(lambda line: line.seen_text), "new": score(lambda line: not line.seen_text)}
     wrong = [line for line in lines["adapter" if adapter else "base"] if line.cer.errors]
@@ -546,12 +538,12 @@ def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
 
 
 def _column(score: Score) -> dict[str, str]:
-    names, kept = ("looping", "wrong_script"), score.cer_without_runaways
+    names = ("looping", "wrong_script")
     ends = score.interval.bounds if score.interval else None
     return {
         "CER": percentage(score.cer.rate),
         **({f"  {percentage(LEVEL, 0)} interval": f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"} if ends else {}),
-        **({"  without runaways": percentage(kept.rate)} if score.runaway and kept else {}),
+        **({"  without runaways": percentage(score.cer_without_runaways.rate)} if score.runaway else {}),
         "WER": percentage(score.wer.rate),
         "lines": str(score.lines),
         "exact": str(score.exact),

@@ -3,13 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, StrictBool, TypeAdapter, model_serializer, model_validator
+from pydantic import ConfigDict, StrictBool, TypeAdapter, model_validator
 
 from dsocr.data.splits import page_key
 from dsocr.document import Sample
@@ -21,8 +21,6 @@ from dsocr.evaluation.metrics import (
     is_in_wrong_script,
     is_over_long,
     pool,
-    rates_from_json,
-    rates_to_json,
     word_errors,
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
@@ -125,7 +123,7 @@ class LineScore:
         return self.truncated or self.over_long
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON; an error rate is `{"errors": ..., "length": ...}`."""
+        """Return the fields for JSON; an error rate is `{"rate": ..., "errors": ..., "length": ...}`."""
         values: dict[str, Any] = _LINE.dump_python(self)
         return values
 
@@ -147,7 +145,7 @@ class Score:
 
     `failures` counts the lines with each of `FAILURE_LABELS`. `seconds` is the reading time, None if not measured.
     `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested.
-    `cer_without_runaways` leaves out runaway lines.
+    `cer_without_runaways` omits runaway lines.
     """
 
     cer: ErrorRate
@@ -156,9 +154,9 @@ class Score:
     exact: int
     failures: Mapping[str, int]
     runaway: int
+    cer_without_runaways: ErrorRate
     seconds: float | None = None
     intervals: Mapping[str, Interval] = field(default_factory=dict)
-    cer_without_runaways: ErrorRate | None = None
 
     @property
     def interval(self) -> Interval | None:
@@ -187,32 +185,6 @@ class Score:
             cer_without_runaways=pool(line.cer for line in lines if not line.runaway),
         )
 
-    @model_serializer
-    def to_dict(self) -> dict[str, Any]:
-        """Return the score for JSON.
-
-        `cer` and `wer` are fractions (None for an empty reference). Each count of lines, such as `empty_lines`, comes
-        with its share of all lines, `empty_rate`.
-        """
-        counts = {"exact": self.exact, **self.failures, "runaway": self.runaway}
-        kept = {"cer_without_runaways": self.cer_without_runaways} if self.cer_without_runaways else {}
-        return {
-            **rates_to_json(cer=self.cer, wer=self.wer, **kept),
-            "lines": self.lines,
-            **{f"{name}_lines": count for name, count in counts.items()},
-            **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
-            "seconds": self.seconds,
-            "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
-        }
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_counts(cls, values: Any) -> Any:
-        counts = {"exact": values["exact_lines"], "runaway": values["runaway_lines"]}
-        failures = {failure: values[f"{failure}_lines"] for failure in FAILURE_LABELS}
-        kept = {name: values[name] for name in ("lines", "seconds", "intervals")}
-        return {**rates_from_json(values), **counts, "failures": failures, **kept}
-
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -229,6 +201,7 @@ class Scores:
     def compute(
         cls,
         lines_by_model: Mapping[str, Sequence[LineScore]],
+        seconds: Mapping[str, float | None] | None = None,
         *,
         intervals: bool = False,
         folds: Mapping[str, int] | None = None,
@@ -236,7 +209,9 @@ class Scores:
         """Pool the lines of each model; `folds` are those of the adapters, by line id."""
         writers = len({line.writer for lines in lines_by_model.values() for line in lines} - {None})
         scores = {
-            model: Score.compute(lines, intervals=intervals, folds=folds if model == "adapter" else None)
+            model: Score.compute(
+                lines, (seconds or {}).get(model), intervals=intervals, folds=folds if model == "adapter" else None
+            )
             for model, lines in lines_by_model.items()
         }
         return cls(**scores, writers=writers)

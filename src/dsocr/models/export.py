@@ -516,12 +516,12 @@ def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
 
 
 def _rate(score: Mapping[str, Any] | None, name: str) -> str:
-    if score is None or score[name] is None:
+    if score is None or score[name]["rate"] is None:
         return "-"
     interval = score.get("intervals", {}).get(name) or {}
     low, high = interval.get("low"), interval.get("high")
     ends = "" if low is None or high is None else f" ({100 * low:.1f} to {percentage(high, 1)})"
-    return percentage(score[name]) + ends
+    return percentage(score[name]["rate"]) + ends
 
 
 def _serving(export: Export, folder: Path) -> list[str]:
