@@ -3,8 +3,8 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,9 +36,6 @@ SHOWN_LINES = 10
 """Lines that trackers show with their images."""
 _MAX_TEXT = 300
 _TABLE_HEAD = "| line | reference | prediction | [-left out-] {+added+} |\n|---|---|---|---|\n"
-
-KEPT_BYTES = 128 << 20
-"""Memory for what a network answered in a validation, of `small` about 700 lines: in the last one and in the best."""
 
 Result = TypeVar("Result")
 
@@ -122,20 +119,6 @@ class ValidationState:
     best: tuple[float, float] | None = None
     best_step: int | None = None
     without_improvement: int = 0
-
-
-@dataclass(slots=True)
-class KeptLogits:
-    """What the network answered for lines, by their index: logits (T, C), up to `KEPT_BYTES`."""
-
-    lines: dict[int, torch.Tensor] = field(default_factory=dict)
-    _room: int = field(default_factory=lambda: KEPT_BYTES)
-
-    def keep(self, index: int, logits: torch.Tensor) -> None:
-        """Keep a copy of the logits of a line if there is room."""
-        if logits.nbytes <= self._room:
-            self._room -= logits.nbytes
-            self.lines[index] = logits.clone()
 
 
 class PeriodicValidation(Callback):
@@ -228,12 +211,9 @@ class Validator(PeriodicValidation):
         self._folder = folder
         self._dist = dist or Distributed()
         self._text_policy = text_policy or TextPolicy()
-        self._scored: Sequence[tuple[str, str, TokenScores]] = ()
-        self._answers = KeptLogits()
-        self._best_answers = KeptLogits()
+        self._scored: list[tuple[str, str, TokenScores]] = []
 
     def _keep(self, model: Any, step: int) -> None:
-        self._best_answers = self._answers
         if self._dist.is_main:
             calibration = calibrate_predictions(self._scored, self._text_policy)
             save_best(self._folder, step, model, {CALIBRATION: calibration.to_json()})
@@ -244,13 +224,13 @@ class Validator(PeriodicValidation):
         """Fit a language model of the texts to the best weights, which `model` has, if its family has one and it helps.
 
         Return its file and that of a calibration with it, and how many of the `others`, which have no images, it was
-        better with: all or none. Every rank but one may leave this out.
+        better with: all or none.
         """
         family = self._processor.family
         if not isinstance(family, LineRecognizer) or self._generation.language_model == "none":
             return [], 0
         references = [sample.text for sample in self._samples]
-        lines = self._logits_of_best(model)
+        lines = [logits for _, logits in self._map_logits(lambda logits: logits, model, range(len(references)))]
         processor = family.fit_language_model(
             self._processor,
             texts,
@@ -262,7 +242,7 @@ class Validator(PeriodicValidation):
         )
         if processor.language_model is None:
             return [], 0
-        read = map(family.logits_decoder(processor, self._generation), self._logits_of_best(model))
+        read = map(family.logits_decoder(processor, self._generation), lines)
         scored = [(reference, *final_scores(reading)) for reference, reading in zip(references, read, strict=True)]
         calibration = calibrate_predictions(scored, self._text_policy)
         files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
@@ -275,85 +255,70 @@ class Validator(PeriodicValidation):
 
         As many lines are opened together as in transcription: lines of the same width are computed at once.
         """
-        together = self._generation.prefetch_batches * self._generation.batch_size
-        for window in batches(indices, together):
+        for window in batches(indices, self._generation.prefetch_batches * self._generation.batch_size):
             inputs = [self.encoded[index].without_text() for index in window]
             family: Any = self._processor.family  # a `LineRecognizer`
-            answers = family.map_logits(function, model, self._processor, inputs)
-            yield from zip(window, answers, strict=True)
-
-    def _logits_of_best(self, model: Any) -> Iterator[torch.Tensor]:
-        """Yield the logits of each sample; all are computed again unless the best validation kept all.
-
-        Lines computed without the others would be rounded otherwise than in a training that resumed and has kept none.
-        """
-        kept, indices = self._best_answers.lines, range(len(self._samples))
-        if len(kept) == len(indices):
-            yield from (kept[index] for index in indices)
-        else:
-            yield from (logits for _, logits in self._map_logits(lambda logits: logits, model, indices))
+            yield from zip(window, family.map_logits(function, model, self._processor, inputs), strict=True)
 
     def _measure(self, model: Any, step: int) -> ValidationResult:
-        """Read all samples, and compute the loss."""
-        pooled, empty, runaway = ErrorRate(), 0, 0
-        lines: dict[int, ValidationLine] = {}
-        scored: dict[int, tuple[str, str, TokenScores]] = {}
-        ours = [
-            (index, reading.text, reading.truncated, *final_scores(reading)) for index, reading in self._read(model)
-        ]
-        for index, text, truncated, kept, scores in (row for rows in self._dist.all_gather(ours) for row in rows):
-            reference = self._samples[index].text
-            scored[index] = reference, kept, scores
-            pooled += character_errors(reference, text)
-            empty += is_blank(text)
-            runaway += truncated or is_over_long(reference, text)
-            if index < SHOWN_LINES and self._dist.is_main:
-                sample = self._samples[index]
-                # Encoded again: what is cached may be features instead of pixels.
-                image = self._processor.encode(open_image(sample.image)).pixels()
-                lines[index] = ValidationLine(sample.id, reference, text, image)
-        self._scored = [scored[index] for index in sorted(scored)]
-        shown = tuple(lines[index] for index in sorted(lines))
-        loss = self._loss(model)
-        return ValidationResult(step, loss, pooled.rate, empty, runaway, len(self._samples), lines=shown)
+        """Read all samples, and compute the mean loss of a token of those whose text fits."""
+        model.eval()
+        processor, share = self._processor, self._dist.shard(range(len(self._samples)))
+        counts = [len(processor.text_ids(sample.text)) for sample in self._samples]
+        fitting = {index for index in share if counts[index] <= self._max_text_tokens}
+        ours: list[tuple[int, str, bool, str, TokenScores]] = []
+        total, tokens, without_loss = 0.0, 0, sorted(fitting)
+        for index, reading, loss in self._read(model, share, fitting):
+            ours.append((index, reading.text, reading.truncated, *final_scores(reading)))
+            if loss is not None:
+                total, tokens = total + loss, tokens + counts[index]
+                without_loss.remove(index)
+        with torch.no_grad():
+            for indices in batches(without_loss, self._generation.batch_size):
+                batch = processor.collate([self.encoded[index] for index in indices])
+                batch = processor.on_device(batch, model, model.dtype)
+                count = (batch["labels"] >= 0).sum()
+                total += float(processor.family.loss(model, batch, count)) * int(count)
+                tokens += int(count)
+        sums: list[tuple[float, int]] = self._dist.all_gather((total, tokens))
+        loss = sum(part for part, _ in sums) / max(sum(count for _, count in sums), 1)
+        return self._pool(step, loss, sorted(row for rows in self._dist.all_gather(ours) for row in rows))
 
-    def _read(self, model: Any) -> Iterator[tuple[int, Decoded]]:
-        """Yield the index and the reading of each sample of this rank's share, and keep what the network answered."""
-        family, self._answers, share = self._processor.family, KeptLogits(), self._dist.shard(range(len(self._samples)))
+    def _read(
+        self, model: Any, share: Sequence[int], fitting: Container[int]
+    ) -> Iterator[tuple[int, Decoded, float | None]]:
+        """Yield the index and the reading of each sample, and its loss if it fits and the same logits give it."""
+        family = self._processor.family
         if not isinstance(family, LineRecognizer):
             for indices in batches(share, self._generation.batch_size):
                 images = [self.encoded[index].without_text() for index in indices]
-                yield from zip(indices, family.decode(model, self._processor, images, self._generation), strict=True)
+                decoded = family.decode(model, self._processor, images, self._generation)
+                yield from ((index, reading, None) for index, reading in zip(indices, decoded, strict=True))
             return
         decode = family.logits_decoder(self._processor, self._generation)
-        for index, (decoded, logits) in self._map_logits(lambda logits: (decode(logits), logits), model, share):
-            self._answers.keep(index, logits)
-            yield index, decoded
-
-    @torch.no_grad()
-    def _loss(self, model: Any) -> float:
-        """Return the mean loss of a token over the samples whose text is no longer than those trained on."""
-        model.eval()
-        total, tokens, unread = 0.0, 0, list[int]()
-        counts = [len(self._processor.text_ids(sample.text)) for sample in self._samples]
-        fitting = [index for index, count in enumerate(counts) if count <= self._max_text_tokens]
-        for index in self._dist.shard(fitting):
-            sample, logits = self.encoded[index], self._answers.lines.get(index)
+        for index, (reading, logits) in self._map_logits(lambda logits: (decode(logits), logits), model, share):
+            sample: Any = self.encoded[index]
             # A line that is too narrow for its text is drawn wider in training than it was read.
-            if logits is None or not sample.has_input_of(sample.without_text()):
-                unread.append(index)
-                continue
-            family: Any = self._processor.family  # a `LineRecognizer`
-            total += family.loss_of_logits(logits, sample)
-            tokens += counts[index]
-        for indices in batches(unread, self._generation.batch_size):
-            batch = self._processor.collate([self.encoded[index] for index in indices])
-            batch = self._processor.on_device(batch, model, model.dtype)
-            count = (batch["labels"] >= 0).sum()
-            total += float(self._processor.family.loss(model, batch, count)) * int(count)
-            tokens += int(count)
-        sums: list[tuple[float, int]] = self._dist.all_gather((total, tokens))
-        return sum(loss for loss, _ in sums) / max(sum(count for _, count in sums), 1)
+            is_same = index in fitting and sample.has_input_of(sample.without_text())
+            yield index, reading, family.loss_of_logits(logits, sample) if is_same else None
+
+    def _pool(
+        self, step: int, loss: float, rows: Sequence[tuple[int, str, bool, str, TokenScores]]
+    ) -> ValidationResult:
+        """Return the result of all readings, and keep what calibrates confidences."""
+        pooled, empty, runaway = ErrorRate(), 0, 0
+        shown: list[ValidationLine] = []
+        self._scored = []
+        for (_, text, truncated, kept, scores), sample in zip(rows, self._samples, strict=True):
+            pooled += character_errors(sample.text, text)
+            empty += is_blank(text)
+            runaway += truncated or is_over_long(sample.text, text)
+            self._scored.append((sample.text, kept, scores))
+            if len(shown) < SHOWN_LINES and self._dist.is_main:
+                # Encoded again: what is cached may be features instead of pixels.
+                image = self._processor.encode(open_image(sample.image)).pixels()
+                shown.append(ValidationLine(sample.id, sample.text, text, image))
+        return ValidationResult(step, loss, pooled.rate, empty, runaway, len(rows), lines=tuple(shown))
 
 
 def draw_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
