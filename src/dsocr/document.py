@@ -164,14 +164,9 @@ class Region:
     outline: Outline | None = None
     kind: str = ""
 
-    @property
-    def main_type(self) -> str:
-        """The type without SegmOnto's additions: `MarginTextZone` of `MarginTextZone:note#1`."""
-        return main_type(self.kind)
-
 
 def main_type(kind: str) -> str:
-    """Return a region type without SegmOnto's additions, see `Region.main_type`."""
+    """Return a region type without SegmOnto's additions: `MarginTextZone` of `MarginTextZone:note#1`."""
     return re.split(r"[:#]", kind, maxsplit=1)[0].strip()
 
 
@@ -292,7 +287,7 @@ class Line:
 
     def is_in(self, types: Set[str]) -> bool:
         """Whether the region's main type is one of these, in lower case, or unknown."""
-        kind = self.region.main_type if self.region else ""
+        kind = main_type(self.region.kind) if self.region else ""
         return not kind or kind.casefold() in types
 
 
@@ -331,6 +326,11 @@ class Page:
     def transcribed_lines(self) -> tuple[Line, ...]:
         """The lines that have a text."""
         return tuple(line for line in self.lines if line.text)
+
+    @property
+    def cells(self) -> dict[str, tuple[Table, TableCell]]:
+        """The cells of its tables by their ids, each with its table."""
+        return {cell.id: (table, cell) for table in self.tables for cell in table.cells}
 
     def visible_box(self, line: Line) -> Box:
         """Return the part of a line's box inside the image; the whole image for a line without an outline."""

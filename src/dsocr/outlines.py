@@ -114,10 +114,8 @@ def outline_of_baseline(baseline: tuple[Point, ...], others: Sequence[Outline]) 
 
 
 def contains(polygon: Sequence[Point], x: float, y: float) -> bool:
-    """Whether a point is inside a polygon, by the number of edges to its right."""
-    edges = zip(polygon, [*polygon[1:], *polygon[:1]], strict=True)
-    crossed = [(x1, y1, x2, y2) for (x1, y1), (x2, y2) in edges if (y1 > y) != (y2 > y)]
-    return sum(x < x1 + (y - y1) * (x2 - x1) / (y2 - y1) for x1, y1, x2, y2 in crossed) % 2 == 1
+    """Whether a point is inside a polygon."""
+    return bool(_inside(np.array([[x, y]], dtype=float), np.array(polygon, dtype=float))[0])
 
 
 def quarter_turns(outline: Outline) -> int:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from openpyxl import load_workbook
 
 from dsocr.data.convert import convert
@@ -51,17 +50,16 @@ def test_a_row_of_the_table_is_a_row_and_headings_hold_for_the_pages_after() -> 
         {"№": "3", "Имена": "Анна"},
         {"№": "4", "Имена": "Марья"},
     ]
-    assert [(row.page, row.table, row.row) for row in rows] == [
+    assert [(row.facts["page"], row.facts["table"], row.facts["row"]) for row in rows] == [
         ("a", 1, 1),
         ("a", 1, 2),
         ("a", None, None),
         ("b", 1, 1),
         ("b", 1, 2),
     ]
-    assert rows[0].confidence == pytest.approx(0.6)
-    assert rows[0].box == (0, 40, 190, 70)
-    assert rows[0].link.startswith("file:///")
-    assert rows[0].link.endswith("/a.jpg")
+    assert (rows[0].facts["confidence"], rows[0].facts["box"]) == (0.6, "0,40 190,70")
+    assert rows[0].facts["link"].startswith("file:///")
+    assert rows[0].facts["link"].endswith("/a.jpg")
 
 
 def test_a_title_over_all_columns_is_above_the_names_of_the_columns() -> None:

@@ -64,7 +64,7 @@ def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFo
     return fake_run(folder / "run")
 
 
-def find_bars(content: bytes, where: str) -> Sequence[Line]:
+def find_bars(content: bytes, where: str, *, detector: object = None) -> Sequence[Line]:
     """The bars of `draw_page`, in no time: rows with ink between rows without."""
     ink = np.asarray(decode_image(content, name=where).image.convert("L")) < 200
     edges = np.flatnonzero(np.diff(ink.any(axis=1).astype(int)))

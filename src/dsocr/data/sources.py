@@ -325,7 +325,7 @@ class RegionChoice:
         """Return the page with the chosen lines."""
         if not self._types:
             return page
-        self._known.update(line.region.main_type for line in page.lines if line.region and line.region.kind)
+        self._known.update(main_type(line.region.kind) for line in page.lines if line.region and line.region.kind)
         for line in page.lines:
             if not line.is_in(self._types):
                 message = f"its region is of the type {line.region.kind if line.region else ''}"

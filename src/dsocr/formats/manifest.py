@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from dsocr.errors import DataError, option
 from dsocr.io.files import until_changed
@@ -139,21 +139,19 @@ class SourceIndex:
         return [{name: value for name, value in row.items() if value} for row in rows]
 
 
-def read_index(folder: Path) -> SourceIndex | None:
-    """Read the index of a folder; None if it has none that this version can read."""
+def _read_index(folder: Path) -> SourceIndex | None:
     try:
-        return _keep_index(folder)
-    except (OSError, ValueError, KeyError, AttributeError, ValidationError):
+        content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        return TypeAdapter(SourceIndex).validate_python(content) if content.pop("format") == "dsocr-source" else None
+    except (OSError, ValueError, KeyError, AttributeError):  # pydantic's are ValueErrors
         return None
 
 
-def _read_index(folder: Path) -> SourceIndex | None:
-    content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    return TypeAdapter(SourceIndex).validate_python(content) if content.pop("format") == "dsocr-source" else None
+read_index = until_changed(_read_index, INDEX)
+"""Return the index of a folder; None if it has none that this version can read.
 
-
-_keep_index = until_changed(_read_index, INDEX)
-"""Every page that is written asks, and the index of a thousand pages takes 40 ms to read."""
+Every page that is written asks, and the index of a thousand pages takes 40 ms to read.
+"""
 
 
 def index_of_image(image: Path, kind: str) -> tuple[Path, SourceIndex]:

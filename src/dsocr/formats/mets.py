@@ -5,7 +5,7 @@ may be in another.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -93,12 +93,14 @@ def _parse_page(
     image = min(shown, key=lambda file: _rank(_group(file), _IMAGE_GROUPS), default=None)
     text = min(written, key=lambda file: _rank(_group(file), _TEXT_GROUPS), default=None)
     label = div.get("ORDERLABEL") or div.get("LABEL") or div.get("ORDER") or ""
-    kinds: Mapping[str, Any] = {
-        "image": "" if image is None else _address(image),
-        "texts": () if text is None else (_address(text),),
-        "problem": "" if image is not None else f"no image file in the file group {images}".rstrip(),
-    }
-    return ManifestPage(id_, {"none": [label]} if label else {}, **kinds), div
+    page = ManifestPage(
+        id_,
+        {"none": [label]} if label else {},
+        image="" if image is None else _address(image),
+        texts=() if text is None else (_address(text),),
+        problem="" if image is not None else f"no image file in the file group {images}".rstrip(),
+    )
+    return page, div
 
 
 def _rank(group: str, names: Sequence[str]) -> int:

@@ -261,15 +261,16 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
     if regions or page.tables:
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
     tables = TableWriter(page, element, taken, version == NEWEST, _add_region)
-    ordered: dict[str, None] = {}
+    cells, ordered = page.cells, dict[str, None]()
     for index, (id_, lines) in enumerate(regions):
-        outline, table = xml.region_outline([line for _, line in lines], page), tables.table_of(lines[0][1])
-        if table:
-            region = tables.add_cell(lines[0][1], id_, index, outline)
+        known, outline = lines[0][1].region, xml.region_outline([line for _, line in lines], page)
+        table, cell = cells.get(known.id if known else "", (None, None))
+        if table and cell:
+            region = tables.add_cell(cell, table, id_, index, outline)
         else:
             region = _add_region(element, "TextRegion", id_, index, outline)
         ordered[tables.name(table) if table else id_] = None
-        if (known := lines[0][1].region) and known.kind in REGION_TYPES:
+        if known and known.kind in REGION_TYPES:
             region.set("type", known.kind)
         elif known and known.kind:
             region.set("custom", f"{region.get('custom')} {xml.custom_kind(known.kind)}")

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dsocr.document import Box, Line, Page, ProcessingStep, Table, TableCell, bounds_of_boxes
+from dsocr.document import Line, Page, ProcessingStep, Table, bounds_of_boxes
 from dsocr.errors import DataError, option
 from dsocr.formats.documents import save_without_times
 from dsocr.formats.format import Format
@@ -33,22 +33,10 @@ _LONGEST_CELL = 32_767
 
 @dataclass(frozen=True, slots=True)
 class RegisterRow:
-    """A row of a table, or a line outside tables, whose only column is `outside`."""
+    """A row of a table, or a line outside tables: its values for `OWN_COLUMNS`, and its texts by column."""
 
-    page: str
-    link: str
-    box: Box | None
-    table: int | None
-    row: int | None
-    confidence: float | None
+    facts: Mapping[str, Any]
     cells: Mapping[str, str]
-
-    def own_values(self) -> list[Any]:
-        """Return what all rows have, in the order of `OWN_COLUMNS`."""
-        left, top, right, bottom = self.box or (0, 0, 0, 0)
-        box = f"{left},{top} {right},{bottom}" if self.box else None
-        confidence = None if self.confidence is None else round(self.confidence, 4)
-        return [self.page, self.link, box, self.table, self.row, confidence]
 
 
 def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
@@ -57,7 +45,7 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
     A title above them and a row with the numbers of the columns below them are headings, too. A table without a column
     of numbers stays as it is.
     """
-    texts = _texts(table, lines)
+    texts = {id_: _join(inside) for id_, inside in _lines_by_cell(table, lines).items()}
     numbers = _number_columns(table, texts)
     if not numbers:
         return table
@@ -84,12 +72,17 @@ def mark_headings(table: Table, lines: Sequence[Line]) -> Table:
     return replace(table, cells=tuple(marked))
 
 
-def _texts(table: Table, lines: Sequence[Line]) -> dict[str, str]:
-    texts: dict[str, list[str]] = {cell.id: [] for cell in table.cells}
+def _lines_by_cell(table: Table, lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Return the lines with a text in each cell, by its id."""
+    by_cell: dict[str, list[Line]] = {cell.id: [] for cell in table.cells}
     for line in lines:
-        if line.region and line.region.id in texts and line.text:
-            texts[line.region.id].append(line.text)
-    return {id_: " ".join(parts) for id_, parts in texts.items()}
+        if line.text and line.region and line.region.id in by_cell:
+            by_cell[line.region.id].append(line)
+    return by_cell
+
+
+def _join(lines: Iterable[Line]) -> str:
+    return " ".join(line.text for line in lines)
 
 
 def _number_columns(table: Table, texts: Mapping[str, str]) -> set[int]:
@@ -106,40 +99,47 @@ def _number_columns(table: Table, texts: Mapping[str, str]) -> set[int]:
 def register_rows(pages: Iterable[Page]) -> Iterator[RegisterRow]:
     """Yield the rows of all tables, and the lines outside them, page by page. Raises DataError if there is no table."""
     names: dict[int, list[str]] = {}
-    has_tables = False
     for page in pages:
         tables = {cell.id: number for number, table in enumerate(page.tables) for cell in table.cells}
-        link = _link(page)
         done: set[int] = set()
         for line in page.transcribed_lines:
             number = tables.get(line.region.id if line.region else "")
             if number is None:
-                box = line.outline.box if line.outline else None
-                yield RegisterRow(page.name, link, box, None, None, line.confidence, {OUTSIDE: line.text})
+                yield _row(page, None, None, {OUTSIDE: [line]})
             elif number not in done:
                 done.add(number)
-                has_tables = True
                 table = mark_headings(page.tables[number], page.lines)
-                heading = _column_names(table, page.lines)
+                by_cell = _lines_by_cell(table, page.lines)
                 width = table.size[1]
-                names[width] = heading or names.get(width) or [f"column {place + 1}" for place in range(width)]
-                yield from _table_rows(page, link, table, number + 1, names[width])
-    if not has_tables:
+                default = names.get(width) or [f"column {place + 1}" for place in range(width)]
+                names[width] = _column_names(table, by_cell) or default
+                yield from _table_rows(page, table, number + 1, by_cell, names[width])
+    if not names:
         hint = f"{option('format', 'page')} or text holds lines; a table has at least two columns side by side"
         raise DataError("no table is on these pages", code="no-tables", hint=hint)
 
 
-def _link(page: Page) -> str:
-    link = page.image.resolve().as_uri()
-    return f"{link}#page={page.number}" if page.number else link
+def _row(page: Page, table: int | None, row: int | None, cells: Mapping[str, Sequence[Line]]) -> RegisterRow:
+    """Return the row of a table's lines by column, with the mean of their confidences, long lines counting more."""
+    lines = [line for inside in cells.values() for line in inside]
+    link = page.image.resolve().as_uri() + (f"#page={page.number}" if page.number else "")
+    box = None
+    if boxes := [line.outline.box for line in lines if line.outline]:
+        left, top, right, bottom = bounds_of_boxes(boxes)
+        box = f"{left},{top} {right},{bottom}"
+    known = [(line.confidence, len(line.text)) for line in lines if line.confidence is not None]
+    letters = sum(length for _, length in known)
+    confidence = round(sum(sure * length for sure, length in known) / letters, 4) if letters else None
+    texts = {name: "\n".join(line.text for line in inside) for name, inside in cells.items()}
+    facts = (page.name, link, box, table, row, confidence)
+    return RegisterRow(dict(zip(OWN_COLUMNS, facts, strict=True)), texts)
 
 
-def _column_names(table: Table, lines: Sequence[Line]) -> list[str]:
+def _column_names(table: Table, by_cell: Mapping[str, Sequence[Line]]) -> list[str]:
     """Return the name of each column by the heading's cells above it; empty without a heading."""
-    texts = _texts(table, lines)
     parts: list[list[str]] = [[] for _ in range(table.size[1])]
     for cell in sorted(table.cells, key=lambda cell: cell.place.row):
-        text = " ".join(texts[cell.id].split())
+        text = " ".join(_join(by_cell[cell.id]).split())
         if cell.place.is_heading and text and not text.isdecimal():
             for column in cell.place.columns:
                 parts[column].append(text)
@@ -153,30 +153,17 @@ def _column_names(table: Table, lines: Sequence[Line]) -> list[str]:
     return names
 
 
-def _table_rows(page: Page, link: str, table: Table, number: int, names: Sequence[str]) -> Iterator[RegisterRow]:
+def _table_rows(
+    page: Page, table: Table, number: int, by_cell: Mapping[str, Sequence[Line]], names: Sequence[str]
+) -> Iterator[RegisterRow]:
     """Yield the rows of the body that have a text; a cell over several rows or columns is in the first of them."""
-    by_cell: dict[str, list[Line]] = {}
-    for line in page.transcribed_lines:
-        if line.region:
-            by_cell.setdefault(line.region.id, []).append(line)
-    rows: dict[int, list[TableCell]] = {}
+    rows: dict[int, dict[str, Sequence[Line]]] = {}
     for cell in table.cells:
-        if not cell.place.is_heading and cell.id in by_cell:
-            rows.setdefault(cell.place.row, []).append(cell)
+        if not cell.place.is_heading and by_cell[cell.id]:
+            rows.setdefault(cell.place.row, {})[names[cell.place.column]] = by_cell[cell.id]
     first = max((cell.place.row_end for cell in table.cells if cell.place.is_heading), default=0)
     for row, cells in sorted(rows.items()):
-        lines = [line for cell in cells for line in by_cell[cell.id]]
-        texts = {names[cell.place.column]: "\n".join(line.text for line in by_cell[cell.id]) for cell in cells}
-        boxes = [line.outline.box for line in lines if line.outline]
-        box = bounds_of_boxes(boxes) if boxes else None
-        yield RegisterRow(page.name, link, box, number, row - first + 1, _confidence(lines), texts)
-
-
-def _confidence(lines: Sequence[Line]) -> float | None:
-    """Return the mean confidence of lines, long ones counting more; None where unknown."""
-    known = [(line.confidence, len(line.text)) for line in lines if line.confidence is not None]
-    letters = sum(length for _, length in known)
-    return sum(confidence * length for confidence, length in known) / letters if letters else None
+        yield _row(page, number, row - first + 1, cells)
 
 
 def _columns(rows: Sequence[RegisterRow]) -> list[str]:
@@ -193,7 +180,7 @@ def write_csv(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
         table = csv.writer(file)
         table.writerow([*OWN_COLUMNS, *map(escape_formula, columns)])
         for row in rows:
-            values = ["" if value is None else str(value) for value in row.own_values()]
+            values = ["" if value is None else str(value) for value in row.facts.values()]
             table.writerow(map(escape_formula, [*values, *(row.cells.get(column, "") for column in columns)]))
 
 
@@ -212,11 +199,10 @@ def write_xlsx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     for cell in sheet[1]:
         cell.font = Font(bold=True)
     for row in rows:
-        values = dict(zip(OWN_COLUMNS, row.own_values(), strict=True))
-        shared = [_cell_text(value) if isinstance(value, str) else value for value in map(values.get, shown)]
+        shared = [_cell_text(value) if isinstance(value, str) else value for value in map(row.facts.get, shown)]
         sheet.append([*shared, *(_cell_text(row.cells.get(column, "")) for column in columns)])
         place = sheet.cell(sheet.max_row, 1)
-        place.hyperlink, place.style = row.link, "Hyperlink"
+        place.hyperlink, place.style = row.facts["link"], "Hyperlink"
         for cell in sheet[sheet.max_row][len(shown) :]:
             cell.alignment = Alignment(wrap_text=True, vertical="top")
     sheet.freeze_panes = "B2"
@@ -239,7 +225,7 @@ def write_parquet(pages: Iterable[Page], path: Path, step: ProcessingStep) -> No
 
     rows = list(register_rows(pages))
     kinds = (pa.string(), pa.string(), pa.string(), pa.int32(), pa.int32(), pa.float64())
-    values = list(zip(*(row.own_values() for row in rows), strict=True))
+    values = list(zip(*(row.facts.values() for row in rows), strict=True))
     arrays = {name: pa.array(of, kind) for name, of, kind in zip(OWN_COLUMNS, values, kinds, strict=True)}
     arrays |= {name: pa.array([row.cells.get(name) for row in rows], pa.string()) for name in _columns(rows)}
     pq.write_table(pa.table(arrays), path)

@@ -47,21 +47,16 @@ def parse_cells(
 
 def cells_together(page: Page) -> list[Line]:
     """Return the lines of a page, those of a table together, cell by cell, where its first line is."""
-    tables = {cell.id: (table, cell) for table in page.tables for cell in table.cells}
-    by_table: dict[str, dict[str, list[Line]]] = {}
-    order: list[Line | str] = []
-    for line in page.lines:
-        table, cell = tables.get(line.region.id if line.region else "", (None, None))
+    cells, first = page.cells, dict[tuple[str, str], int]()
+
+    def rank(numbered: tuple[int, Line]) -> tuple[int, int, int]:
+        place, line = numbered
+        table, cell = cells.get(line.region.id if line.region else "", (None, None))
         if table is None or cell is None:
-            order.append(line)
-            continue
-        if table.id not in by_table:
-            order.append(table.id)
-        by_table.setdefault(table.id, {}).setdefault(cell.id, []).append(line)
-    lines: list[Line] = []
-    for item in order:
-        lines += [line for cell in by_table[item].values() for line in cell] if isinstance(item, str) else [item]
-    return lines
+            return place, place, place
+        return first.setdefault(("table", table.id), place), first.setdefault(("cell", cell.id), place), place
+
+    return [line for _, line in sorted(enumerate(page.lines), key=rank)]
 
 
 @dataclass(slots=True)
@@ -74,16 +69,7 @@ class TableWriter:
     roles: bool
     add_outlined: AddOutlined
     _elements: dict[str, etree._Element] = field(default_factory=dict)
-    _cells: dict[str, tuple[Table, TableCell]] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        """Index the cells."""
-        self._cells = {cell.id: (table, cell) for table in self.page.tables for cell in table.cells}
-
-    def table_of(self, line: Line) -> Table | None:
-        """Return the table that a line is in a cell of."""
-        return self._cells.get(line.region.id if line.region else "", (None,))[0]
 
     def name(self, table: Table) -> str:
         """Return the id of a table in the document; it is added where it is named first."""
@@ -98,9 +84,8 @@ class TableWriter:
             self._elements[table.id] = element
         return self._elements[table.id].get("id") or ""
 
-    def add_cell(self, line: Line, id_: str, index: int, outline: Outline) -> etree._Element:
-        """Add the cell of a line, without its lines."""
-        table, cell = self._cells[cast("str", line.region and line.region.id)]
+    def add_cell(self, cell: TableCell, table: Table, id_: str, index: int, outline: Outline) -> etree._Element:
+        """Add a cell, without its lines."""
         self._written.add(cell.id)
         self.name(table)
         return self._add(self._elements[table.id], cell, id_, index, outline)
