@@ -20,7 +20,7 @@ import dsocr.html
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.models.base_folder import embedded_bases
-from dsocr.models.ctc import PPOCR
+from dsocr.models.ctc import LineRecognizer
 from dsocr.models.deepseek_ocr import DeepseekOcr
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _networks_copied(copied_bases: set[Path]) -> Iterator[None]:
         return load_or_copy
 
     with pytest.MonkeyPatch.context() as patch:
-        for family in (DeepseekOcr, PPOCR):
+        for family in (DeepseekOcr, LineRecognizer):
             patch.setattr(family, "load_network", copying(family.load_network))
         yield
 

@@ -17,7 +17,7 @@ import numpy as np
 from dsocr.document import Split
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
 from dsocr.inference.reader import LocalReader
-from dsocr.models.ctc_inputs import LineInput
+from dsocr.models.ctc import LineInput
 from dsocr.runs import SHIPPED_BASES, RunFolder
 from small_lines import Source, open_cache
 

@@ -37,7 +37,7 @@ from safetensors.torch import load_file, save_file
 from convert_recogniser import save_network
 from dsocr.data.dataset import Dataset
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
-from dsocr.models.ctc_inputs import prepare_line
+from dsocr.models.canvas import prepare_line
 from dsocr.models.ctc_network import (
     compute_logits,
     compute_losses,

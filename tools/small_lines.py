@@ -22,8 +22,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dsocr.models.ctc import GPU_WIDTH_MULTIPLE
-from dsocr.models.ctc_inputs import HEIGHT, PIXELS_PER_STEP, WIDTH_MULTIPLE, count_steps
+from dsocr.models.canvas import LINE_HEIGHT as HEIGHT
+from dsocr.models.canvas import PIXELS_PER_STEP
+from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, WIDTH_MULTIPLE, count_steps
 from small_texts import CHARACTERS
 
 MAX_WIDTH = 2400

@@ -116,7 +116,7 @@ def of_wider_scope(folder: Path) -> None:
         ),
         pytest.param(of_wider_scope, "adapter-mismatch", id="other target modules"),
         pytest.param(config(target_modules="nothing"), "adapter-mismatch", id="another network"),
-        pytest.param(config(alora_invocation_tokens=[5]), "adapter-alora", id="activated LoRA"),
+        pytest.param(config(alora_invocation_tokens=[5]), "adapter-config", id="activated LoRA"),
         pytest.param(
             lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"), "weights-pickled", id="pickle"
         ),

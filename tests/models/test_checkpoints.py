@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsocr.errors import ConfigError
-from dsocr.models.checkpoints import find_instructions, published_settings
+from dsocr.models.checkpoints import find_instructions
 from dsocr.models.loading import load_processor, recognize
 from tests.models.chat_models import small_processors, write_chat_model
 
@@ -132,26 +132,6 @@ def test_a_folder_with_a_name_of_its_own(
         (folder / name).write_text(text, encoding="utf-8")
     found = find_instructions(folder).prompt
     assert found == prompt or (prompt == "OCR this" and found.startswith(prompt))
-
-
-@pytest.mark.parametrize(
-    ("stated", "expected"),
-    [
-        pytest.param({}, {"temperature": 0.2, "top_p": 0.9}, id="of the card only"),
-        pytest.param({"temperature": 0.6, "top_k": 50}, {"temperature": 0.6, "top_p": 0.9}, id="its own file wins"),
-        pytest.param(
-            {"do_sample": False, "temperature": 0.6, "repetition_penalty": 1.05},
-            {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.05},
-            id="a temperature that is not used",
-        ),
-    ],
-)
-def test_settings_that_the_authors_want(stated: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
-    folder = tmp_path / "LightOnOCR-3-0.8B"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "qwen3_5"}', encoding="utf-8")
-    (folder / "generation_config.json").write_text(json.dumps(stated), encoding="utf-8")
-    assert published_settings(folder) == expected
 
 
 def test_a_prompt_with_the_image_token(types: dict[str, Path]) -> None:

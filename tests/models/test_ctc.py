@@ -24,8 +24,7 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.io.work import write_manifest
 from dsocr.models import ctc
-from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, score_texts
-from dsocr.models.ctc_inputs import count_steps
+from dsocr.models.ctc import GPU_WIDTH_MULTIPLE, LineProcessor, count_steps, score_texts
 from dsocr.models.ctc_network import LineNetwork, compute_logits
 from dsocr.models.family import UNWRITABLE
 from dsocr.models.generation import Generation

@@ -24,7 +24,8 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 from convert_recogniser import convert_recogniser, create_network, save_network
 from dsocr.errors import ModelError
 from dsocr.models import ctc_network
-from dsocr.models.ctc_inputs import collate_lines, count_steps, prepare_line
+from dsocr.models.canvas import prepare_line
+from dsocr.models.ctc import collate_lines, count_steps
 from dsocr.models.ctc_network import compute_logits, load_network
 
 CHARACTERS = ["a", "b", "e", " "]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsocr.models.language_model import FILE, ORDER, LanguageModel, read_texts, score_letters, search
+from dsocr.models.language_model import FILE, ORDER, LanguageModel, read_other_texts, score_letters, search
 from tests.raising import raises_code
 
 LETTERS = "abc"
@@ -167,8 +167,8 @@ def test_damaged_models_are_errors(content: str, tmp_path: Path) -> None:
 def test_texts_are_read_as_lines(tmp_path: Path) -> None:
     file = tmp_path / "letters.txt"
     file.write_text("Une  lettre\u00a0\n\ne\u0301crite\n", encoding="utf-8")
-    assert read_texts(file) == ["Une lettre", "\u00e9crite"]
+    assert read_other_texts(str(file)) == ["Une lettre", "\u00e9crite"]
     file.write_bytes(b"\xff\xfe")
     for path in (file, tmp_path / "none.txt"):
         with raises_code("language-model-text"):
-            read_texts(path)
+            read_other_texts(str(path))

@@ -14,7 +14,8 @@ from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec imp
 
 import pretrain_small
 from convert_recogniser import create_network, save_network
-from dsocr.models.ctc_inputs import HEIGHT, collate_lines
+from dsocr.models.canvas import LINE_HEIGHT
+from dsocr.models.ctc import collate_lines
 from dsocr.models.ctc_network import load_network
 from pretrain_small import Training
 from small_lines import Batches, open_cache, stream_pools, to_batch, write_source
@@ -22,7 +23,7 @@ from small_texts import CHARACTERS, LineMaker, Words, spell_before_reform
 
 
 def line(width: int, value: int = 200) -> NDArray[np.uint8]:
-    pixels = np.full((HEIGHT, width), value, dtype=np.uint8)
+    pixels = np.full((LINE_HEIGHT, width), value, dtype=np.uint8)
     pixels[20:30, ::7] = 30
     return pixels
 

@@ -7,7 +7,9 @@ from typing import Any
 from torch import Tensor, manual_seed, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from dsocr.models.base_folder import load_pretrained
 from dsocr.models.ctc import LineProcessor, LineRecognizer
+from dsocr.models.family import Family
 from dsocr.models.loading import register_family
 
 LETTERS = [chr(code) for code in (*range(0x20, 0x7F), *range(0x410, 0x452))]
@@ -27,7 +29,14 @@ class ToyNetwork(PreTrainedModel):  # type: ignore[misc]
 
 
 class ToyFamily(LineRecognizer):
-    network_class = ToyNetwork
+    network_files, adapt_to = Family.network_files, Family.adapt_to  # type: ignore[assignment]
+    is_vision = Family.is_vision
+    training_defaults = Family.training_defaults
+
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        network_class: Any = ToyNetwork
+        config = network_class.config_class.from_pretrained(folder)
+        return load_pretrained(network_class, config, folder, unused=(), **options)
 
     def fit_language_model(self, processor: LineProcessor, *_: Any, **options: Any) -> LineProcessor:
         """Fit none: among letters that are all as likely, the search for the weight takes seconds."""

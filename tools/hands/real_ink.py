@@ -21,7 +21,8 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from dsocr.data.dataset import Dataset
-from dsocr.models.ctc_inputs import collate_lines, prepare_line
+from dsocr.models.canvas import prepare_line
+from dsocr.models.ctc import collate_lines
 from dsocr.models.ctc_network import compute_logits
 from hands.cursive import random_writer, write
 from hands.pens import Floats, Mask, Style, Written, deform, draw_strokes

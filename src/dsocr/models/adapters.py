@@ -206,13 +206,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     with reading_json(path, ModelError, "adapter-config", message="Not the config of a LoRA adapter") as config:
         if missing := {"r", "lora_alpha", "target_modules"} - config.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    if config.get("alora_invocation_tokens"):
-        raise ModelError(
-            "Activated LoRA adapters (aLoRA) are no longer supported",
-            code="adapter-alora",
-            where=path,
-            hint="train again with adapter.variant lora, or read with the version that trained it",
-        )
+        if config.get("alora_invocation_tokens"):
+            raise ValueError("it is of an activated LoRA (aLoRA)")
     return config
 
 

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: the folder of a base, its `config.json`, tokenizer, headers of safetensors, and network.
+"""The files of a checkpoint: its folder, `config.json`, tokenizer or characters, headers of safetensors, and network.
 
 Needs no torch, so that a base that is not found can be reported at once.
 """
@@ -130,6 +130,20 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         if getattr(tokenizer, f"{name}_token_id") is None:
             raise ModelError(f"Tokenizer has no {name} token", code="base-incomplete", where=folder)
     return tokenizer
+
+
+def read_characters(folder: Path) -> tuple[str, ...]:
+    """Return the characters of the head: of `vocab.json`, or as published, behind the blank.
+
+    Raises ModelError if they are in neither file.
+    """
+    path, published = folder / "vocab.json", folder / "preprocessor_config.json"
+    path = published if published.is_file() and not path.is_file() else path
+    message, hint = "Cannot read the characters of the head", _AGAIN
+    if not path.is_file():
+        raise ModelError(f"{message}: no such file", code="base-incomplete", where=path, hint=hint)
+    with reading_json(path, ModelError, "base-incomplete", message=message, hint=hint) as content:
+        return tuple(content["character_list"][1:] if path == published else content)
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ least ink into rows that fill a square canvas.
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,6 +198,12 @@ def find_cuts(grey: NDArray[np.uint8], width: int, size: int, rows: int) -> tupl
     return (*edges, width)
 
 
+LINE_HEIGHT = 48
+"""Height in pixels of a line image for networks that read it from left to right."""
+
+PIXELS_PER_STEP = 8
+"""Width in pixels of one step of their output."""
+
 SPARE = 1.5
 """How many times the shown size an image keeps when it is shrunk.
 
@@ -262,6 +268,14 @@ def cut_to_writing(image: Image.Image) -> Image.Image:
             first, last = (round(edge * image.height) for edge in edges)
             return image.crop((0, first, image.width, last))
     return image
+
+
+def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
+    """Scale a line's writing to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
+    image = cut_to_writing(image)
+    width = max(PIXELS_PER_STEP, round(image.width * LINE_HEIGHT / image.height * stretch))
+    resized = image.convert("RGB").resize((width, LINE_HEIGHT), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
 
 
 def shrink_to(image: Image.Image, shown_scale: float) -> Image.Image:

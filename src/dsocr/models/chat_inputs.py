@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from dsocr.errors import ConfigError, DataError, ModelError
 from dsocr.io.encodings import read_object
 from dsocr.models.canvas import PAD_COLOUR, Resolution, shrink_to
-from dsocr.models.checkpoints import Instructions, find_instructions, published_settings
+from dsocr.models.checkpoints import Instructions, find_instructions
 from dsocr.models.family import InputLength
 from dsocr.models.token_family import Features, TokenEncoded, TokenFamily, TokenProcessor
 
@@ -136,13 +136,12 @@ class ChatProcessor(TokenProcessor):
 
     @property
     def asked(self) -> str:
-        """The prompt, whose words it is, and what else the authors want for reading."""
+        """The prompt, and whose words it is."""
         system = self.instructions.system
         words = f"{self.prompt!r}" if self.prompt else "the image alone"
-        asked = f"asked with {words}{f' and the system message {system!r}' if system else ''}"
-        settings = ", ".join(f"{name} {value}" for name, value in published_settings(self.folder).items())
-        others = f"; its authors read with {settings}, dsocr without sampling" if settings else ""
-        return f"{asked} ({self.instructions.source}){others}"
+        return (
+            f"asked with {words}{f' and the system message {system!r}' if system else ''} ({self.instructions.source})"
+        )
 
     @property
     def image_token_id(self) -> int:

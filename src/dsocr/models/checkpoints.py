@@ -1,4 +1,4 @@
-"""Prompts and settings that the authors of published readers recommend.
+"""Prompts that the authors of published readers recommend.
 
 Many readers share one class of transformers and want another prompt each, or none. A checkpoint is known by its own
 files first: by what an export of dsocr says it was trained with, then by its name on the Hub, by that of its folder, by
@@ -9,7 +9,7 @@ as `input.prompt`.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,13 @@ _MOST_CARD = 200_000
 class Instructions:
     """How a checkpoint is asked for a text, and where its authors say so.
 
-    `system` None leaves the system message to the chat template. `settings` are the card's for reading.
+    `system` None leaves the system message to the chat template.
     """
 
     prompt: str
     source: str
     system: str | None = None
     prompt_first: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def asking(self, prompt: str) -> "Instructions":
         """Return them with a prompt of the user's, which also replaces the question in the system message."""
@@ -63,28 +62,23 @@ class Instructions:
 
 
 _CHURRO = "profiles of github.com/stanford-oval/Churro, April 2026"
-_LIGHTON = {"temperature": 0.2, "top_p": 0.9}
 
 _BY_NAME: Mapping[str, Instructions] = {
     r"lightonocr-?3": Instructions(
-        "", "card of LightOnOCR-3-0.8B as quoted with its GGUF files, November 2026: an empty prompt", settings=_LIGHTON
+        "", "card of LightOnOCR-3-0.8B as quoted with its GGUF files, November 2026: an empty prompt"
     ),
     r"lightonocr": Instructions(
-        "",
-        "example of LightOnOcr in the documentation of transformers, January 2026: the image alone",
-        settings=_LIGHTON | {"longest_edge": 1540},
+        "", "example of LightOnOcr in the documentation of transformers, January 2026: the image alone"
     ),
     r"chandra": Instructions(
         "OCR this image to HTML.",
         "chandra/prompts.py of github.com/datalab-to/chandra, January 2026, its first sentence",
-        settings={"max_pixels": 3072 * 2048},
     ),
     r"olmocr": Instructions(
         "Attached is one page of a document that you must process. Just return the plain text representation of this "
         "document as if you were reading it naturally.",
         "olmocr/prompts/prompts.py of github.com/allenai/olmocr, March 2026, its first two sentences",
         prompt_first=True,
-        settings={"temperature": 0.1, "longest_edge": 1288},
     ),
     r"nanonets-ocr": Instructions(
         "Extract the text from the above document as if you were reading it naturally.",
@@ -110,10 +104,6 @@ _BY_TYPE: Mapping[str, Instructions] = {
 """Prompts of types of networks that were made for reading only."""
 
 _GENERAL = Instructions("Transcribe the text in this image. Answer with the text only.", "dsocr, for general models")
-
-_OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-_SAMPLING = (*_OF_SAMPLING, "repetition_penalty", "no_repeat_ngram_size")
-_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "top_k": 50}
 
 
 def network_type(config: Mapping[str, Any]) -> str | None:
@@ -143,15 +133,6 @@ def instructions_of(base: str) -> Instructions:
     if (Path(base) / "config.json").is_file():
         return find_instructions(Path(base))
     return next((entry for part, entry in _BY_NAME.items() if re.search(part, base.lower())), _GENERAL)
-
-
-def published_settings(folder: Path) -> dict[str, Any]:
-    """Return the authors' settings for reading: of `generation_config.json`, then those only on the card."""
-    stated = read_object(folder / "generation_config.json")
-    settings = {name: stated[name] for name in _SAMPLING if stated.get(name) not in (None, _NEUTRAL.get(name))}
-    if stated.get("do_sample") is False:
-        settings = {name: value for name, value in settings.items() if name not in _OF_SAMPLING}
-    return {**find_instructions(folder).settings, **settings}
 
 
 def _names(folder: Path, recorded: Mapping[str, Any]) -> Iterator[str]:

@@ -12,27 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError, option
-from dsocr.models.base_folder import read_config_json
-from dsocr.models.canvas import cut_to_writing
-from dsocr.models.ctc_inputs import (
-    HEIGHT,
-    PIXELS_PER_STEP,
-    WIDTH_MULTIPLE,
-    LineInput,
-    collate_lines,
-    count_steps,
-    prepare_line,
-    read_characters,
-)
+from dsocr.models.base_folder import read_characters, read_config_json
+from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
 from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
@@ -43,6 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Result = TypeVar("Result")
+
+WIDTH_MULTIPLE = 32
+"""Images are padded to a multiple of this width: more lines are then equally wide and can be read together."""
 
 GPU_WIDTH_MULTIPLE = 256
 """The same for a GPU, whose libraries prepare themselves for every new shape: 2 s for a training step, then 0.05 s."""
@@ -72,6 +66,63 @@ _MAX_READERS = 4
 """Groups of lines that a CPU reads at once, each with its share of the threads."""
 _OTHER_RECOGNISER = re.compile(r"pp_ocrv\d+_\w+_rec")
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
+
+
+def count_steps(text: Sequence[str] | Sequence[int]) -> int:
+    """Return the fewest steps for a text, or its classes: CTC needs a blank between repeated characters."""
+    return len(text) + sum(first == second for first, second in pairwise(text))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineInput:
+    """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
+
+    An image with too few steps for its text is drawn wider; `as_read` is then what transcription sees.
+    """
+
+    image: NDArray[np.uint8]
+    classes: tuple[int, ...] = ()
+    as_read: NDArray[np.uint8] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its pixels."""
+        return self.image.nbytes + (0 if self.as_read is None else self.as_read.nbytes)
+
+    def without_text(self) -> Self:
+        """Return it as for transcription."""
+        return replace(self, image=self.image if self.as_read is None else self.as_read, classes=(), as_read=None)
+
+    def with_image_of(self, other: Self) -> Self:
+        """Return it with the image of another line, drawn wider if the text would not fit."""
+        needed = count_steps(self.classes) * PIXELS_PER_STEP
+        image = other.image
+        if needed > image.shape[1]:
+            image = np.asarray(Image.fromarray(image).resize((needed, LINE_HEIGHT), Image.Resampling.BILINEAR))
+        return replace(self, image=image, as_read=None)
+
+    def has_input_of(self, other: Self) -> bool:
+        """Whether another line has the same pixels."""
+        return np.array_equal(self.image, other.image)
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the line as the network sees it, (48, W, 3) in RGB order."""
+        return self.image[:, :, ::-1]
+
+
+def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = WIDTH_MULTIPLE) -> "tuple[Tensor, Tensor]":
+    """Stack prepared lines, padded right with zeros to a multiple of pixels.
+
+    Returns float32 `(B, 3, 48, W)` in -1..1 and the number of steps of each line, int64 `(B,)`.
+    """
+    import torch
+
+    width = -(-max(line.shape[1] for line in lines) // multiple) * multiple
+    batch = np.zeros((len(lines), 3, LINE_HEIGHT, width), dtype=np.float32)
+    for row, line in zip(batch, lines, strict=True):
+        row[:, :, : line.shape[1]] = line.transpose(2, 0, 1) / np.float32(127.5) - 1
+    steps = [-(-line.shape[1] // PIXELS_PER_STEP) for line in lines]
+    return torch.from_numpy(batch), torch.tensor(steps)
 
 
 @dataclass(frozen=True)  # without slots, for `cached_property`
@@ -125,12 +176,12 @@ class LineProcessor(Processor):
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a line in steps and characters; its width counts, so that lines are batched by it."""
         width, height = image_size()
-        steps = math.ceil(width * HEIGHT / height * self.stretch / PIXELS_PER_STEP)
+        steps = math.ceil(width * LINE_HEIGHT / height * self.stretch / PIXELS_PER_STEP)
         return InputLength(steps, len(text), max(steps, 1))
 
     def shrink(self, image: Image.Image) -> Image.Image:
         """Cut a line to its writing and reduce it to twice the height at which it will be seen."""
-        image, height = cut_to_writing(image), 2 * HEIGHT
+        image, height = cut_to_writing(image), 2 * LINE_HEIGHT
         if image.height <= height * 1.3:
             return image
         return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
@@ -143,8 +194,50 @@ class LineRecognizer(Family):
     A language model of characters and a script can guide it.
     """
 
+    name: str = "ctc"
     trains = "all"
     learning_rate = 4e-4
+
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
+        return {"batch_size": 16, "augmentation": "light", "vision_learning_rate": learning_rate / 2}
+
+    def is_vision(self, parameter: str) -> bool:
+        """Whether a parameter belongs to the trunk, all but the transformer layers and the head."""
+        return parameter.startswith("model.")
+
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
+        import torch
+
+        from dsocr.models.ctc_network import load_network
+
+        network, characters = load_network(folder)
+        network.characters = characters
+        # On a CPU a step takes 0.7 of the time that it takes with the channels apart.
+        return network.to(options["device"], options["dtype"], memory_format=torch.channels_last)
+
+    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
+        """Return the names and contents of the files of a checkpoint."""
+        from dsocr.models.ctc_network import network_files
+
+        return network_files(network, network.characters)
+
+    def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
+        """Cut a large head to common characters and those of the texts, and add missing ones."""
+        from dsocr.models.ctc_network import replace_head
+
+        letters = set().union(*texts)
+        kept: Iterable[str] = processor.characters
+        if len(processor.characters) > _LARGE_HEAD:
+            useful = {variant for c in letters for variant in (c, c.upper(), c.lower())} | set(_COMMON)
+            kept = [c for c in processor.characters if c in useful]
+        characters = [*kept, *sorted(letters.difference(kept))]
+        if characters != list(processor.characters):
+            replace_head(network, processor.characters, characters)
+            network.characters = characters
+        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
+        return network, replace(processor, characters=tuple(characters))
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution; the prompt is not used."""
@@ -181,12 +274,8 @@ class LineRecognizer(Family):
         """Return the CTC loss of a character for each line."""
         import torch
 
-        from dsocr.models.ctc_network import compute_losses
-
         with torch.no_grad():
-            losses = compute_losses(self._logits(model, batch), batch["steps"], batch["labels"])
-        values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
-        return values
+            return _losses_per_character(self._logits(model, batch), batch)
 
     def loss_of_logits(self, logits: "Tensor", sample: LineInput) -> float:
         """Return the CTC loss of a line from its logits `(T, classes)`."""
@@ -200,12 +289,9 @@ class LineRecognizer(Family):
         """Return the loss of a character if all classes were equally likely at every step."""
         import torch
 
-        from dsocr.models.ctc_network import compute_losses
-
         batch = processor.collate(samples)
         logits = torch.zeros(len(samples), int(batch["steps"].max()), len(processor.characters) + 1)
-        lengths = (batch["labels"] >= 0).sum(1).clamp(min=1)
-        return float((compute_losses(logits, batch["steps"], batch["labels"]) / lengths).mean())
+        return fmean(_losses_per_character(logits, batch))
 
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check that the labels are the texts."""
@@ -400,54 +486,6 @@ class LineRecognizer(Family):
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class PPOCR(LineRecognizer):
-    """A line recogniser of PP-OCR, or one trained from it."""
-
-    name: str = "ctc"
-
-    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """Return a small batch, light augmentation, and half the rate for the trunk, which has less to learn."""
-        return {"batch_size": 16, "augmentation": "light", "vision_learning_rate": learning_rate / 2}
-
-    def is_vision(self, parameter: str) -> bool:
-        """Whether a parameter belongs to the trunk, all but the transformer layers and the head."""
-        return parameter.startswith("model.")
-
-    def load_network(self, folder: Path, **options: Any) -> Any:
-        """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
-        import torch
-
-        from dsocr.models.ctc_network import load_network
-
-        network, characters = load_network(folder)
-        network.characters = characters
-        # On a CPU a step takes 0.7 of the time that it takes with the channels apart.
-        return network.to(options["device"], options["dtype"], memory_format=torch.channels_last)
-
-    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
-        """Return the names and contents of the files of a checkpoint."""
-        from dsocr.models.ctc_network import network_files
-
-        return network_files(network, network.characters)
-
-    def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
-        """Cut a large head to common characters and those of the texts, and add missing ones."""
-        from dsocr.models.ctc_network import replace_head
-
-        letters = set().union(*texts)
-        kept: Iterable[str] = processor.characters
-        if len(processor.characters) > _LARGE_HEAD:
-            useful = {variant for c in letters for variant in (c, c.upper(), c.lower())} | set(_COMMON)
-            kept = [c for c in processor.characters if c in useful]
-        characters = [*kept, *sorted(letters.difference(kept))]
-        if characters != list(processor.characters):
-            replace_head(network, processor.characters, characters)
-            network.characters = characters
-        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
-        return network, replace(processor, characters=tuple(characters))
-
-
 def require_script(family: Family, script: str) -> None:
     """Raise ConfigError if a family cannot keep to a script."""
     if script not in ("auto", "any") and not isinstance(family, LineRecognizer):
@@ -458,14 +496,14 @@ def require_script(family: Family, script: str) -> None:
 _TYPES = ("pp_ocrv6_small_rec", "pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec")
 
 
-def recognize(config: Mapping[str, Any]) -> PPOCR | None:
+def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
     """Return the family if a `config.json` describes a line recogniser, else None.
 
     Raises ModelError for a recogniser of PP-OCR that is published in PaddlePaddle's own format, or is another one.
     """
     model_type = str(config.get("model_type"))
     if model_type in _TYPES:
-        return PPOCR()
+        return LineRecognizer()
     own_name = config.get("Global", {}).get("model_name") if isinstance(config.get("Global"), Mapping) else None
     if own_name is not None:
         message = f"{own_name} is in PaddlePaddle's own format"
@@ -475,6 +513,14 @@ def recognize(config: Mapping[str, Any]) -> PPOCR | None:
         message = f"Line recognisers of type {model_type!r} are not supported"
         raise ModelError(message, code="recogniser-unknown", hint=f"take {', '.join(_TYPES)} or small")
     return None
+
+
+def _losses_per_character(logits: "Tensor", batch: Mapping[str, Any]) -> list[float]:
+    from dsocr.models.ctc_network import compute_losses
+
+    losses = compute_losses(logits, batch["steps"], batch["labels"])
+    values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
+    return values
 
 
 def score_texts(logits: "Tensor", classes: Mapping[str, int], texts: Sequence[str]) -> list[float]:

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, TypeAlias, cast
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers import (
     AttentionInterface,
@@ -45,8 +44,8 @@ from transformers.models.pp_lcnet_v4.modeling_pp_lcnet_v4 import (
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
-from dsocr.models.batch import pad_rows
-from dsocr.models.ctc_inputs import PIXELS_PER_STEP, read_characters
+from dsocr.models.base_folder import read_characters
+from dsocr.models.canvas import PIXELS_PER_STEP
 from dsocr.models.family import IGNORED
 
 Network: TypeAlias = Any
@@ -71,44 +70,14 @@ class _Padding:
             self._masks[key] = mask[:, None, None].to(dtype)
         return self._masks[key]
 
-    def clear(self, images: Tensor, *, is_kept: bool) -> Tensor:
-        """Return images `(B, C, H, W)` with zeros in the padding, as a convolution sees them beyond a lone line.
-
-        `is_kept` if the layer that made them keeps them for its own gradient: while training they are copied then.
-        """
+    def clear(self, images: Tensor) -> Tensor:
+        """Return images `(B, C, H, W)` with zeros in the padding, as a convolution sees them beyond a lone line."""
         mask = self.mask(images.shape[-1], images.dtype)
-        if is_kept and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             return images * mask
         first = self._shortest * (images.shape[-1] // self._most)
-        if torch.is_grad_enabled():
-            cleared: Tensor = _ClearEnds.apply(images, mask[..., first:])  # type: ignore[no-untyped-call]
-            return cleared
         images[..., first:].mul_(mask[..., first:])
         return images
-
-
-class _ClearEnds(torch.autograd.Function):
-    """Multiply the last columns of images, and of their gradient, by a mask: in place, from the shortest line's end.
-
-    Copying all columns in each layer takes 3.2 % of a training step's network on a CPU, this 0.9 % (medians of eight,
-    one thread, eight lines of 520 to 720 pixels, the same gradients to the bit).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, mask: Tensor) -> Tensor:
-        """Clear the columns that the mask covers, which are the last ones."""
-        images[..., images.shape[-1] - mask.shape[-1] :].mul_(mask)
-        ctx.mark_dirty(images)
-        ctx.save_for_backward(mask)
-        return images
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Clear the gradient, which the convolution behind has just made and nobody else has."""
-        (mask,) = ctx.saved_tensors
-        gradient[..., gradient.shape[-1] - mask.shape[-1] :].mul_(mask)
-        return gradient, None
 
 
 _padding: ContextVar[_Padding] = ContextVar("padding")
@@ -116,15 +85,11 @@ _padding: ContextVar[_Padding] = ContextVar("padding")
 
 
 def _clear_input(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-    return _padding.get().clear(inputs[0], is_kept=True)
-
-
-def _clear_sum(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-    return _padding.get().clear(inputs[0], is_kept=False)
+    return _padding.get().clear(inputs[0])
 
 
 def _clear_output(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    return _padding.get().clear(output, is_kept=True)
+    return _padding.get().clear(output)
 
 
 class _LinePool(nn.Module):
@@ -216,17 +181,15 @@ NETWORKS: dict[str, Any] = {
 def _keep_padding_out(network: Network) -> None:
     """Register what clears the padding before a convolution or an average would see it beyond the end of a line."""
     stems = [module for module in network.modules() if isinstance(module, (PPLCNetV4LargeStem, HGNetV2Embeddings))]
-    # A stem widens images by a column for its first layers, whose ReLUs keep their output.
+    # A stem widens images by a column for its first layers.
     for stem in stems:
         stem.stem1.register_forward_hook(_clear_output)
         stem.stem2a.register_forward_hook(_clear_output)
     widened = {layer for stem in stems for layer in (stem.stem2a, stem.stem2b)}
     is_v6 = isinstance(network, LineNetwork)
-    clear_input = _clear_input
     for module in network.modules():
         if isinstance(module, PPLCNetV4DepthwiseSeparableConvLayer):
-            module.token_conv.register_forward_pre_hook(clear_input)
-            clear_input = _clear_sum  # blocks end in a convolution or a sum
+            module.token_conv.register_forward_pre_hook(_clear_input)
         elif isinstance(module, (PPLCNetV4SqueezeExcitationModule, PPLCNetV3SqueezeExcitationModule)):
             module.avg_pool = _LinePool()
             for layer in module.convolutions:
@@ -282,7 +245,8 @@ def _padded(steps: Tensor, pixels: Tensor) -> Iterator[None]:
 
 def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
     """Return the classes of lines as labels `(B, L)`, padded with `IGNORED`."""
-    return pad_rows(classes, IGNORED)
+    rows = [torch.tensor(row, dtype=torch.int64) for row in classes]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
 
 
 def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from dsocr.errors import ConfigError
 from dsocr.models.generation import Decoded, Generation
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from dsocr.models.language_model import LanguageModel
-
-Result = TypeVar("Result")
 
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
@@ -146,7 +144,7 @@ class Processor(ABC):
 
     @property
     def asked(self) -> str:
-        """How the network is asked, who says so, and what else its authors want for reading; empty without a prompt."""
+        """How the network is asked, and who says so; empty without a prompt."""
         return ""
 
     @property
@@ -237,24 +235,16 @@ class Family(ABC):
         """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
         return {}
 
-    @property
-    def network_class(self) -> Any:
-        """The class of transformers that holds the network."""
-        raise NotImplementedError
-
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
         return False
 
+    @abstractmethod
     def load_network(self, folder: Path, **options: Any) -> Any:
         """Load the network of a checkpoint folder, with the options of `base_folder.load_pretrained`.
 
         Raises ModelError if the checkpoint is incomplete.
         """
-        from dsocr.models.base_folder import load_pretrained
-
-        config = self.network_class.config_class.from_pretrained(folder)
-        return load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)
 
     def network_files(self, network: Any) -> Sequence[tuple[str, bytes]]:
         """Return the files of a checkpoint as transformers writes them, with the other files of the base."""

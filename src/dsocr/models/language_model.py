@@ -48,8 +48,14 @@ _MAX_FILE = 256 << 20
 """Bytes of a text file, and of a stored model."""
 
 
-def read_texts(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 text file, in NFC with single spaces. Raises ConfigError if it cannot be read."""
+def read_other_texts(setting: str) -> list[str]:
+    """Read the lines of the UTF-8 text file that a setting names, in NFC with single spaces; none for auto and none.
+
+    Raises ConfigError if it cannot be read.
+    """
+    if setting in ("auto", "none"):
+        return []
+    path = Path(setting)
     try:
         if path.stat().st_size > _MAX_TEXT:
             raise ValueError(f"it has more than {_MAX_TEXT >> 20} MiB")
@@ -59,11 +65,6 @@ def read_texts(path: Path) -> list[str]:
         message = f"generation.language_model: cannot read text: {error}"
         raise ConfigError(message, code="language-model-text", where=path, hint=hint) from error
     return [text for line in content.splitlines() if (text := " ".join(line.split()))]
-
-
-def read_other_texts(setting: str) -> list[str]:
-    """Return the texts that a setting of the language model names; none for auto and none."""
-    return [] if setting in ("auto", "none") else read_texts(Path(setting))
 
 
 def describe_other_texts(count: int, setting: str, *, helped: bool) -> str:
