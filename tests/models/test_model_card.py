@@ -1,6 +1,7 @@
 """The card of an export: a YAML head that can be read, and all that a reader must know."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def card(export: Export) -> tuple[dict[str, Any], str]:
 
 
 def test_the_metadata_names_the_base_and_omits_an_unknown_licence(run: RunFolder) -> None:
-    merged, _ = card(Export.of_run("merged", run, None).on(FIRST, COMMIT))
+    merged, _ = card(replace(Export.of_run("merged", run, None), family=FIRST, revision=COMMIT))
     assert merged["base_model"] == "some/base"
     assert (merged["base_model_relation"], merged["library_name"]) == ("finetune", "transformers")
     adapter, _ = card(Export.of_run("peft", run, None))
@@ -56,7 +57,7 @@ def test_the_metadata_names_the_base_and_omits_an_unknown_licence(run: RunFolder
 
 
 def test_the_card_shows_usage_and_provenance(run: RunFolder) -> None:
-    _, text = card(Export.of_run("merged", run, SCORES).on(FIRST, COMMIT))
+    _, text = card(replace(Export.of_run("merged", run, SCORES), family=FIRST, revision=COMMIT))
     for part in [
         r'`"<image>\n<\|grounding\|>Прочти."`',
         "| resolution | `base` |",
@@ -77,7 +78,7 @@ def test_the_card_shows_usage_and_provenance(run: RunFolder) -> None:
 
 def test_a_run_without_provenance_has_a_card_all_the_same(run: RunFolder) -> None:
     run.provenance.unlink()
-    assert "trained with ?" in card(Export.of_run("merged", run, None).on(FIRST, None))[1]
+    assert "trained with ?" in card(replace(Export.of_run("merged", run, None), family=FIRST, revision=None))[1]
     run.provenance.write_text("{", encoding="utf-8")
     with raises_code("provenance-unreadable"):
         Export.of_run("merged", run, None)
@@ -99,5 +100,5 @@ def test_the_card_warns_if_a_server_shows_images_differently(
     settings = json.loads((run.adapter / "reading.json").read_text(encoding="utf-8"))
     (run.adapter / "reading.json").write_text(to_json({**settings, "resolution": resolution}), encoding="utf-8")
     export = Export.of_run("vllm", run, None)
-    _, text = card(export if family is None else export.on(family, None))
+    _, text = card(export if family is None else replace(export, family=family, revision=None))
     assert ("score it there first" in text) != same

@@ -27,6 +27,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from dsocr import __version__
 from dsocr.errors import ConfigError, ModelError, option
+from dsocr.html import render
 from dsocr.io.files import rename
 from dsocr.io.work import MANIFEST, write_manifest, writing_folder
 from dsocr.models.adapters import (
@@ -60,14 +61,6 @@ from dsocr.text import percentage
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
-
-
-def serve_adapter(options: Sequence[str], base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
-    """Return the command that serves a base with an adapter under a name, with vLLM."""
-    at = ["--revision", revision] if revision else []
-    max_rank = next(value for value in VLLM_RANKS if value >= rank)
-    lora = ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-modules", f"{name}={folder.as_posix()}"]
-    return shlex.join(["vllm", "serve", base, *at, *lora, *options])
 
 
 def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,10 +120,6 @@ class Export:
             scale=scale,
         )
 
-    def on(self, family: Family, revision: str | None) -> Self:
-        """Return a copy with the base's family and commit."""
-        return replace(self, family=family, revision=revision)
-
     @property
     def serving(self) -> Serving | None:
         """How vLLM serves the base; None if it does not, or if the base is not here and not a published one."""
@@ -146,7 +135,10 @@ class Export:
         options = serving.options_at(self.settings.resolution)
         if self.form == "merged":
             return shlex.join(["vllm", "serve", folder.as_posix(), *options])
-        return serve_adapter(options, self.settings.base, self.revision, folder, self.name, self.adapter["r"])
+        at = ["--revision", self.revision] if self.revision else []
+        rank = next(value for value in VLLM_RANKS if value >= self.adapter["r"])
+        lora = ["--enable-lora", "--max-lora-rank", str(rank), "--lora-modules", f"{self.name}={folder.as_posix()}"]
+        return shlex.join(["vllm", "serve", self.settings.base, *at, *lora, *options])
 
 
 _FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -299,7 +291,7 @@ def export_merged(
     export = Export.of_run("merged", run, scores, scale)
     settings = export.settings
     if is_whole_network(run.adapter):
-        return _export_network(export.on(recognize(run.adapter), None), run, out)
+        return _export_network(replace(export, family=recognize(run.adapter), revision=None), run, out)
     found_base = Base.find(settings.base, settings.base_revision)
     folder, patterns = found_base.folder, found_base.family.unused_tensors
     require_free_export(out, folder, overwrite=overwrite)
@@ -307,7 +299,7 @@ def export_merged(
     types = weight_types(folder, unused_names)
     base = load_base(found_base, dtype=widest(types.values()))
     _require_same_tensors(base.network, folder, unused_names)
-    export = export.on(base.family, base.revision)
+    export = replace(export, family=base.family, revision=base.revision)
     model = load_adapter(base.network, run.adapter)
     with scaled_adapter(model, scale):
         network = merge(model, where=run.adapter)
@@ -389,7 +381,7 @@ def export_adapter(
     export = Export.of_run(form, run, scores, scale)
     names = [name for name, _, _ in tensor_headers(run.adapter / WEIGHTS)]
     if folder is not None:
-        export = export.on(recognize(folder), export.revision)
+        export = replace(export, family=recognize(folder))
     if form == "vllm" and export.serving is None and any(name.startswith(_CHAT_DECODER) for name in names):
         kind = export.settings.base if export.family is None else f"{export.settings.base} ({export.family.name})"
         message = f"vLLM was not tried with adapters of {kind}"
@@ -437,32 +429,10 @@ def _local_base(settings: ReadingSettings) -> Path | None:
     return find_base(settings.base)[0] if local else None
 
 
-# The model card
-
-
 def model_card(export: Export, folder: Path) -> str:
     """Return the card as Markdown with YAML front matter, for an export in a folder of this name."""
-    content = "Weights with a merged LoRA adapter" if export.form == "merged" else "A LoRA adapter"
-    content = content if export.adapter else "All weights of a network"
-    blocks = [
-        _head(export),
-        f"# {export.name}",
-        f"{content} for one collection of handwriting, trained on {_base(export)} with dsocr.",
-        "## Settings",
-        _settings(export.settings),
-        "## Scores",
-        _scores(export.scores, export.scale),
-        "## Serving",
-        *_serving(export, folder),
-        "## Provenance",
-        _origin(export),
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _head(export: Export) -> str:
-    merged = export.form == "merged"
-    values = {
+    merged, scores = export.form == "merged", export.scores
+    head = {
         "base_model": export.settings.base,
         "base_model_relation": "finetune" if merged else "adapter",
         "library_name": "transformers" if merged else "peft",
@@ -475,44 +445,27 @@ def _head(export: Export) -> str:
             *([] if merged else ["lora"]),
         ],
     }
-    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
-
-
-def _base(export: Export) -> str:
-    return f"`{export.settings.base}`" + (f" at revision `{export.revision}`" if export.revision else "")
-
-
-def _settings(settings: ReadingSettings) -> str:
-    generation = settings.generation
-    size, window = generation.get("no_repeat_ngram_size"), generation.get("no_repeat_ngram_window")
-    guard = f"no {size} tokens repeated within {window}" if size else "no protection against loops"
-    rows = [
-        ("prompt, as JSON", f"`{json.dumps(settings.prompt, ensure_ascii=False)}`"),
-        ("resolution", f"`{settings.resolution}`"),
-        ("decoding", f"greedy, at most {generation.get('max_new_tokens')} tokens, {guard}"),
-        (
-            "text policy",
-            ", ".join(
-                f"{key}: {value}" for key, value in settings.text_policy.as_dict().items() if isinstance(value, str)
-            ),
-        ),
-    ]
-    note = "It reads worse with other settings than these. Programs find them in `reading.json`."
-    return f"{note}\n\n{_table([('', ''), *rows])}"
-
-
-def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
-    if scores is None:
-        return "Not scored yet; run `dsocr evaluate RUN`."
-    base, adapter = scores["base"], scores["adapter"]
-    rows = [("", "base", "trained")]
-    rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
-    lines = (adapter or base or {}).get("lines")
-    about = f"{lines} lines of the {scores['split']} split, read at {scores['created_at']}. {scores['definition']}"
-    about += " In brackets: 95 % intervals."
-    if scale != 1:
-        about = f"These are the scores at full scale, not of this export at a scale of {scale:g}. {about}"
-    return f"{_table(rows)}\n\n{about}"
+    policy = export.settings.text_policy.as_dict()
+    return render(
+        "dsocr.models",
+        "model_card.md.jinja",
+        export=export,
+        head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
+        prompt=json.dumps(export.settings.prompt, ensure_ascii=False),
+        text_policy=", ".join(f"{key}: {value}" for key, value in policy.items() if isinstance(value, str)),
+        scores=scores,
+        rates=[
+            (name.upper(), *(_rate(scores[side], name) for side in ("base", "adapter")))
+            for name in (("cer", "wer") if scores else ())
+        ],
+        lines=((scores["adapter"] or scores["base"] or {}) if scores else {}).get("lines"),
+        command=export.serve_command(folder),
+        request=json.dumps(request_settings(export.settings.generation)),
+        target_modules=target_modules_of(export.adapter) if export.adapter else "",
+        variant=variant_of(export.adapter),
+        unlabelled=UnlabelledReport.of(export.provenance),
+        version=__version__,
+    )
 
 
 def _rate(score: Mapping[str, Any] | None, name: str) -> str:
@@ -522,88 +475,3 @@ def _rate(score: Mapping[str, Any] | None, name: str) -> str:
     low, high = interval.get("low"), interval.get("high")
     ends = "" if low is None or high is None else f" ({100 * low:.1f} to {percentage(high, 1)})"
     return percentage(score[name]["rate"]) + ends
-
-
-def _serving(export: Export, folder: Path) -> list[str]:
-    command = export.serve_command(folder)
-    if command is None or export.serving is None:
-        return _loading(export)
-    trained, served = export.settings.resolution, export.serving.resolution
-    request = json.dumps(request_settings(export.settings.generation))
-    if served is None:
-        where = (
-            "within the pixels that the command names, if any. It resizes them with torchvision and dsocr with Pillow, "
-        )
-        where += "so letters may differ in their last shades of grey: score a few lines there."
-    elif served == trained:
-        where = f"the resolution that dsocr calls `{served}`. The adapter was trained at this resolution."
-    else:
-        where = f"the resolution that dsocr calls `{served}`. The adapter was trained at `{trained}`, "
-        where += "so vLLM shows it different images: score it there first."
-    blocks = [
-        f"```sh\n{command}\n```",
-        f"Every request needs the prompt above, the image, and\n\n```json\n{request}\n```",
-        f"{export.serving.images}, {where}",
-        "No server was run with this export when this card was written.",
-    ]
-    if export.form == "vllm" and export.serving.base_note:
-        blocks.insert(1, export.serving.base_note)
-    if export.form == "merged":
-        blocks.append(
-            "Tensor names, number formats and `config.json` are the base's, as SGLang, llama.cpp's converter and the "
-            "authors' code expect them. No code is included: if a program asks for the `*.py` files that `config.json` "
-            "names, take them from the base's own page, and read them first."
-        )
-    return blocks
-
-
-def _loading(export: Export) -> list[str]:
-    if export.form == "merged":
-        return [
-            "To continue training, set `base:` to this folder; `dsocr.load` reads with it. "
-            "Whether servers support this kind of base has not been tested."
-        ]
-    loading = (
-        "```python\nfrom peft import PeftModel\nfrom dsocr.models.loading import load_base\n\n"
-        f"base = load_base({export.settings.base!r}, {export.revision!r})\n"
-        'model = PeftModel.from_pretrained(base.network, "FOLDER")\n```'
-    )
-    reader = "`dsocr.load(FOLDER)` returns a reader with the settings above."
-    if export.form == "vllm":
-        return ["vLLM has no class for this base. PEFT reads the adapter:", loading, reader]
-    return [loading, reader]
-
-
-def _origin(export: Export) -> str:
-    adapter, known = export.adapter, export.provenance
-    unlabelled = UnlabelledReport.of(known)
-    trained = "all weights"
-    if adapter:
-        trained = f"target modules `{target_modules_of(adapter)}`, r {adapter['r']}, "
-        trained += f"alpha {adapter['lora_alpha']}, {variant_of(adapter)}"
-    rows = [
-        ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
-        ("base", _base(export)),
-        *([("family", f"`{export.family.name}`")] if export.family else []),
-        *(("started from", _ancestor(run)) for run in known.get("started_from", [])),
-        ("adapter" if adapter else "trained", trained),
-        *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
-        ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
-        ("dataset", str(known.get("dataset_source", "?"))),
-        *([("unlabelled scans", unlabelled.describe())] if unlabelled else []),
-        *((f"{split} split", f"sha256 `{digest}`") for split, digest in known.get("dataset", {}).items()),
-    ]
-    return _table([("", ""), *rows])
-
-
-def _ancestor(run: Mapping[str, Any]) -> str:
-    """Name a run that the training started from, its weights and its data."""
-    hashes = ", ".join(f"`{digest}`" for digest in run["sha256"].values())
-    return f"`{run['run']}`, sha256 {hashes}, trained on {run.get('dataset_source') or '?'} from `{run['base']}`"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first row is its header."""
-    header, *rest = rows
-    lines = [header, ["---"] * len(header), *rest]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
