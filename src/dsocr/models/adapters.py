@@ -9,13 +9,12 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -130,9 +129,14 @@ def adapter_files(model: PeftModel) -> Iterator[tuple[str, bytes]]:
     yield WEIGHTS, save(adapter_tensors(model), metadata={"format": "pt"})
 
 
-def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
-    """Load a saved adapter onto a network. Raises ModelError if a file is missing or a tensor does not match."""
+def load_adapter(network: PreTrainedModel, folder: Path, scale: float = 1.0) -> PeftModel:
+    """Load a saved adapter onto a network, its output multiplied by `scale`.
+
+    Raises ModelError if a file is missing or a tensor does not match, ConfigError as `scaled_config` does.
+    """
     config, tensors = _read_adapter(folder)
+    scaled = scaled_config(config.to_dict(), scale)
+    config.lora_alpha, config.alpha_pattern = scaled["lora_alpha"], scaled["alpha_pattern"]
     try:
         model = _add_lora(network, config)
     except ValueError as error:  # PEFT found none of the layers
@@ -298,48 +302,25 @@ def layers_without_gradient(model: Any) -> list[str]:
     return sorted({name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names})
 
 
-def validate_scale(scale: float, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the adapter cannot be used at this scale: outside 0 to 1, or between them for DoRA.
+def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
+    """Return a saved adapter's config with its alphas multiplied by `scale`.
 
     LoRA adds `scaling * B A` to a weight, with `scaling` alpha / r, or alpha / sqrt(r) for rsLoRA, so a scale is a
-    point on the line from base to adapter. DoRA also sets the magnitude of the sum, so it has no such line.
+    point on the line from base to adapter. DoRA also sets the magnitude of the sum, so it has no such line. Raises
+    ConfigError for a scale outside 0 to 1, for 0, which is the base itself, and for another than 1 of DoRA.
     """
     if not 0 <= scale <= 1:
         raise ConfigError(f"Scale must be from 0 (the base) to 1 (the adapter), not {scale:g}", code="scale-invalid")
-    if config.get("use_dora") and 0 < scale < 1:
+    if scale == 0:
+        raise ConfigError("At a scale of 0 nothing is left of the adapter", code="scale-invalid", hint="use the base")
+    if scale == 1:
+        return dict(config)
+    if config.get("use_dora"):
         raise ConfigError(
             f"A DoRA adapter cannot be scaled to {scale:g}",
             code="scale-invalid",
             hint="train with adapter.variant lora or rslora to choose a scale afterwards",
         )
-
-
-@contextmanager
-def scaled_adapter(model: PeftModel, scale: float) -> Iterator[None]:
-    """Scale the adapter's output inside the `with` block. Raises ConfigError as `validate_scale` does."""
-    validate_scale(scale, model.peft_config["default"].to_dict())
-    scalings = [layer.scaling for layer in model.modules() if isinstance(layer, LoraLayer)]
-    saved = [dict(scaling) for scaling in scalings]
-    try:
-        for scaling in scalings:
-            for name, value in scaling.items():
-                scaling[name] = value * scale
-        yield
-    finally:
-        for scaling, values in zip(scalings, saved, strict=True):
-            scaling.update(values)
-
-
-def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """Return a saved adapter's config with its alphas multiplied by `scale`.
-
-    Raises ConfigError as `validate_scale` does, and for 0, which is the base itself.
-    """
-    if scale == 0:
-        raise ConfigError("At a scale of 0 nothing is left of the adapter", code="scale-invalid", hint="use the base")
-    validate_scale(scale, config)
-    if scale == 1:
-        return dict(config)
     patterns = {name: alpha * scale for name, alpha in (config.get("alpha_pattern") or {}).items()}
     return {**config, "lora_alpha": config["lora_alpha"] * scale, "alpha_pattern": patterns}
 

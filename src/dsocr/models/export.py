@@ -36,7 +36,6 @@ from dsocr.models.adapters import (
     is_whole_network,
     load_adapter,
     read_adapter_config,
-    scaled_adapter,
     scaled_config,
     target_modules_of,
     variant_of,
@@ -300,9 +299,9 @@ def export_merged(
     base = load_base(found_base, dtype=widest(types.values()))
     _require_same_tensors(base.network, folder, unused_names)
     export = replace(export, family=base.family, revision=base.revision)
-    model = load_adapter(base.network, run.adapter)
-    with scaled_adapter(model, scale):
-        network = merge(model, where=run.adapter)
+    network = base.network
+    if scale:
+        network = merge(load_adapter(network, run.adapter, scale), where=run.adapter)
     unused = dict(_unused_tensors(folder, unused_names))
     with writing_folder(out) as draft:
         tensors = chain(original_tensors(network, types), unused.items())
@@ -431,7 +430,7 @@ def _local_base(settings: ReadingSettings) -> Path | None:
 
 def model_card(export: Export, folder: Path) -> str:
     """Return the card as Markdown with YAML front matter, for an export in a folder of this name."""
-    merged, scores = export.form == "merged", export.scores
+    merged, sides = export.form == "merged", {side: (export.scores or {}).get(side) for side in ("base", "adapter")}
     head = {
         "base_model": export.settings.base,
         "base_model_relation": "finetune" if merged else "adapter",
@@ -453,12 +452,9 @@ def model_card(export: Export, folder: Path) -> str:
         head=yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
         prompt=json.dumps(export.settings.prompt, ensure_ascii=False),
         text_policy=", ".join(f"{key}: {value}" for key, value in policy.items() if isinstance(value, str)),
-        scores=scores,
-        rates=[
-            (name.upper(), *(_rate(scores[side], name) for side in ("base", "adapter")))
-            for name in (("cer", "wer") if scores else ())
-        ],
-        lines=((scores["adapter"] or scores["base"] or {}) if scores else {}).get("lines"),
+        scores=export.scores,
+        rates=[(name.upper(), *(_rate(sides[side], name) for side in sides)) for name in ("cer", "wer")],
+        lines=(sides["adapter"] or sides["base"] or {}).get("lines"),
         command=export.serve_command(folder),
         request=json.dumps(request_settings(export.settings.generation)),
         target_modules=target_modules_of(export.adapter) if export.adapter else "",
