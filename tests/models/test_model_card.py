@@ -19,8 +19,8 @@ FIRST, SECOND = DeepseekOcr("deepseek_ocr", original=True), DeepseekOcr("deepsee
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SCORES = {
     "split": "test",
-    "base": {"cer": 0.45674, "wer": 0.9014, "lines": 150},
-    "adapter": {"cer": 0.3426, "wer": None, "lines": 150},
+    "base": {"cer": {"rate": 0.45674}, "wer": {"rate": 0.9014}, "lines": 150},
+    "adapter": {"cer": {"rate": 0.3426}, "wer": {"rate": None}, "lines": 150},
     "created_at": "2026-11-20T14:00:00+00:00",
     "definition": "0 is perfect.",
 }
