@@ -19,8 +19,7 @@ import psutil
 from PIL import Image
 
 from dsocr.inference.confidence import Prediction, Word
-from dsocr.inference.engines import Cluster
-from dsocr.inference.transcribe import transcribe
+from dsocr.inference.transcribe import Reader, transcribe
 from dsocr.io.work import work_path
 from dsocr.runs import READING, ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -52,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         draw(root / "in", options.pages)
-        record(options, job(root, options.pages, Cluster(options.actors) if options.actors else None).rows)
+        record(options, job(root, options.pages, f"ray:{options.actors}" if options.actors else None).rows)
 
 
 def draw(folder: Path, pages: int) -> None:
@@ -66,7 +65,7 @@ def draw(folder: Path, pages: int) -> None:
         Image.fromarray(pixels).save(folder / f"p{number:05d}.png")
 
 
-def job(root: Path, pages: int, engine: Cluster | None) -> Table:
+def job(root: Path, pages: int, engine: str | None) -> Table:
     """Transcribe the images."""
     process, began, out = psutil.Process(), time.monotonic(), root / "out"
     journal = work_path(out) / "journal.sqlite"
@@ -87,7 +86,7 @@ def job(root: Path, pages: int, engine: Cluster | None) -> Table:
     run.adapter.mkdir(parents=True)
     settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "wrap", TextPolicy(), {})
     (run.adapter / READING).write_text(settings.to_json(), encoding="utf-8")
-    transcribe(run, [root / "in"], out, formats=FORMATS, reader=StandIn(), engine=engine, progress=progress)
+    transcribe(Reader(StandIn(), run), [root / "in"], out, format=FORMATS, engine=engine, progress=progress)  # type: ignore[arg-type]
     row("written", sum(path.stat().st_size for path in out.rglob("*") if path.is_file()))
     return table
 

@@ -70,13 +70,13 @@ def read_every_way(
 
     ways = {"in shards": ("1/2", "2/2"), **({"with Ray": ("1/1",)} if ray else {})}
     for way, shards in ways.items():
-        engine, actors = ("ray", 2) if way == "with Ray" else (None, None)
+        engine = "ray:2" if way == "with Ray" else None
         texts: Readings = {}
         for shard in shards:
             out = folder / f"{way} {shard[0]}"
             # Without a page there is no script to decide.
             options = {"images": "line", "format": "jsonl", "script": "any", "shard": shard}
-            dsocr.transcribe(base, folder / "lines", out, engine=engine, actors=actors, **options)  # type: ignore[arg-type]
+            dsocr.transcribe(base, folder / "lines", out, engine=engine, **options)  # type: ignore[arg-type]
             for file in out.rglob("*.jsonl"):
                 rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
                 texts |= {Path(row["id"]).stem: (row["text"], None) for row in rows}

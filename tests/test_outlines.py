@@ -12,10 +12,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Sample, Split
 from dsocr.images import open_image
-from dsocr.inference.transcribe import transcribe
 from dsocr.outlines import is_off_baseline
 from tests.data.making import alto, page_xml, write
-from tests.inference.reading_pages import Hashes, fake_run, rows_of, text_of
+from tests.inference.reading_pages import Hashes, fake_run, rows_of, text_of, transcribe
 
 WIDTH, HEIGHT, PITCH = 800, 1000, 90
 ROWS = range(150, 900, PITCH)

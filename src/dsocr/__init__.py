@@ -16,7 +16,6 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "dsocr.commands.learning": ("align", "audit", "dry_run", "forecast", "train"),
-    "dsocr.commands.reading": ("Reader", "load", "transcribe"),
     "dsocr.commands.scoring": (
         "Run",
         "WrittenReport",
@@ -43,7 +42,7 @@ _MODULES = {
     "dsocr.formats": ("source_formats",),
     "dsocr.formats.format": ("Format",),
     "dsocr.inference.confidence": ("Prediction",),
-    "dsocr.inference.transcribe": ("TranscribeReport",),
+    "dsocr.inference.transcribe": ("Reader", "TranscribeReport", "load", "transcribe"),
     "dsocr.io.processes": ("ProgressCallback",),
     "dsocr.io.web": ("FetchOptions",),
     "dsocr.models.family": ("Processor",),

@@ -15,9 +15,6 @@ from dsocr.commands.learning import (
 from dsocr.commands.learning import (
     train as train,
 )
-from dsocr.commands.reading import Reader as Reader
-from dsocr.commands.reading import load as load
-from dsocr.commands.reading import transcribe as transcribe
 from dsocr.commands.scoring import (
     Run as Run,
 )
@@ -77,7 +74,10 @@ from dsocr.evaluation.scorecard import Scorecard as Scorecard
 from dsocr.formats import source_formats as source_formats
 from dsocr.formats.format import Format as Format
 from dsocr.inference.confidence import Prediction as Prediction
+from dsocr.inference.transcribe import Reader as Reader
 from dsocr.inference.transcribe import TranscribeReport as TranscribeReport
+from dsocr.inference.transcribe import load as load
+from dsocr.inference.transcribe import transcribe as transcribe
 from dsocr.io.processes import ProgressCallback as ProgressCallback
 from dsocr.io.web import FetchOptions as FetchOptions
 from dsocr.models.export import Export as Export

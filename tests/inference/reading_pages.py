@@ -4,16 +4,20 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+import dsocr
 from dsocr import layout
 from dsocr.document import Line, Outline, Region
 from dsocr.errors import DataError
 from dsocr.images import decode_image
 from dsocr.inference.confidence import Prediction
+from dsocr.inference.pages import ImageReader
+from dsocr.inference.transcribe import Reader, TranscribeReport
 from dsocr.io import work
 from dsocr.io.work import write_manifest
 from dsocr.runs import ReadingSettings, RunFolder
@@ -51,6 +55,13 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
     settings.save(run.adapter)
     write_manifest(run.adapter)
     return run
+
+
+def transcribe(
+    run: RunFolder, inputs: Sequence[Path], out: Path, *, reader: ImageReader | None = None, **options: Any
+) -> TranscribeReport:
+    """`dsocr.transcribe` with the run's own network, or with a stand-in for it."""
+    return dsocr.transcribe(run.path if reader is None else Reader(reader, run), inputs, out, **options)  # type: ignore[arg-type]
 
 
 def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFolder:

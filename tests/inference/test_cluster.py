@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.commands.reading import choose_engine
 from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.engines import Actor, Attempts, Cluster, RemoteEngine, plan_actors, rows_of
+from dsocr.inference.engines import Actor, Attempts, RemoteEngine, choose_engine, plan_actors, rows_of
 from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
-from dsocr.inference.transcribe import TranscribeReport, transcribe
+from dsocr.inference.transcribe import TranscribeReport
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, files, find_bars
+from tests.inference.reading_pages import Hashes, draw_job, files, find_bars, transcribe
 from tests.making_models import make_run
 from tests.raising import raises_code
 
@@ -142,24 +141,20 @@ def test_pages_that_were_read_are_not_to_blame_for_a_death() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "actors", "code"),
+    ("engine", "code"),
     [
-        pytest.param("vllm", None, "engine-address", id="vLLM is a server"),
-        pytest.param("spark", None, "engine-address", id="unknown"),
-        pytest.param("http://here/v1", 2, "option-invalid", id="actors of a server"),
-        pytest.param(None, 2, "option-invalid", id="actors of nothing"),
-        pytest.param("ray", 0, "cluster-actors", id="nobody"),
-        pytest.param("ray", None, "package-missing", id="no Ray"),
+        pytest.param("vllm", "engine-address", id="vLLM is a server"),
+        pytest.param("spark", "engine-address", id="unknown"),
+        pytest.param("ray:0", "engine-address", id="nobody"),
+        pytest.param("ray:4", "package-missing", id="no Ray"),
     ],
 )
-def test_engines_that_cannot_be(
-    engine: str | None, actors: int | None, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_that_cannot_be(engine: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with raises_code(code):
-        choose_engine(engine, "mine", actors)
-    assert choose_engine("http://here/v1", "mine", None) == RemoteEngine("http://here/v1", "mine")
-    assert choose_engine(None, "mine", None) is None
+        choose_engine(engine, "mine")
+    assert choose_engine("http://here/v1", "mine") == RemoteEngine("http://here/v1", "mine")
+    assert choose_engine(None, "mine") is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +181,7 @@ def test_actors_share_the_machines(
 def ray() -> Iterator[Any]:
     """Ray on two processors; starting it takes seconds, so all tests share it."""
     pytest.importorskip("ray", reason='Ray is not installed: pip install "dsocr-hw[ray]"')
-    Cluster()
+    choose_engine("ray", "")
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
@@ -196,14 +191,14 @@ def ray() -> Iterator[Any]:
 
 def read(run: RunFolder, out: str, reader: ImageReader, **options: Any) -> TranscribeReport:
     folder = run.path.parent
-    return transcribe(run, [folder / "in"], folder / out, formats=FORMATS, reader=reader, **options)
+    return transcribe(run, [folder / "in"], folder / out, format=FORMATS, reader=reader, **options)
 
 
 @pytest.mark.usefixtures("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_writes_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
     observed: list[tuple[int, int]] = []
-    report = read(run, "out", Hashes(), engine=Cluster(2), progress=lambda *now: observed.append(now))
+    report = read(run, "out", Hashes(), engine="ray:2", progress=lambda *now: observed.append(now))
     calm = read(run, "calm", Hashes())
     assert files(tmp_path / "out") == files(tmp_path / "calm")
     assert replace(report, out=calm.out) == calm
@@ -214,7 +209,7 @@ def test_a_cluster_writes_the_same_bytes(run: RunFolder, tmp_path: Path) -> None
 @pytest.mark.usefixtures("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_an_actor_that_dies_is_begun_anew_and_its_pages_with_it(run: RunFolder, tmp_path: Path) -> None:
-    read(run, "out", Dies(tmp_path / "deaths", 1), engine=Cluster(2))
+    read(run, "out", Dies(tmp_path / "deaths", 1), engine="ray:2")
     read(run, "calm", Hashes())
     assert (tmp_path / "deaths").read_bytes() == b"x"
     assert files(tmp_path / "out") == files(tmp_path / "calm")
@@ -226,7 +221,7 @@ def test_pages_that_kill_every_actor_end_the_job_which_resumes_without_a_cluster
     run: RunFolder, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=r"p05.png, p06.png, p07.png and 1 more: 3 processes died"):
-        read(run, "out", Dies(tmp_path / "deaths", 9), engine=Cluster(1))
+        read(run, "out", Dies(tmp_path / "deaths", 9), engine="ray:1")
     report = read(run, "out", Hashes())
     assert report.resumed >= 4
     read(run, "calm", Hashes())
@@ -237,7 +232,7 @@ def test_pages_that_kill_every_actor_end_the_job_which_resumes_without_a_cluster
 @pytest.mark.filterwarnings("ignore")
 def test_each_actor_reads_with_the_run_s_own_model(run: RunFolder, tmp_path: Path) -> None:
     trained = make_run(tmp_path / "trained", "nano")
-    for out, engine in (("out", Cluster(2)), ("calm", None)):
-        transcribe(trained, [tmp_path / "in"], tmp_path / out, formats=["text", "page"], engine=engine)
+    for out, engine in (("out", "ray:2"), ("calm", None)):
+        transcribe(trained, [tmp_path / "in"], tmp_path / out, format=["text", "page"], engine=engine)
     assert files(tmp_path / "out") == files(tmp_path / "calm")
     assert (tmp_path / "out" / "p00.txt").read_text(encoding="utf-8").strip()

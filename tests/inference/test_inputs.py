@@ -11,12 +11,11 @@ from dsocr.formats.format import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
 from dsocr.inference.inputs import unique_name
-from dsocr.inference.transcribe import transcribe
 from dsocr.io.files import UniqueStems
 from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.formats.making_pdf import image_object, scan, write_pdf
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of, transcribe
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_drawn_lines_are_filled_and_texts_that_are_there_stay(run: RunFolder, tm
     assert filled.count("слово".encode()) == 2
     assert '<String CONTENT="уже есть"/>'.encode() in filled
     assert len(filled) > len(raw)
-    again = transcribe(run, [tmp_path / "in"], tmp_path / "new", replace_texts=True, reader=Hashes())
+    again = transcribe(run, [tmp_path / "in"], tmp_path / "new", replace=True, reader=Hashes())
     assert again.kept == 0
     assert "уже" not in (tmp_path / "new" / "w1.xml").read_text(encoding="utf-8")
 
@@ -70,7 +69,7 @@ def test_a_folder_of_everything_keeps_its_names_and_its_order(run: RunFolder, tm
     draw_page(place / "b" / "scan.jpg")
     alto_page(place / "b", "w1", ["", ""])
     write_pdf(place / "box.pdf", [image_object(scan()), image_object(scan(place=9))])
-    report = transcribe(run, [place], tmp_path / "out", formats=["text"], unit="page", reader=Hashes())
+    report = transcribe(run, [place], tmp_path / "out", format=["text"], unit="page", reader=Hashes())
     names = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.txt"))
     assert names == ["b/scan.txt", "b/scan_png.txt", "b/w1.txt", "box_0001.txt", "box_0002.txt"]
     assert report.images == 5
@@ -88,7 +87,7 @@ def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_n
     for name in ("one.png", "two.png"):
         (place / name).unlink()
     write(place / "layers.psd", "")
-    report = transcribe(run, [place], tmp_path / "out", formats=["page", "pdf"], unit="page", reader=Hashes())
+    report = transcribe(run, [place], tmp_path / "out", format=["page", "pdf"], unit="page", reader=Hashes())
     assert (report.images, [line.partition(":")[0] for line in report.failed]) == (3, ["layers.psd"])
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*") if path.suffix in {".xml", ".png", ".pdf"})
     assert names == [

@@ -17,10 +17,9 @@ from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import find_pages
 from dsocr.inference.pages import group_pages
-from dsocr.inference.transcribe import transcribe
 from dsocr.io import work
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
+from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of, transcribe
 from tests.raising import raises_code
 
 PAGES = 13
@@ -48,12 +47,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 @pytest.mark.parametrize("after", [0, 16])
 def test_an_interrupted_job_resumes_and_writes_the_same_files(after: int, run: RunFolder, tmp_path: Path) -> None:
     whole, formats = Hashes(), ["alto", "jsonl", "pdf"]
-    calm = transcribe(run, [tmp_path / "in"], tmp_path / "calm", formats=formats, reader=whole)
+    calm = transcribe(run, [tmp_path / "in"], tmp_path / "calm", format=formats, reader=whole)
     falling, rest = Falling(after), Hashes()
     with pytest.raises(KeyboardInterrupt):
-        transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=formats, reader=falling)
+        transcribe(run, [tmp_path / "in"], tmp_path / "out", format=formats, reader=falling)
     assert not (tmp_path / "out").exists()
-    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=formats, reader=rest)
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", format=formats, reader=rest)
     assert files(tmp_path / "out") == files(tmp_path / "calm")
     assert report.failed == calm.failed
     assert len(report.failed) == 1
@@ -136,12 +135,12 @@ def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:
     shares = []
     for number in (1, 2, 3):
         out = tmp_path / f"{number}.jsonl"
-        transcribe(run, [tmp_path / "in"], out, shard=(number, 3), reader=Hashes())
+        transcribe(run, [tmp_path / "in"], out, shard=f"{number}/3", reader=Hashes())
         shares.append({str(row["id"]) for row in rows_of(out)})
     assert set.union(*shares) == {str(row["id"]) for row in rows_of(tmp_path / "all.jsonl")}
     assert sum(map(len, shares)) == len(set.union(*shares))
     with raises_code("shard-empty"):
-        transcribe(run, [tmp_path / "in"], tmp_path / "none.txt", shard=(90, 99), reader=Hashes())
+        transcribe(run, [tmp_path / "in"], tmp_path / "none.txt", shard="90/99", reader=Hashes())
 
 
 @pytest.mark.parametrize(

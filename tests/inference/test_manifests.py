@@ -14,12 +14,12 @@ from dsocr.data.prepare import prepare
 from dsocr.formats import parse_xml_page
 from dsocr.formats.manifest import Manifest
 from dsocr.formats.mets import parse_mets
-from dsocr.inference.transcribe import TranscribeReport, transcribe
+from dsocr.inference.transcribe import TranscribeReport
 from dsocr.io.web import FetchOptions
 from dsocr.workbench.archive import import_pages, open_archive
 from dsocr.workbench.store import open_store
 from tests.data.test_fetch import canvas2, canvas3, image, manifest2, manifest3, service
-from tests.inference.reading_pages import Hashes, fake_run, find_bars
+from tests.inference.reading_pages import Hashes, fake_run, find_bars, transcribe
 from tests.loopback import Archive, archive, draw_scan, pauses
 from tests.raising import raises_code
 
@@ -38,7 +38,7 @@ def ink(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(source: str | Path, out: Path, format_: str, size: int = 0, **options: Any) -> TranscribeReport:
     run = fake_run(out.parent / f"run-{out.name}")
     fetch = replace(LOCAL, size=size)
-    return transcribe(run, [Path(source)], out, formats=[format_], reader=Hashes(), fetch=fetch, **options)
+    return transcribe(run, [Path(source)], out, format=[format_], reader=Hashes(), fetch=fetch, **options)
 
 
 Lines = list[tuple[str, Any, Any]]

@@ -10,9 +10,8 @@ from PIL import Image
 from dsocr.document import Unit
 from dsocr.formats import parse_xml_page
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.transcribe import transcribe
 from tests.data.making import page_line, page_xml, write
-from tests.inference.reading_pages import Hashes, draw_page, fake_run
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, transcribe
 from tests.raising import raises_code
 
 KINDS = ('type="heading"', 'type="marginalia"', "", 'type="heading"')
@@ -37,10 +36,10 @@ def test_lines_in_regions_of_other_types_keep_their_text(unit: Unit, tmp_path: P
         fake_run(tmp_path / "run", unit),
         [path],
         tmp_path / "out",
-        formats=["page"],
+        format=["page"],
         regions=["Heading"],
         reader=Hashes(),
-        replace_texts=True,
+        replace=True,
     )
     (written,) = (tmp_path / "out").rglob("*.xml")
     assert [line.text.startswith("old") for line in parse_xml_page(written).lines] == [False, True, False, False]
@@ -72,7 +71,7 @@ def test_another_choice_of_regions_does_not_resume_an_interrupted_one(
 
     pages = [typed_page(tmp_path / "in", name) for name in "pq"]
     monkeypatch.setattr("dsocr.io.work.MIN_SECONDS_KEPT", 0.0)
-    again = partial(transcribe, fake_run(tmp_path / "run"), pages, tmp_path / "out.jsonl", replace_texts=True)
+    again = partial(transcribe, fake_run(tmp_path / "run"), pages, tmp_path / "out.jsonl", replace=True)
     with pytest.raises(KeyboardInterrupt):
         again(regions=["heading"], reader=Stops())
     report = again(regions=["marginalia"], reader=Hashes())

@@ -13,14 +13,12 @@ from PIL import Image
 
 from dsocr.errors import RunError
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.engines import RemoteEngine
-from dsocr.inference.transcribe import transcribe
 from dsocr.io import work
 from dsocr.io.work import Journal
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.formats.making_pdf import encrypted_pdf, image_object, scan, write_pdf
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, transcribe
 from tests.integration.calling import call
 from tests.raising import raises_code
 
@@ -78,7 +76,7 @@ def test_an_image_given_with_its_markup_is_one_page(run: RunFolder, scans: Path,
 def test_images_in_the_output_folder_are_not_read(run: RunFolder, scans: Path) -> None:
     for _ in range(2):
         out, formats = scans / "out", ["alto", "pdf"]
-        report = transcribe(run, [scans], out, formats=formats, overwrite=True, reader=Hashes())
+        report = transcribe(run, [scans], out, format=formats, overwrite=True, reader=Hashes())
         assert (report.images, report.kept) == (5, 0)
 
 
@@ -126,8 +124,8 @@ def test_page_files_keep_their_encoding(
 def test_markup_of_a_pdf_page_is_not_accepted_alone(run: RunFolder, tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
     with raises_code("output-one-page"):
-        transcribe(run, [path], tmp_path / "out.xml", formats=["page"], reader=Hashes())
-    transcribe(run, [path], tmp_path / "out", formats=["page"], reader=Hashes())
+        transcribe(run, [path], tmp_path / "out.xml", format=["page"], reader=Hashes())
+    transcribe(run, [path], tmp_path / "out", format=["page"], reader=Hashes())
     (page,) = etree.parse(tmp_path / "out" / "in_0001.xml").iter("{*}Page")
     assert (tmp_path / "out" / str(page.get("imageFilename"))).exists()
 
@@ -137,31 +135,31 @@ def test_shards_can_be_combined_and_do_not_overwrite_each_other(run: RunFolder, 
     names: list[str] = []
     for number in (1, 2):
         out = tmp_path / f"out{number}"
-        transcribe(run, [scans], out, formats=["pdf", "text"], shard=(number, 2), reader=Hashes())
+        transcribe(run, [scans], out, format=["pdf", "text"], shard=f"{number}/2", reader=Hashes())
         names += [path.name for path in out.iterdir()]
     assert len(set(names)) == len(names)
     with raises_code("output-occupied"):
-        transcribe(run, [scans], tmp_path / "out1", formats=["text"], shard=(2, 2), overwrite=True, reader=Hashes())
-    transcribe(run, [scans], tmp_path / "out1", formats=["text"], shard=(1, 2), overwrite=True, reader=Hashes())
+        transcribe(run, [scans], tmp_path / "out1", format=["text"], shard="2/2", overwrite=True, reader=Hashes())
+    transcribe(run, [scans], tmp_path / "out1", format=["text"], shard="1/2", overwrite=True, reader=Hashes())
 
 
 def test_write_failures_are_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     with raises_code("xml-missing"):  # before anything is read
-        transcribe(run, [scans], tmp_path / "out", formats=["text", "filled"], reader=None)
+        transcribe(run, [scans], tmp_path / "out", format=["text", "filled"], reader=None)
     (scans / "p0.xml").write_text(page_xml(page_line(""), image="p0.png", size=(600, 800)), encoding="utf-8")
-    report = transcribe(run, [scans], tmp_path / "out", formats=["filled", "text"], reader=Hashes())
+    report = transcribe(run, [scans], tmp_path / "out", format=["filled", "text"], reader=Hashes())
     card = json.loads((tmp_path / "out" / "transcription.json").read_text(encoding="utf-8"))
     assert [message.partition(":")[0] for message in report.unwritten] == [f"p{number}.xml" for number in range(1, 5)]
     assert (report.failed, card["failed"]) == ([], 4)
     with raises_code("output-incomplete"):
-        transcribe(run, [scans], tmp_path / "strict", formats=["filled"], strict=True, reader=Hashes())
+        transcribe(run, [scans], tmp_path / "strict", format=["filled"], strict=True, reader=Hashes())
 
 
 def test_a_review_is_written_next_to_the_output(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     with raises_code("output-overlaps-source"):
-        transcribe(run, [scans], tmp_path / "o", formats=["text"], review=tmp_path / "o" / "r.txt", reader=Hashes())
+        transcribe(run, [scans], tmp_path / "o", format=["text"], review=tmp_path / "o" / "r.txt", reader=Hashes())
     review = tmp_path / "lists" / "review.txt"
-    transcribe(run, [scans], tmp_path / "o", formats=["text"], review=review, reader=Hashes())
+    transcribe(run, [scans], tmp_path / "o", format=["text"], review=review, reader=Hashes())
     assert len(review.read_text(encoding="utf-8").splitlines()) == 5
 
 
@@ -182,11 +180,11 @@ def test_a_journal_of_another_version_is_not_resumed(run: RunFolder, scans: Path
     ("engine", "batches"),
     [
         pytest.param(None, True, id="here, in batches of a size that can be lowered"),
-        pytest.param(RemoteEngine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
+        pytest.param("http://127.0.0.1:1/v1", False, id="by a server, which has its own"),
     ],
 )
 def test_running_out_of_memory_is_an_error_and_the_journal_is_kept(
-    engine: RemoteEngine | None,
+    engine: str | None,
     batches: bool,
     run: RunFolder,
     scans: Path,

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dsocr.document import parse_points
 from dsocr.inference.confidence import Calibration, Prediction, Scale, Word
-from dsocr.inference.transcribe import TranscribeReport, transcribe
+from dsocr.inference.transcribe import TranscribeReport
 from dsocr.io.work import write_manifest
 from dsocr.layout import DetectOutlines, choose_detector
 from dsocr.models.adapters import attach_adapter, save_adapter
@@ -25,6 +25,7 @@ from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.data.making import page_line, page_xml, picture, write
+from tests.inference.reading_pages import transcribe
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 
@@ -69,7 +70,7 @@ def test_uncertain_lines_are_listed_and_characters_written_on_request(
     run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:
     review = tmp_path / "review.txt"
-    out = transcribe(run, [scans], tmp_path / "texts", formats=["characters"], review=review).out
+    out = transcribe(run, [scans], tmp_path / "texts", format=["characters"], review=review).out
     rows = [json.loads(line) for file in out.rglob("*.jsonl") for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 3
     assert all(len(row["characters"]) == len(row["text"]) for row in rows)
@@ -132,7 +133,7 @@ def test_words_have_their_place_on_the_page(run: RunFolder, tmp_path: Path) -> N
     picture(tmp_path / "in" / "p.png", size)
     region = page_line("", points="100,50 200,50 200,90 100,90").replace("<TextLine", '<TextLine id="l"')
     write(tmp_path / "in" / "p.xml", page_xml(f'<TextRegion id="r">{region}</TextRegion>', size=size))
-    out = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=["page"], reader=OneWord()).out
+    out = transcribe(run, [tmp_path / "in"], tmp_path / "out", format=["page"], reader=OneWord()).out
     (word,) = etree.parse(out / "p.xml").iter("{*}Word")
     across = [x for x, _ in parse_points(str(word[0].attrib["points"]))]
     assert (min(across), max(across)) == pytest.approx((120, 180), abs=1)

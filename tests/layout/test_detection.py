@@ -10,11 +10,10 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr.document import Outline
 from dsocr.images import encode_image
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.transcribe import transcribe
 from dsocr.layout import detect_lines, lies_on_side
 from dsocr.outlines import quarter_turns
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import fake_run, files
+from tests.inference.reading_pages import fake_run, files, transcribe
 from tests.raising import raises_code
 
 pytestmark = pytest.mark.usefixtures("_pages_detected_once")
@@ -92,10 +91,10 @@ def test_a_turned_page_is_read_or_named(
         run,
         [tmp_path / "in"],
         tmp_path / "out",
-        formats=["page", "text"],
+        format=["page", "text"],
         review=tmp_path / "review.jsonl",
         reader=Measures(),
-        shows="page",
+        images="page",
     )
     assert report.lines == LINES
     assert report.upside_down == (["page.png"] if upside_down else [])

@@ -13,8 +13,7 @@ from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Page, Split
 from dsocr.evaluation.scores import writer_statuses
 from dsocr.formats import detect_format
-from dsocr.inference.transcribe import transcribe
-from tests.inference.reading_pages import Hashes, fake_run
+from tests.inference.reading_pages import Hashes, fake_run, transcribe
 
 COPISTE = Path(__file__).resolve().parents[2] / "examples" / "copiste"
 WRITER = r"((?:imp_)?wikitexte_\d+)"

@@ -73,7 +73,7 @@ def _transcribe(folder: Path, results: Any) -> None:
     def record(done: int, total: int) -> None:
         sizes[done] = process.memory_info().rss
 
-    transcribe(RunFolder.to_read_with(Path("small")), [folder], folder.with_name("out"), progress=record)
+    transcribe("small", [folder], folder.with_name("out"), progress=record)
     results.put(sizes)
 
 

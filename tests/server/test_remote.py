@@ -17,10 +17,11 @@ from dsocr.inference.engines import RemoteEngine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.web import WebError
 from dsocr.models.generation import Generation
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import ReadingSettings
 from dsocr.server.routes import create_app
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.inference.reading_pages import fake_run
 from tests.raising import raises_code
 from tests.server.fakes import FakeModels, listening
 
@@ -34,15 +35,11 @@ def address() -> Iterator[str]:
 
 
 def test_what_a_server_reads_is_written_in_order(address: str, tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "mine")
-    run.adapter.mkdir(parents=True)
-    SETTINGS.save(run.adapter)
+    run = fake_run(tmp_path / "mine").path
     (tmp_path / "scans").mkdir()
     for number in range(9):
         draw_line(tmp_path / "scans" / f"{number}.png", "a" * (number + 1))
-    report = transcribe(
-        run, [tmp_path / "scans"], tmp_path / "texts.jsonl", engine=RemoteEngine(address, "mine", concurrency=3)
-    )
+    report = transcribe(run, [tmp_path / "scans"], tmp_path / "texts.jsonl", engine=address)
     rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
     assert [row["text"] for row in rows] == [f"mine {26 * number + 46}" for number in range(9)]
     assert {row["confidence"] for row in rows} == {0.6065}, "from the server's log probabilities"

@@ -359,10 +359,8 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         printer.message(f"{report.outside} lines are in regions of other types and keep their text")
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
-    if given["first"] is not None:
-        printer.message(f"lines to transcribe next: {given['review']}")
-    elif given["review"] is not None:
-        printer.message(f"lines most worth checking first: {given['review']}")
+    if report.review is not None:
+        printer.message(f"lines most worth your time, in order: {report.review}")
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
         printer.message(
@@ -381,9 +379,8 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
     if report.may_learn:
-        scans = " ".join(f"--unlabelled {typed(str(source))}" for source in given["inputs"])
-        base = "" if given["run"] == "small" else f"--set base={typed(str(given['run']))} "
-        printer.message(f"next:  dsocr train {scans} {base}--set output=runs/mine")
+        scans = " ".join(f"--unlabelled {typed(source)}" for source in report.inputs)
+        printer.message(f"next:  dsocr train {scans} --set base={typed(report.base)} --set output=runs/mine")
         printer.message(
             "       (it learns from its surest readings, without a transcription, and often reads better then)"
         )

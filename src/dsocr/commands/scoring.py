@@ -30,11 +30,11 @@ from dsocr.runs import History, RunFolder, read_history, to_json
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.commands.reading import Reader
     from dsocr.data.dataset import Dataset
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.inference.transcribe import Reader
     from dsocr.models.export import Export
     from dsocr.runs import TrainResult
 
@@ -405,7 +405,7 @@ class Run:
 
     def reader(self) -> "Reader":
         """Load the run's reader."""
-        from dsocr.commands.reading import load
+        from dsocr.inference.transcribe import load
 
         return load(self.path)
 

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -305,7 +306,7 @@ class Actor:
             hint = "install the same version on all machines"
             raise RunError(message, code="cluster-failed", where=machine, hint=hint)
         if attempt > _MAX_ATTEMPTS:
-            lower = f"lower {option('actors', ...)} if memory runs out"
+            lower = f"give {option('engine', 'ray:N')} with fewer actors if memory runs out"
             hint = f"everything else is kept: remove the page that causes it, or {lower}"
             message = f"{_MAX_ATTEMPTS} processes died while reading these pages"
             where = ", ".join(page.id for page in pages[:3]) + (f" and {len(pages) - 3} more" if len(pages) > 3 else "")
@@ -341,14 +342,12 @@ class Cluster:
     """A Ray cluster: the one in RAY_ADDRESS or the one this machine belongs to, else this machine alone.
 
     `actors` read in parallel, each with its own model; None means one per graphics card, else one per machine. Raises
-    ConfigError for less than one, and if Ray is not installed.
+    ConfigError if Ray is not installed.
     """
 
     actors: int | None = None
 
     def __post_init__(self) -> None:
-        if self.actors is not None and self.actors < 1:
-            raise ConfigError(f"{option('actors', ...)} must be at least 1, not {self.actors}", code="cluster-actors")
         _import_ray()
 
     def job_settings(self) -> dict[str, str]:
@@ -397,6 +396,16 @@ class Cluster:
                 yield rows_of(json.loads(answer["answer"]))
 
 
+def choose_engine(engine: str | None, model: str) -> RemoteEngine | Cluster | None:
+    """Return the Ray cluster of `ray` or `ray:ACTORS`, or the server at an address, which calls the model by this name.
+
+    None for this process. Raises ConfigError for anything else.
+    """
+    if cluster := re.fullmatch(r"ray(?::([1-9]\d*))?", engine or ""):
+        return Cluster(None if cluster[1] is None else int(cluster[1]))
+    return RemoteEngine(engine, model) if engine else None
+
+
 def plan_actors(machines: Sequence[Mapping[str, float]], requested: int | None) -> tuple[int, dict[str, float]]:
     """Return the number of actors and the resources of each, given each machine's "CPU" and "GPU".
 
@@ -405,7 +414,7 @@ def plan_actors(machines: Sequence[Mapping[str, float]], requested: int | None) 
     cpus, cards = (int(sum(machine.get(name, 0) for machine in machines)) for name in ("CPU", "GPU"))
     actors = requested or cards or len(machines)
     if actors > cpus:
-        message = f"{option('actors', actors)} needs as many processors, and the cluster has {cpus}"
+        message = f"{option('engine', f'ray:{actors}')} needs as many processors, and the cluster has {cpus}"
         raise ConfigError(message, code="cluster-actors")
     if cards:
         return actors, {"num_cpus": 1, "num_gpus": 1 / math.ceil(actors / cards)}

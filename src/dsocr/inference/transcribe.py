@@ -1,45 +1,59 @@
-"""Transcribe scans, PDF, ALTO and PAGE into the formats that archives use."""
+"""Transcribe scans, PDF, ALTO and PAGE into the formats that archives use; read images with a `Reader`."""
 
-from collections.abc import Callable, Iterator, Sequence, Set
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
 from PIL import Image
 
 from dsocr import __version__
+from dsocr.console import shows_progress
 from dsocr.document import Page, ProcessingStep, Unit, main_type
 from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.documents import line_row
 from dsocr.formats.format import Format
+from dsocr.formats.layers import preferred_layer
 from dsocr.formats.registers import REGISTERS
-from dsocr.inference.confidence import UNCALIBRATED, Calibration
-from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
+from dsocr.images import open_image
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
+from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader, choose_engine
 from dsocr.inference.inputs import (
     FoundPages,
     InputPage,
     PagePreparer,
     PreparedPage,
-    Shows,
     find_pages,
+    guess_shows,
     unique_name,
 )
 from dsocr.inference.pages import ImageReader, TranscribedPage, journal_job, read_into, read_locally, read_pages
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.files import UniqueStems, current_time
-from dsocr.io.web import FetchOptions
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import listed_files, require_free_output, resumable_work, write_file
-from dsocr.layout import DETECTOR, choose_detector, choose_segmenter, identify_segmenter
+from dsocr.layout import choose_detector, choose_segmenter, identify_segmenter
 from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.generation import spread
 from dsocr.models.loading import is_out_of_memory
 from dsocr.models.scripts import SAMPLE_LINES
+from dsocr.options import Count, Output, Paths, Rare, ScriptName, StrPath, Texts
 from dsocr.registers import find_tables
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from dsocr.inference.reader import LocalReader
+    from dsocr.models.family import Processor
 
 CARD = "transcription"
 _FORMAT = "dsocr-transcription"
@@ -156,8 +170,9 @@ def _require_originals(format_: Format, pages: Sequence[InputPage]) -> None:
 
 @dataclass(slots=True)
 class TranscribeReport:
-    """What was written, and what could not be read or, in a format that holds only some pages, written, with reasons.
+    """What was read and written, and what could not be read or, in a format that holds only some pages, written.
 
+    `review` is the list of lines to check or to transcribe. `failed` and `unwritten` have the reasons.
     `omitted` are files that describe a scan which another file describes, `upside_down` pages that are read better
     turned by 180 degrees.
 
@@ -173,6 +188,9 @@ class TranscribeReport:
 
     out: Path
     formats: list[str]
+    base: str = ""
+    inputs: list[str] = field(default_factory=list)
+    review: str | None = None
     images: int = 0
     resumed: int = 0
     lines: int = 0
@@ -243,95 +261,127 @@ class TranscribeReport:
         return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed), **decided}
 
 
+@shows_progress("transcribing", "pages")
 def transcribe(
-    run: RunFolder,
-    inputs: Sequence[Path],
-    out: Path,
+    run: Union[StrPath, "Reader"],
+    inputs: Paths,
+    output: Output,
     *,
-    formats: Sequence[str] = (),
+    format: Texts = (),
     unit: Unit | None = None,
-    shows: Shows | None = None,
-    segmenter: str = DETECTOR,
+    images: Literal["line", "page"] | None = None,
+    segmenter: str = "ppocr",
     tables: bool | None = None,
-    regions: Sequence[str] = (),
-    replace_texts: bool = False,
-    script: str | None = None,
-    shard: tuple[int, int] = (1, 1),
-    strict: bool = False,
+    regions: Texts = (),
+    engine: Rare[str | None] = None,
+    engine_model: Rare[str | None] = None,
+    replace: bool = False,
+    script: ScriptName | None = None,
+    shard: Rare[str] = "1/1",
+    review: StrPath | None = None,
+    first: Count | None = None,
+    layer: Rare[str | None] = None,
+    fetch: Fetch | None = None,
+    strict: Rare[bool] = False,
     overwrite: bool = False,
-    review: Path | None = None,
-    first: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    engine: RemoteEngine | Cluster | None = None,
-    reader: ImageReader | None = None,
-    fetch: FetchOptions | None = None,
+    progress: ProgressCallback | None = None,
 ) -> TranscribeReport:
-    """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
+    """Transcribe scans. Resumes a transcription that was interrupted.
 
-    `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
-    default judged by their shape. `segmenter` finds the lines of pages without any. `tables` finds rows and columns, by
-    default where a format is made of them. `regions` are region types as ALTO and PAGE files state them: lines in
-    regions of other types keep the text that the file gives them. Existing texts in these files are kept unless
-    `replace_texts`. `script` replaces the run's `generation.script`; where that is auto, each page decides, and of
-    images of lines some decide for all. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
-    read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
-    `review` is a file for all lines, the least certain first; with `first`, for that many lines to transcribe next.
-    `engine` is a server or a cluster that reads, `reader` replaces the run's own network. `fetch` says how manifests
-    are fetched. `progress` is called with the numbers of pages done and in total.
+    Args:
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id. In Python also a `Reader`.
+        inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
+        output: One file, whose suffix says the format, or a folder.
+        format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
+        unit: What the model is shown; as trained if not given.
+        images: What images show; judged by shape if not given.
+        segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
+        tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
+        regions: Read only regions that ALTO or PAGE files give this type, such as MainZone, or none; repeatable.
+        engine: Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster, ray:4 with four actors.
+        engine_model: Name of the model on the server; the run's name if not given.
+        replace: Also transcribe lines that have a text already.
+        script: Script that line recognisers keep to; auto decides it by page; as trained if not given.
+        shard: Transcribe one share of the pages, as 2/5: the second of five.
+        review: Also write all lines to this file, least certain first.
+        first: List only this many lines there, those to transcribe next: uncertain ones, spread over the pages.
+        layer: Part of the path of the file to take where several describe a scan, such as chocomufin; the file named as
+            its image if not given.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        strict: Stop at the first fault instead of counting and listing it.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the pages done and in total, instead of a progress bar.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: An input is missing, or the output cannot be written.
+        ModelError: The base cannot be found or loaded.
+        RunError: The run is missing, unfinished or damaged.
     """
-    _require_usable(out, script=script, engine=engine, review=review, first=first, overwrite=overwrite)
-    is_remote = reader is not None or isinstance(engine, RemoteEngine)
-    settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
+    folder = run._run if isinstance(run, Reader) else RunFolder.to_read_with(Path(run))
+    local = run._local if isinstance(run, Reader) else None
+    paths = [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(path) for path in inputs]
+    out, listing = Path(output), None if review is None else Path(review)
+    formats = [format] if isinstance(format, str) else list(format)
+    fetching, share = FetchOptions.parse(fetch), _parse_shard(shard)
+    server = choose_engine(engine, engine_model or folder.name)
+    _require_usable(out, script=script, engine=server, review=listing, first=first, overwrite=overwrite)
+    is_remote = local is not None or isinstance(server, RemoteEngine)
+    settings = ReadingSettings.load(folder.adapter) if is_remote else require_readable_adapter(folder.adapter)
     most = settings.lines_per_region if unit in (None, settings.unit) else None
     shown = unit or settings.unit
     with_tables = _finds_tables(tables, shown, {*formats, out.suffix.lower().lstrip(".")})
     find_lines = choose_segmenter(segmenter)
     table_finder = partial(find_tables, detect=choose_detector(segmenter)) if with_tables else None
-    chosen = frozenset(main_type(kind).casefold() for kind in regions)
-    preparer = PagePreparer(shown, find_lines, replace_texts, most, table_finder, chosen)
+    kinds = [regions] if isinstance(regions, str) else regions
+    chosen = frozenset(main_type(kind).casefold() for kind in kinds)
+    preparer = PagePreparer(shown, find_lines, replace, most, table_finder, chosen)
     with (
+        preferred_layer(layer),
         resumable_work(out) as work,
-        find_pages(inputs, work.folder / "unpacked", shows=shows, out=out, fetch=fetch, progress=progress) as listed,
+        find_pages(paths, work.folder / "unpacked", shows=images, out=out, fetch=fetching, progress=progress) as listed,
     ):
-        target, pages = _choose_pages(listed, inputs, out, formats, shard, strict=strict)
+        target, pages = _choose_pages(listed, paths, out, formats, share, strict=strict)
         target.validate(pages, overwrite=overwrite)
         _require_types(preparer, pages)
         line_images = [page for page in listed.pages if page.shows == "line"]
         job = {  # what decides the texts; a job with other settings cannot continue this one
             "dsocr_version": __version__,
-            "run": run.name,
-            "adapter": adapter_digest(run.adapter),
+            "run": folder.name,
+            "adapter": adapter_digest(folder.adapter),
             "base": settings.base,
             "unit": preparer.unit,
             "lines_per_region": preparer.most,
-            "shows": shows,
+            "shows": images,
             "segmenter": identify_segmenter(segmenter),
             **({"tables": True} if preparer.tables else {}),
             **({"regions": sorted(preparer.regions)} if preparer.regions else {}),
-            "replace": replace_texts,
+            "replace": replace,
             "script": script,
             "shard": target.shard,
-            **(engine.job_settings() if engine else {}),
+            **(server.job_settings() if server else {}),
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
-        with _explain_out_of_memory(run, out, engine):
+        with _explain_out_of_memory(folder, out, server):
             read = partial(
-                engine.read if isinstance(engine, Cluster) else read_locally,
+                server.read if isinstance(server, Cluster) else read_locally,
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
                 open_reader=partial(
                     _open_reader,
-                    RunFolder(run.path.absolute()),
+                    RunFolder(folder.path.absolute()),
                     settings,
-                    engine,
-                    reader,
+                    server,
+                    local,
                     script,
                     partial(open_lines, preparer, spread(line_images, SAMPLE_LINES)),
                 ),
                 strict=strict,
             )
             resumed = read_into(work.journal, pages, read, progress=progress)
-        report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
+        report = TranscribeReport(
+            out, [format_.name for format_ in target.formats], settings.base, [*map(str, paths)], resumed=resumed
+        )
         report.failed += listed.failed
         report.omitted = listed.omitted
         for page in read_pages(work.journal, pages, report.failed):
@@ -339,20 +389,107 @@ def transcribe(
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
         # A calibration was not fitted to the confidences of other programs.
-        calibration = UNCALIBRATED if isinstance(engine, RemoteEngine) else Calibration.load(run.adapter)
-        report.judge(run, calibration)
+        calibration = UNCALIBRATED if isinstance(server, RemoteEngine) else Calibration.load(folder.adapter)
+        report.judge(folder, calibration)
         summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
         step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": _FORMAT, "date": date, **job, **report.counts()}
-        if review is not None:
-            review.parent.mkdir(parents=True, exist_ok=True)
+        if listing is not None:
+            listing.parent.mkdir(parents=True, exist_ok=True)
+            report.review = str(listing)
             rows = _review_rows(read_pages(work.journal, pages))
-            report.estimate(*write_review(rows, review, first), calibration)
+            report.estimate(*write_review(rows, listing, first), calibration)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
         report.unwritten = unwritten
     return report
+
+
+class Reader:
+    """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
+
+    def __init__(self, local: "LocalReader", run: RunFolder) -> None:
+        self._local, self._run = local, run
+        self._reads_lines = not run.is_base and ReadingSettings.load(run.adapter).unit == "line"
+
+    @overload
+    def read(  # type: ignore[overload-overlap]
+        self, images: StrPath | Image.Image, *, script: ScriptName | None = None
+    ) -> Prediction: ...
+    @overload
+    def read(
+        self, images: Sequence[StrPath | Image.Image], *, script: ScriptName | None = None
+    ) -> list[Prediction]: ...
+    def read(
+        self, images: StrPath | Image.Image | Sequence[StrPath | Image.Image], *, script: ScriptName | None = None
+    ) -> Prediction | list[Prediction]:
+        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
+
+        A line recogniser keeps to `script`, by default that of its training; auto decides it by these images together.
+        Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
+        Raises DataError for what is not an image or cannot be read.
+        """
+        single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
+        several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
+        local = self._local.with_script(script)
+        if script == "auto":
+            several = list(several)
+            local = local.decide_script(self._open(image, 0)[1] for image in spread(several, SAMPLE_LINES))
+        predictions = list(local.read(self._open(image, place) for place, image in enumerate(several)))
+        return predictions[0] if single else predictions
+
+    @property
+    def network(self) -> "PreTrainedModel":
+        """The network that reads, with its adapter if it has one, in evaluation mode."""
+        network: PreTrainedModel = self._local.network
+        return network
+
+    @property
+    def processor(self) -> "Processor":
+        """What turns images and texts into the network's inputs, and its family."""
+        return self._local.processor
+
+    def _open(self, image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
+        """Return an image with its path, or its place if it has none."""
+        name, opened = str(place), image
+        if not isinstance(opened, (str, Path, Image.Image)):
+            message = f"image {name} is neither a path nor a PIL image, but of type {type(opened).__name__}"
+            raise DataError(message, code="image-type", hint="PIL.Image.fromarray(...) makes an image of an array")
+        if not isinstance(opened, Image.Image):
+            name, opened = str(opened), open_image(Path(opened))
+        if not all(opened.size):
+            message = f"image {name} has no pixels: its size is {opened.width} x {opened.height}"
+            raise DataError(message, code="image-empty", hint="check the coordinates that it was cropped with")
+        if self._reads_lines and guess_shows(opened.size) == "page":
+            message = f"{name} looks like a page and is read as one line; Reader.transcribe finds the lines of pages"
+            warnings.warn(message, stacklevel=2)
+        return name, opened.convert("RGB")
+
+    # A function that takes a reader first is its method too.
+    transcribe = transcribe
+
+    def __repr__(self) -> str:
+        return f"Reader({self._run.name!r})"
+
+
+def load(source: StrPath, *, revision: str | None = None) -> Reader:
+    """Load a reader: a run, an adapter folder such as an export's, a base by name or folder, or either by its Hub id.
+
+    `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
+    """
+    run = RunFolder.to_read_with(Path(source), revision)
+    from dsocr.inference.reader import LocalReader
+
+    return Reader(LocalReader.of_run(run), run)
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        message = f"{option('shard', text)} is not a share"
+        raise ConfigError(message, hint="the second of five is 2/5", code="option-invalid")
+    return int(match[1]), int(match[2])
 
 
 def _require_usable(
