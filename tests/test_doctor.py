@@ -1,4 +1,4 @@
-"""What `dsocr doctor` finds, on machines made up with too old a package, no disk, an old card, half a download."""
+"""What `dsocr doctor` finds, on machines made up with too old a package, no disk, an old card."""
 
 import contextlib
 import json
@@ -15,7 +15,6 @@ import torch
 
 from dsocr import __version__, doctor
 from dsocr.doctor import Fact
-from dsocr.models.loading import PUBLISHED_BASES
 from tests.integration.calling import call
 
 
@@ -53,9 +52,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Ask:
         pytest.param("peft<0.22,>=0.21", "0.21.2", "ok", "0.21.2", id="in range"),
         pytest.param("torch>=2.9", "2.13.0+cu128", "ok", "2.13.0+cu128", id="a build for CUDA counts as its version"),
         pytest.param("torch>=2.9", "2.10.0.dev1", "ok", "2.10.0.dev1", id="a nightly build of a later version"),
-        pytest.param("torch>=2.9", "2.9.0rc1", "missing", "2.9.0rc1 is too old: needs >=2.9", id="not yet released"),
-        pytest.param("peft<0.22,>=0.21", "0.22", "missing", "0.22 is too new: needs <0.22,>=0.21", id="too new"),
-        pytest.param("peft<0.22,>=0.21", "0.9", "missing", "0.9 is too old: needs <0.22,>=0.21", id="too old"),
+        pytest.param("torch>=2.9", "2.9.0rc1", "missing", "2.9.0rc1; needs >=2.9", id="not yet released"),
+        pytest.param("peft<0.22,>=0.21", "0.22", "missing", "0.22; needs <0.22,>=0.21", id="too new"),
+        pytest.param("peft<0.22,>=0.21", "0.9", "missing", "0.9; needs <0.22,>=0.21", id="too old"),
         pytest.param("numpy>=2.0", None, "missing", "not installed; needs >=2.0", id="not installed"),
         pytest.param("numpy", None, "missing", "not installed; needs any", id="not installed, any would do"),
         pytest.param("numpy>=2.0", "", "missing", "not installed; needs >=2.0", id="a folder left by pip"),
@@ -76,14 +75,11 @@ def test_requirements_for_other_platforms_are_ignored(marker: str, asked: Ask) -
     assert [fact.name for fact in asked(f"pytest>=8; {marker}", None)] == ["dsocr", "Python"]
 
 
-def test_python_and_an_installation_behind_its_source_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_python_and_a_source_that_is_not_installed_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [fact for fact in doctor.packages() if fact.state != "ok"] == [], "this installation is whole"
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
-    monkeypatch.setattr(doctor, "__version__", "99.0")
-    own, python = (only(doctor.packages(), name) for name in ("dsocr", "Python"))
+    python = only(doctor.packages(), "Python")
     assert ("3.10.4" in python.message, ">=3.11" in python.message, python.fatal) == (True, True, True)
-    assert own.state == "warning"
-    assert metadata.version("dsocr-hw") in own.message
     monkeypatch.setattr(doctor, "DISTRIBUTION", "dsocr-hw-of-nobody")
     (fact,) = doctor.packages()
     assert (fact.name, fact.state, fact.fatal) == ("dsocr", "warning", False)
@@ -118,7 +114,7 @@ def make_gpu(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (
 
 def test_a_card_is_reported_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     make_gpu(monkeypatch)
-    summary = "Tesla X, 16.0 GiB, 12.0 GiB free, compute capability 8.0, bf16"
+    summary = "Tesla X, 16.0 GiB, 12.0 GiB free, bf16"
     assert doctor.accelerators() == [
         Fact("CUDA 0", "ok", summary),
         Fact("precision", "ok", "auto is bfloat16 on cuda"),
@@ -129,7 +125,6 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     make_gpu(monkeypatch, capability=(7, 5))
     fact = only(doctor.accelerators(), "CUDA 0")
     assert fact.state == "warning"
-    assert "7.5" in fact.message
     assert "training.precision" in (fact.hint or "")
 
 
@@ -174,30 +169,6 @@ def test_no_card_is_a_warning_with_its_reason(
     assert hint in (fact.hint or "")
 
 
-BASE = "deepseek-ai/DeepSeek-OCR"
-
-
-def put_base(cache: Path, kind: str) -> None:
-    """Put a file of a base into a cache as a download at a commit does, without a ref."""
-    folder = cache / f"{kind}--{BASE.replace('/', '--')}" / "snapshots" / "2c968b433af6"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}", encoding="utf-8")
-
-
-def test_a_cached_base_is_found_at_any_revision(tmp_path: Path) -> None:
-    published = [base.name for base in PUBLISHED_BASES if "/" in base.name]
-    (fact,) = doctor.cached_bases(tmp_path / "none")
-    assert (fact.name, fact.state) == ("bases", "ok"), "nobody lacks what nobody has asked for"
-    assert all(name in fact.message for name in published)
-    put_base(tmp_path, "datasets")
-    (fact,) = doctor.cached_bases(tmp_path)
-    assert BASE in fact.message, "a dataset of that name is not a base"
-    put_base(tmp_path, "models")
-    facts = doctor.cached_bases(tmp_path)
-    assert [(fact.name, fact.state, fact.fatal) for fact in facts] == [(BASE, "ok", False), ("bases", "ok", False)]
-    assert f"{BASE}," not in only(facts, "bases").message
-
-
 def test_this_machine_is_ready_and_the_network_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise AssertionError(f"asked the network: {arguments}")
@@ -207,15 +178,15 @@ def test_this_machine_is_ready_and_the_network_is_not_asked(monkeypatch: pytest.
     facts = doctor.examine()
     assert [fact for fact in facts if fact.fatal] == []
     assert only(facts, "nano").state == "ok"
-    assert {"CPU", "precision", "disk", "bases"} <= {fact.name for fact in facts}
+    assert {"CPU", "precision", "disk", "small"} <= {fact.name for fact in facts}
 
 
 @pytest.mark.parametrize(
     ("chosen", "load", "state", "threads"),
     [
         pytest.param(None, 1.0, "ok", "all cores", id="a machine that is not busy"),
-        pytest.param(None, 16.0, "warning", "1 of them", id="a busy machine"),
-        pytest.param("3", 16.0, "ok", "3 threads (OMP_NUM_THREADS)", id="a user who has chosen"),
+        pytest.param(None, 16.0, "warning", "1 threads", id="a busy machine"),
+        pytest.param("3", 16.0, "ok", "3 threads", id="a user who has chosen"),
     ],
 )
 def test_the_threads_of_a_training_are_explained(

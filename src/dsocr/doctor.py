@@ -18,8 +18,6 @@ from dsocr import __version__
 DISTRIBUTION = "dsocr-hw"
 GET_TORCH = "https://pytorch.org/get-started/locally/"
 
-State = Literal["ok", "warning", "missing"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -29,7 +27,7 @@ class Fact:
     """
 
     name: str
-    state: State
+    state: Literal["ok", "warning", "missing"]
     message: str
     hint: str | None = None
     required: bool = False
@@ -48,32 +46,27 @@ def examine() -> list[Fact]:
         "GPU": accelerators,
         "disk": disk,
         "nano": embedded_bases,
-        "bases": cached_bases,
     }
     facts: list[Fact] = []
     for name, check in checks.items():
         try:
             facts += check()
         except Exception as error:  # noqa: BLE001 - a broken installation can raise anything
-            message = f"{type(error).__name__}: {_first_line(error)}"
-            hint = getattr(error, "hint", None) or "fix what is missing above, or install dsocr in a new environment"
-            facts.append(Fact(name, "missing", message, hint, required=name != "bases"))
+            hint = "fix what is missing above, or install dsocr in a new environment"
+            facts.append(Fact(name, "missing", f"{type(error).__name__}: {_first_line(error)}", hint, required=True))
     return facts
 
 
 def packages() -> list[Fact]:
     """Check dsocr, Python and every required package against the ranges in the package's metadata."""
-    again = "install dsocr again: python -m pip install --editable ."
     try:
         installed = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", again)]
-    facts = [Fact("dsocr", "ok", __version__, required=True)]
-    if installed != __version__:
-        facts = [Fact("dsocr", "warning", f"{__version__}, but installed as {installed}", again, required=True)]
+        hint = "install dsocr again: python -m pip install --editable ."
+        return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", hint)]
     python = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     running, hint = ".".join(map(str, sys.version_info[:3])), f"create a new environment with Python {python}"
-    facts.append(_compare("Python", running, SpecifierSet(python), hint))
+    facts = [Fact("dsocr", "ok", installed), _compare("Python", running, SpecifierSet(python), hint)]
     for requirement in map(Requirement, metadata.requires(DISTRIBUTION) or []):
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -92,10 +85,7 @@ def packages() -> list[Fact]:
 def _compare(name: str, version: str, admitted: SpecifierSet, hint: str) -> Fact:
     if version and admitted.contains(version, prereleases=True):
         return Fact(name, "ok", version, required=True)
-    lower = [bound for bound in admitted if bound.operator.startswith(">")]
-    fault = "new" if version and all(bound.contains(version, prereleases=True) for bound in lower) else "old"
-    message = f"{version} is too {fault}: needs {admitted}" if version else f"not installed; needs {admitted or 'any'}"
-    return Fact(name, "missing", message, hint, required=True)
+    return Fact(name, "missing", f"{version or 'not installed'}; needs {admitted or 'any'}", hint, required=True)
 
 
 def processor() -> list[Fact]:
@@ -104,15 +94,13 @@ def processor() -> list[Fact]:
 
     from dsocr.io.processes import free_threads
 
-    memory = psutil.virtual_memory()
-    message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
-    threads, load = free_threads(), psutil.getloadavg()[0]
+    memory, threads = psutil.virtual_memory(), free_threads()
+    message = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free; "
     if threads is not None:
-        message += f"; load {load:.0f}, so training would compute in {threads} of them"
+        message += f"other programs are busy, so training would compute in {threads} threads"
         return [Fact("CPU", "warning", message, "close other programs, or set training.threads")]
-    if chosen := os.environ.get("OMP_NUM_THREADS"):
-        return [Fact("CPU", "ok", f"{message}; training computes in {chosen} threads (OMP_NUM_THREADS)")]
-    return [Fact("CPU", "ok", f"{message}; load {load:.1f}, so training computes in all cores (training.threads)")]
+    chosen = os.environ.get("OMP_NUM_THREADS")
+    return [Fact("CPU", "ok", message + f"training computes in {f'{chosen} threads' if chosen else 'all cores'}")]
 
 
 def accelerators() -> list[Fact]:
@@ -135,9 +123,8 @@ def accelerators() -> list[Fact]:
             message += ": torch is built without CUDA"
             hint = f"if there is a graphics card, get torch at {GET_TORCH}"
         facts.append(Fact("GPU", "warning", message, f"{hint}; small and nano need none, large bases do"))
-    usual, whole = (str(choose_dtype("auto", device, whole=whole)) for whole in (False, True))
-    message = f"auto is {usual} on {device.type}" + (f", {whole} for line recognisers" if whole != usual else "")
-    return [*facts, Fact("precision", "ok", message.replace("torch.", ""))]
+    dtype = str(choose_dtype("auto", device)).removeprefix("torch.")
+    return [*facts, Fact("precision", "ok", f"auto is {dtype} on {device.type}")]
 
 
 def _cuda(device: int) -> Fact:
@@ -151,8 +138,7 @@ def _cuda(device: int) -> Fact:
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
         return Fact(name, "warning", f"does not respond: {_first_line(error)}", "check it with nvidia-smi")
-    capability = "compute capability {}.{}".format(*torch.cuda.get_device_capability(device))
-    summary = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, {capability}"
+    summary = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free"
     if bf16:
         return Fact(name, "ok", f"{summary}, bf16")
     return Fact(name, "warning", f"{summary}, no native bf16", "set training.precision to fp16 or fp32")
@@ -173,37 +159,8 @@ def embedded_bases() -> list[Fact]:
     from dsocr.models import base_folder
     from dsocr.models.loading import load_base
 
-    facts = []
-    for name in base_folder.embedded_bases():
-        base = load_base(name)
-        millions = base.network.num_parameters() / 1e6
-        message = f"the embedded base loads, {millions:.1f} million parameters, family {base.family.name}"
-        facts.append(Fact(name, "ok", message, required=True))
-    return facts
-
-
-def cached_bases(cache: Path | None = None) -> list[Fact]:
-    """Report the published bases that a Hub cache holds, the user's by default, and those that it lacks."""
-    from huggingface_hub import CacheNotFound, scan_cache_dir
-
-    from dsocr.models.loading import PUBLISHED_BASES
-
-    try:
-        cached = {
-            entry.repo_id for entry in scan_cache_dir(cache).repos if entry.repo_type == "model" and entry.nb_files
-        }
-    except CacheNotFound:
-        cached = set()
-    published = [base for base in PUBLISHED_BASES if "/" in base.name]
-    facts = [
-        Fact(base.name, "ok", f"in the Hugging Face cache; {base.size}, licence {base.licence}, {base.tested}")
-        for base in published
-        if base.name in cached
-    ]
-    if absent := [base.name for base in published if base.name not in cached]:
-        message = f"not in the Hugging Face cache, and need not be: {', '.join(absent)}"
-        facts.append(Fact("bases", "ok", message, "to have one before it is needed: hf download NAME"))
-    return facts
+    families = {name: load_base(name).family.name for name in base_folder.embedded_bases()}
+    return [Fact(name, "ok", f"loads, family {family}", required=True) for name, family in families.items()]
 
 
 def _first_line(error: Exception) -> str:

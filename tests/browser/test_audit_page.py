@@ -1,6 +1,7 @@
 """The page of an audit in a real browser: one key judges a line, and what was judged is counted as Python counts it."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def rank(folder: Path) -> Audit:
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     draw_line(folder / "line.png", "line")
-    write_audit(rank(folder), FIRST)
+    write_audit(replace(rank(folder), shown=FIRST))
     return folder
 
 
@@ -53,7 +54,7 @@ def test_a_picture_keeps_its_shape_and_the_line_to_judge_is_shown_larger(tmp_pat
     draw_line(tmp_path / "small.png", "line " * 4)
     with Image.open(tmp_path / "small.png") as drawn:
         drawn.resize((2400, 2400 * drawn.height // drawn.width)).save(tmp_path / "line.png")
-    write_audit(rank(tmp_path), FIRST)
+    write_audit(replace(rank(tmp_path), shown=FIRST))
     page = open_page(tmp_path / PAGE).page
     pictures = page.locator("figure img")
     for width in (1700, 500):
@@ -102,6 +103,6 @@ def test_keys_judge_the_lines_and_the_file_is_counted(audited: Path, open_page: 
     changed = rank(audited)
     assert changed.count is not None
     assert changed.count.first_wrong == 2, "it was written later than the other file"
-    write_audit(changed, FIRST)
+    write_audit(replace(changed, shown=FIRST))
     page.reload()
     expect(page.locator("#count")).to_have_text(str(changed.count))

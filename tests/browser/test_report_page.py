@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageStat
 from playwright.sync_api import Page
 
-from dsocr.evaluation.report import write_report
+from dsocr.evaluation.report import report as write_report
 from tests.browser.conftest import Open
 from tests.conftest import rendering
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
@@ -20,7 +20,7 @@ def report(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("report") / "run"
     run = make_evaluated_run(folder, small_dataset, {"base": misread, "adapter": read_better})
     with rendering():
-        return write_report(run)[0]
+        return write_report(run.path).path
 
 
 def shown(page: Page) -> list[str]:

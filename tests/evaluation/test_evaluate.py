@@ -10,11 +10,11 @@ import jsonschema_rs
 import pytest
 import torch
 
+import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.evaluation.scorecard import Scorecard, schema
 from dsocr.evaluation.scores import load_lines
@@ -54,7 +54,7 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
 def card(run: RunFolder) -> Scorecard:
     """Evaluate the run with its base, which reads eight lines."""
     progress: list[tuple[int, int]] = []
-    card = evaluate(run, progress=lambda done, total: progress.append((done, total)))
+    card = dsocr.evaluate(run.path, report=False, progress=lambda done, total: progress.append((done, total)))
     assert progress == [(done, 8) for done in range(1, 9)]
     return card
 
@@ -107,7 +107,7 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
     )
     run = train(config).run
     assert json.loads(run.provenance.read_text(encoding="utf-8"))["fold"] == 3
-    card = evaluate(run, with_base=False)
+    card = dsocr.evaluate(run.path, base=False, report=False)
     scored = {json.loads(line)["id"] for line in run.lines.read_text(encoding="utf-8").splitlines()}
     assert scored == {sample.id for sample in Dataset.open(folds, fold=3).samples(Split.TEST)}
     assert scored.isdisjoint(sample.id for sample in Dataset.open(folds).samples(Split.TEST))
@@ -126,7 +126,7 @@ def test_another_split_a_limit_and_another_dataset_are_noted(
     for path in (old, new):
         path.touch()
     os.utime(old, (0, 0))
-    card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
+    card = dsocr.evaluate(run.path, dataset=small_dataset, split="validation", limit=2, base=False, report=False)
     assert (old.exists(), new.exists()) == (False, True), "a killed evaluation's, and perhaps that of another process"
     new.unlink()
     assert (card.split, card.base) == ("validation", None)
@@ -134,7 +134,7 @@ def test_another_split_a_limit_and_another_dataset_are_noted(
     assert card.settings["limit"] == card.settings["lines"] == 2
     assert len(card.notes) == 1
     other = change_card(small_dataset, tmp_path / "other", lambda card: card["splits"]["train"].update(sha256="0"))
-    card = evaluate(run, dataset=other, split=Split.TRAIN, limit=1, with_base=False)
+    card = dsocr.evaluate(run.path, dataset=other, split="train", limit=1, base=False, report=False)
     assert len(card.notes) == 3, "these lines were trained on"
     assert card.notes[1] in str(card).replace("\n", " ")
 
@@ -149,7 +149,7 @@ def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_datas
     shutil.rmtree(missing / "test")
     for folder, code in ((twice, "duplicate-id"), (empty, "metadata-short"), (missing, "split-missing")):
         with raises_code(code):
-            evaluate(run, dataset=folder, with_base=False)
+            dsocr.evaluate(run.path, dataset=folder, base=False, report=False)
 
 
 def test_the_calibration_is_measured_and_fitted_on_request(
@@ -157,7 +157,7 @@ def test_the_calibration_is_measured_and_fitted_on_request(
 ) -> None:
     kept = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.5), lines=12)
     kept.save(copy.adapter)
-    evaluate(copy, limit=2, with_base=False)
+    dsocr.evaluate(copy.path, limit=2, base=False, report=False)
     assert Calibration.load(copy.adapter) == kept
     report = json.loads(copy.confidence.read_text(encoding="utf-8"))
     assert (report["calibration"]["lines"], report["lines"], report["split"]) == (12, 2, "test")
@@ -169,7 +169,14 @@ def test_the_calibration_is_measured_and_fitted_on_request(
     fitted = []
     for previous in (kept, UNCALIBRATED):
         previous.save(copy.adapter)
-        evaluate(copy, limit=2, with_base=False, calibrate=True, progress=lambda *counts: progress.append(counts))
+        dsocr.evaluate(
+            copy.path,
+            limit=2,
+            base=False,
+            report=False,
+            calibrate=True,
+            progress=lambda *counts: progress.append(counts),
+        )
         fitted.append(Calibration.load(copy.adapter))
     assert progress == [(done, 4) for done in range(1, 5)] * 2
     assert kept != fitted[0] == fitted[1] != UNCALIBRATED, "the previous fit does not matter"
@@ -178,7 +185,7 @@ def test_the_calibration_is_measured_and_fitted_on_request(
     other = change_card(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
     shutil.rmtree(other / "validation")
     with raises_code("split-missing"):
-        evaluate(copy, dataset=other, calibrate=True)
+        dsocr.evaluate(copy.path, dataset=other, calibrate=True)
     assert Calibration.load(copy.adapter) == fitted[1]
 
 

@@ -16,7 +16,7 @@ from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.predictions import (
     MatchedPredictions,
     Missing,
-    compare_paths,
+    compare,
     match,
     parse_name,
     read_predictions,
@@ -232,28 +232,28 @@ def names(found: Comparison) -> list[str]:
 
 def code_of(*paths: object, **options: Any) -> str:
     with pytest.raises(DsocrError) as caught:
-        compare_paths([str(path) for path in paths], **options)
+        compare(*map(str, paths), **options)
     return caught.value.code
 
 
 def test_a_single_run_is_compared_with_its_base(better: RunFolder, tmp_path: Path) -> None:
-    found = compare_paths([str(better.path)])
+    found = compare(better.path)
     assert names(found) == ["base", "fair"]
     named_base = Path(shutil.copytree(better.path, tmp_path / "base"))
-    assert names(compare_paths([str(named_base)])) == ["base", "trained"]
+    assert names(compare(named_base)) == ["base", "trained"]
     assert {line.id for line in found.systems[0].lines} == found.images.keys()
     assert found.about["split"] == "test"
 
 
 def test_systems_keep_their_order_and_names(run: RunFolder, better: RunFolder, table: Path) -> None:
-    found = compare_paths([str(run.path), f"новая={better.path}", str(table)], base=True)
+    found = compare(run.path, f"новая={better.path}", table, base=True)
     assert names(found) == ["base", "poor", "новая", "kraken"]
     assert [line.cer.errors for line in found.systems[3].lines] == [1, 1, 1, 1]
 
 
 def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> None:
     assert code_of(table, f"b={table}") == "dataset-missing"
-    assert names(compare_paths([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
+    assert names(compare(table, f"b={table}", dataset=small_dataset)) == ["kraken", "b"]
     assert code_of(table, base=True, dataset=small_dataset) == "no-base"
     assert code_of(table.parent / "nothing") == "input-missing"
 
@@ -269,7 +269,7 @@ def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
 
 def test_runs_must_have_read_the_same_split(run: RunFolder, better: RunFolder, small_dataset: Path) -> None:
     with pytest.raises(DsocrError) as caught:
-        compare_paths([str(run.path)], split=Split.VALIDATION)
+        compare(run.path, split="validation")
     assert caught.value.code == "other-dataset"
     command = f"dsocr evaluate {run.path.as_posix()} --dataset {small_dataset.as_posix()} --split validation"
     assert command in caught.value.render()
@@ -285,7 +285,7 @@ def test_runs_scored_on_another_dataset_than_their_own_are_compared(small_datase
         make_evaluated_run(tmp_path / name, small_dataset, {"adapter": reader}, trained_on=own)
         for name, reader in (("a", misread), ("b", read_better))
     ]
-    found = compare_paths([str(run.path) for run in runs])
+    found = compare(*(run.path for run in runs))
     assert names(found) == ["a", "b"]
     assert (found.about["dataset"], len(found.images)) == (small_dataset.name, 4)
 
@@ -297,7 +297,7 @@ def test_runs_are_compared_after_their_dataset_has_changed_but_not_with_predicti
     runs = [make_evaluated_run(tmp_path / name, copy, {"adapter": read_better}) for name in "ab"]
     scored = Dataset.open(copy).card.splits[Split.TEST].sha256
     change_card(copy, copy, other_test_split)
-    found = compare_paths([str(run.path) for run in runs])
+    found = compare(*(run.path for run in runs))
     assert (names(found), found.about["sha256"]) == (["a", "b"], scored)
     assert code_of(runs[0].path, table) == "other-dataset"
 
@@ -308,7 +308,7 @@ def test_runs_are_compared_without_images_when_their_dataset_is_gone(
     copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
     run = make_evaluated_run(tmp_path / "r", copy, {"base": misread, "adapter": read_better})
     shutil.rmtree(copy)
-    found = compare_paths([str(run.path)])
+    found = compare(run.path)
     assert (names(found), found.images) == (["base", "r"], {})
     assert code_of(run.path, table) == "dataset-missing"
 
@@ -330,7 +330,7 @@ def test_whole_pages_are_compared_whatever_their_lines(tmp_path: Path) -> None:
         write(tmp_path / "tool" / f"{name}.txt", "\n".join([*lines[1:], lines[0].replace(" ", "\n")]))
         write(tmp_path / "other" / f"{name}.txt", "\n".join(["x" * 8, *lines[1:]]))
     paths = [f"{name}={tmp_path / name}" for name in ("tool", "other")]
-    found = compare_paths(paths, dataset=dataset, pages=True)
+    found = compare(*paths, dataset=dataset, pages=True)
     rates = {rate.name: [one.errors for one in rate.rates] for rate in found.rates}
     assert [line.id for line in found.systems[0].lines] == list(pages)
     assert rates["bag-of-words WER"][0] == 0 < rates["bag-of-words WER"][1]
@@ -339,4 +339,4 @@ def test_whole_pages_are_compared_whatever_their_lines(tmp_path: Path) -> None:
     (tmp_path / "tool" / f"{name}.txt").unlink()
     write(tmp_path / "tool" / "p99.txt", "more")
     assert code_of(*paths, dataset=dataset, pages=True) == "prediction-missing"
-    assert len(compare_paths(paths, dataset=dataset, pages=True, missing="empty").systems[0].lines) == len(pages)
+    assert len(compare(*paths, dataset=dataset, pages=True, missing="empty").systems[0].lines) == len(pages)

@@ -28,7 +28,7 @@ from dsocr.evaluation.report import (
     gather_contents,
     render_markdown,
     render_report,
-    write_report,
+    report,
 )
 from dsocr.evaluation.result_pages import (
     LONGEST,
@@ -280,12 +280,12 @@ def test_markdown_keeps_texts_in_code_spans(run: RunFolder) -> None:
 
 
 def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: Path) -> None:
-    assert write_report(run)[0] == run.report
-    assert write_report(run, markdown=True)[0] == run.path / "report.md"
-    assert write_report(run, out=tmp_path / "r.html")[0].is_file()
+    assert report(run.path).path == run.report
+    assert report(run.path, markdown=True).path == run.path / "report.md"
+    assert report(run.path, output=tmp_path / "r.html").path.is_file()
     for out, code in ((tmp_path / "nowhere" / "r.html", "output-folder-missing"), (tmp_path / "r.md", "report-suffix")):
         with raises_code(code):
-            write_report(run, out=out)
+            report(run.path, output=out)
 
 
 @pytest.mark.parametrize("drawn", [True, False])

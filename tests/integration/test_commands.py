@@ -253,7 +253,7 @@ def test_a_signal_during_a_training_names_its_checkpoint(
         raise Interrupted(15, 20, "dsocr train runs/demo/config.yaml")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dsocr.commands.learning.train_reader", train)
+    monkeypatch.setattr("dsocr.training.recipe.run_job", train)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     code, _, err = call("demo", "--base", "nano")  # which prepares nothing before it trains
@@ -266,7 +266,6 @@ def test_an_audit_ended_by_a_signal_is_resumed_by_itself(call: Call, monkeypatch
     def audit(*arguments: Any, **options: Any) -> None:
         raise Interrupted(15, 20, "dsocr train data-audit/fold-3/config.yaml")
 
-    monkeypatch.setattr("dsocr.training.folds.audit", audit)
-    monkeypatch.setattr("dsocr.data.dataset.Dataset.open", lambda *arguments, **options: None)
+    monkeypatch.setattr("dsocr.audit", audit)
     code, _, err = call("audit", "data")
     assert (code, "dsocr train" in err) == (143, False)  # which would train one fold and find nothing

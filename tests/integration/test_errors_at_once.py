@@ -208,8 +208,6 @@ BOTH_DOORS = [
     ("check data --html scans", "check('data', html='scans')"),
     ("compare nowhere", "compare('nowhere')"),
     ("evaluate nowhere", "evaluate('nowhere')"),
-    ("evaluate run --folds --limit 3", "evaluate('run', folds=True, limit=3)"),
-    ("evaluate run --overwrite", "evaluate('run', overwrite=True)"),
     ("export run -o scans", "export('run', 'scans')"),
     ("export run -o new --scale 2", "export('run', 'new', scale=2)"),
     ("push run name", "push('run', 'name')"),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import dsocr
 from dsocr.config import RunConfig
 from dsocr.console import NotedProgress, Reporter, reporting_to
 from dsocr.document import Sample
@@ -15,7 +16,6 @@ from dsocr.models.loading import Base
 from dsocr.runs import TrainResult, to_json
 from dsocr.training import readers
 from dsocr.training.samples import Setup
-from dsocr.training.train import train as train_config
 
 
 def ignore(*_: object) -> None:
@@ -68,7 +68,9 @@ def train(
         on_stage(label, unit, done, total)
 
     with reporting_to(Heard(on_message, show)):
-        return train_config(config, overwrite=overwrite, **options)
+        result = dsocr.train(config, overwrite=overwrite, **{"preflight": False, **options}).result
+    assert result is not None
+    return result
 
 
 def pinned(config: RunConfig) -> RunConfig:

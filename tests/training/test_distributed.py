@@ -30,14 +30,13 @@ needs_torchrun = pytest.mark.skipif(sys.platform == "win32", reason="torchrun wa
 TRAIN_ALL = """
 import sys
 from pathlib import Path
-from dsocr.config import load_config
 from dsocr.training.distributed import connect
 from dsocr.training.train import train
 
 if __name__ == "__main__":
     with connect():
         for file in sys.argv[1:]:
-            train(load_config(Path(file)))
+            train(Path(file), preflight=False)
 """
 
 

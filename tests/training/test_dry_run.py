@@ -22,7 +22,7 @@ from dsocr.job import resolve
 from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.loading import load_processor
-from dsocr.training.dry_run import Plan, dry_run
+from dsocr.training.dry_run import Plan, check_and_plan
 from dsocr.training.lifecycle import describe_lighter_settings, explain_out_of_memory
 from dsocr.training.samples import measure_lengths
 from tests.making_models import write_first
@@ -106,7 +106,7 @@ def foreign(rows: list[dict[str, Any]]) -> None:
 def test_a_dry_run_names_the_check_that_fails(
     rewrite: Rewrite, settings: dict[str, Any], name: str, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    found = dry_run(resolve(changed(with_rows(small_config, tmp_path, rewrite), **settings)))
+    found = check_and_plan(resolve(changed(with_rows(small_config, tmp_path, rewrite), **settings)))
     assert [check.name for check in found.errors] == [name] == found.to_dict()["errors"]
     assert found.errors[0].fix
     assert found.plan is None
@@ -116,12 +116,12 @@ def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_pa
     small_config.output.mkdir()
     (small_config.output / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
     other = write_first(tmp_path / "first")
-    assert "run" in [check.name for check in dry_run(resolve(changed(small_config, base=str(other)))).errors]
+    assert "run" in [check.name for check in check_and_plan(resolve(changed(small_config, base=str(other)))).errors]
 
 
 def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_config: RunConfig) -> None:
     before = {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
-    found = dry_run(resolve(small_config, overwrite=True), preflight=False)
+    found = check_and_plan(resolve(small_config, overwrite=True), preflight=False)
     names = [check.name for check in found.checks]
     assert found.errors == []
     assert names[:3] == ["base", "dataset", "gradients"]
@@ -153,7 +153,7 @@ def test_texts_over_the_budget_are_counted(small_config: RunConfig) -> None:
     assert plan.too_long == sum(length > 13 for length in texts) > 0
     assert plan.samples == len(texts) - plan.too_long
     nothing = changed(small_config, training={"max_text_tokens": 1, "long_text": "exclude"})
-    assert [check.name for check in dry_run(resolve(nothing, overwrite=True)).errors] == ["dataset"]
+    assert [check.name for check in check_and_plan(resolve(nothing, overwrite=True)).errors] == ["dataset"]
 
 
 @pytest.mark.parametrize("function", ["measure_training", "check_setup"])
@@ -164,7 +164,7 @@ def test_running_out_of_memory_fails_a_dry_run(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(f"dsocr.training.dry_run.{function}", end)
-    found = dry_run(resolve(small_config, overwrite=True), preflight=False)
+    found = check_and_plan(resolve(small_config, overwrite=True), preflight=False)
     (error,) = found.errors
     assert error.name == "memory"
     assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in for_command_line(error.fix)

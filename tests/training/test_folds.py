@@ -17,11 +17,11 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample
 from dsocr.errors import Interrupted
 from dsocr.evaluation.audit import ALL, JUDGED, PAGE, TABLE
-from dsocr.evaluation.report import write_report
+from dsocr.evaluation.report import gather_contents
 from dsocr.evaluation.scores import load_lines
 from dsocr.job import Job
 from dsocr.runs import RunFolder, TrainResult
-from dsocr.training.folds import cross_validate, read_folds
+from dsocr.training.folds import read_folds
 from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.running import pretend_to_train
@@ -50,7 +50,7 @@ class Pretended:
 
     def folds(self, config: RunConfig, **options: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dsocr.training.many_runs.run_job", self.train)
+            patch.setattr("dsocr.training.recipe.run_job", self.train)
             return read_folds(config, self.read_fold, name="ids", **options)
 
 
@@ -121,13 +121,15 @@ def test_folds_of_the_dataset_are_used(small_config: RunConfig) -> None:
 
 def test_the_pooled_scorecard_is_of_all_lines_and_has_a_report(small_config: RunConfig, tmp_path: Path) -> None:
     config = changed(small_config, base=str(toy_family.write_base(tmp_path / "base")), training={"max_steps": 1})
-    card = cross_validate(config, with_base=False)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(config.to_yaml(), encoding="utf-8")
+    card = dsocr.cross_validate(recipe, base=False)
     folder = RunFolder(RunFolder(config.output).folds)
     lines = load_lines(folder.lines)["adapter"]
     assert len(lines) == len(Dataset.open(config.dataset)) == card.settings["lines"]
     assert {line.writer_status for line in lines} == {"new"}
-    page, contents = write_report(folder)
-    assert page.stat().st_size > 1000
+    contents = gather_contents(folder)
+    assert folder.report.stat().st_size > 1000
     assert not contents.warnings
     assert len(contents.images) > 0
     assert not RunFolder(config.output).config.exists(), "the run itself is not trained"

@@ -14,7 +14,6 @@ from dsocr.config import RunConfig, load_config
 from dsocr.document import Sample
 from dsocr.job import Job, resolve
 from dsocr.runs import RunFolder, TrainResult
-from dsocr.training.forecast import forecast
 from tests.models import toy_family
 from tests.raising import raises_code
 from tests.training.running import pretend_to_train, train
@@ -41,9 +40,9 @@ class Pretended:
 
     def forecast(self, config: RunConfig, **options: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dsocr.training.many_runs.run_job", self.train)
+            patch.setattr("dsocr.training.recipe.run_job", self.train)
             patch.setattr("dsocr.training.forecast.score_run", self.score)
-            return forecast(resolve(config, overwrite=True), **options)
+            return dsocr.forecast(config, **options)
 
 
 def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:

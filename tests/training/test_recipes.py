@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import dsocr
 from dsocr.config import RunConfig, load_config
 from dsocr.job import resolve
-from dsocr.training.dry_run import dry_run
+from dsocr.training.dry_run import check_and_plan
 from tests.making_models import write_first, write_second
 from tests.models.chat_models import draw_text, write_chat_model
 from tests.models.encoder_decoder_models import write_trocr
@@ -114,7 +114,7 @@ def test_a_recipe_plans_trains_and_resumes(name: str, letters: Path, tmp_path: P
     for number, overrides in enumerate(([], large(name))):
         config = configured(name, tmp_path, letters, overrides)
         if number == 0:
-            result = dry_run(resolve(config, overwrite=True), preflight=False)
+            result = check_and_plan(resolve(config, overwrite=True), preflight=False)
             # Random weights may guess worse than uniformly, which a trained base must not.
             assert {check.name for check in result.errors} <= {"first loss"}, str(result)
         run = train(config, preflight=False).run

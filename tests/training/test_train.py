@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrVisionModel
 
+import dsocr
 from dsocr.config import RunConfig, load_config
-from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
@@ -81,7 +81,7 @@ def test_confidences_are_calibrated_on_what_the_best_adapter_read(small_config: 
     fitted = Calibration.load(run.adapter)
     assert result.calibrated_on == fitted.lines == 4
     # Reading the same split with the finished run gives the same.
-    evaluate(run, with_base=False, calibrate=True)
+    dsocr.evaluate(run.path, base=False, report=False, calibrate=True)
     again = Calibration.load(run.adapter)
     for kind in ("character", "word", "line"):
         ours, theirs = getattr(fitted, kind), getattr(again, kind)

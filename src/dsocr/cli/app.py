@@ -133,13 +133,12 @@ def run(
         for line in _after_interrupt(interrupt, words[0], bound.arguments):
             printer.complain(line)
         return interrupt.exit_code if isinstance(interrupt, Interrupted) else 130
-    bound.apply_defaults()
     chosen = next((switch for switch in command.switches if bound.arguments.get(switch.name)), command)
     if rank_and_count()[0] == 0 and result is not None:
         if json:
-            printer.result(json_format.dumps(command.to_json(result, bound.arguments), ensure_ascii=False, indent=2))
+            printer.result(json_format.dumps(command.to_json(result), ensure_ascii=False, indent=2))
         else:
-            chosen.show(printer, result, bound.arguments)
+            chosen.show(printer, result)
     return int(chosen.fails(result))
 
 

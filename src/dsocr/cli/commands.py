@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsocr.cli import printing
-from dsocr.cli.printing import Given
 from dsocr.console import Printer
 
 GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
@@ -20,7 +19,7 @@ class Switch:
     name: str
     help: str
     function: str
-    show: Callable[[Printer, Any, Given], None] = printing.nothing
+    show: Callable[[Printer, Any], None] = printing.nothing
     fails: Callable[[Any], bool] = lambda result: False
     is_alone: bool = False
 
@@ -35,10 +34,10 @@ class Command:
     group: str
     summary: str
     function: str
-    show: Callable[[Printer, Any, Given], None]
+    show: Callable[[Printer, Any], None]
     examples: tuple[str, str]
     switches: tuple[Switch, ...] = ()
-    to_json: Callable[[Any, Given], object] = lambda result, given: result.to_dict()
+    to_json: Callable[[Any], object] = lambda result: result.to_dict()
     fails: Callable[[Any], bool] = lambda result: False
     kept: str = "nothing half-made is left; run the same command again to start over"
     journal: str = ""
@@ -79,7 +78,6 @@ COMMANDS = {
             "dsocr audit data/mine",
             "dsocr audit data/mine -o runs/audit --set base=runs/other --set training.max_steps=200",
         ),
-        to_json=lambda audit, given: audit.to_dict(given["lines"]),
         kept=f"trained and read folds are kept; {AGAIN}, to resume",
     ),
     "preview": Command(
@@ -87,7 +85,7 @@ COMMANDS = {
         "Show training samples with their augmentation.",
         "dsocr:preview",
         printing.previewed,
-        to_json=lambda config, given: config.model_dump(mode="json"),
+        to_json=lambda config: config.model_dump(mode="json"),
         examples=(
             "dsocr preview data/mine -o preview.html",
             "dsocr preview mine.yaml --as-model --set training.augmentation=light",
@@ -142,6 +140,12 @@ COMMANDS = {
         printing.evaluated,
         ("dsocr evaluate runs/mine", "dsocr evaluate data/mine --folds"),
         switches=(
+            Switch(
+                "folds",
+                "Score all lines: train as the run on all folds but one, for each, and read that one.",
+                "dsocr:cross_validate",
+                printing.evaluated,
+            ),
             Switch(
                 "layout",
                 "Score a detector: how many of the lines of a page it finds.",

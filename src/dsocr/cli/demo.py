@@ -90,12 +90,7 @@ def _train(printer: Reporter, config: str, run: Path, dataset: Path) -> None:
 
 def _evaluate(printer: Reporter, run: Path) -> None:
     printer.message(f"   dsocr evaluate {typed(run)}")
-    from dsocr.runs import RunFolder
-
-    card, folder = dsocr.evaluate(run), RunFolder(run)
-    printer.result(str(card))
-    printer.message(f"scorecard: {folder.scorecard}")
-    printer.message(f"report:    {folder.report}   (open it in a browser)")
+    printing.evaluated(printer, dsocr.evaluate(run))
 
 
 def _transcribe(printer: Reporter, run: Path, dataset: "Dataset", pages: Path, output: Path) -> None:

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsocr.console import Printer, Reporter, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.commands.scoring import Run, WrittenReport
     from dsocr.config import RunConfig
     from dsocr.data.check.leaks import LeakReport
     from dsocr.data.convert import ConvertReport
@@ -20,21 +18,20 @@ if TYPE_CHECKING:
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.layout_scores import LayoutScores, LineCounts
     from dsocr.evaluation.learning_curve import Forecast
+    from dsocr.evaluation.report import WrittenReport
+    from dsocr.evaluation.run import Run
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.export import Export
     from dsocr.publish import Publication
-    from dsocr.runs import RunFolder
     from dsocr.training.align import AlignReport
     from dsocr.training.dry_run import DryRun, Plan
     from dsocr.training.preview import CheckReport
 
-Given = Mapping[str, Any]
-"""The values of a command's parameters."""
 _LISTED = 10
 
 
-def nothing(printer: Printer, result: None, given: Given) -> None:
+def nothing(printer: Printer, result: None) -> None:
     """Print nothing: the function has printed while it ran."""
 
 
@@ -55,7 +52,7 @@ def list_formats() -> None:
     )
 
 
-def prepared(printer: Printer, dataset: "Dataset", given: Given) -> None:
+def prepared(printer: Printer, dataset: "Dataset") -> None:
     """Print a prepared dataset and the next command."""
     describe_dataset(printer, dataset)
     printer.message(f"next:    dsocr check {typed(dataset.folder)}")
@@ -101,10 +98,10 @@ def _list(printer: Reporter, title: str, lines: Sequence[str]) -> None:
         printer.message("  ...")
 
 
-def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
+def checked(printer: Printer, report: "CheckReport") -> None:
     """Print what was fixed, how the splits are separated, and what was found."""
     if report.fixes is not None:
-        fixes, output = report.fixes, Path(given["output"])
+        fixes = report.fixes
         for (code, split), count in sorted(fixes.counts().items()):
             printer.message(f"fixed in {split}: {count} [{code}]")
         for split, number in fixes.lost.items():
@@ -112,9 +109,9 @@ def checked(printer: Printer, report: "CheckReport", given: Given) -> None:
         if fixes.duplicates_left:
             printer.message(f"duplicates kept in validation and test: {fixes.duplicates_left} samples")
         if fixes.dataset is None:
-            printer.message(f"nothing to fix; {output} was not written")
+            printer.message("nothing to fix; no dataset was written")
         else:
-            printer.message(f"dataset: {output} (all changes are listed in {output / 'fixes.jsonl'})")
+            printer.message(f"dataset: {fixes.dataset} (all changes are listed in {fixes.dataset / 'fixes.jsonl'})")
     for finding in report.findings:  # before the splits, whose tables are long
         printer.result(str(finding))
         for line in finding.details():
@@ -141,7 +138,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
             printer.result(f"{split}: sha256 {facts.sha256}")
 
 
-def audited(printer: Printer, audit: "Audit", given: Given) -> None:
+def audited(printer: Printer, audit: "Audit") -> None:
     """Print the lines that are most surely wrong, and where all are."""
     from dsocr.evaluation.audit import ALL, PAGE, TABLE
 
@@ -154,16 +151,15 @@ def audited(printer: Printer, audit: "Audit", given: Given) -> None:
     printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
 
 
-def previewed(printer: Printer, config: "RunConfig", given: Given) -> None:
-    """Print the page and what to look for."""
-    printer.result(f"page: {given['output']}")
-    if config.training.augmentation in (0, "none") and not given["as_model"]:
+def previewed(printer: Printer, config: "RunConfig") -> None:
+    """Print what to look for on the page."""
+    if config.training.augmentation in (0, "none"):
         printer.message("next: nothing is augmented; --set training.augmentation=light shows what that would do")
     else:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
 
 
-def converted(printer: Printer, report: "ConvertReport", given: Given) -> None:
+def converted(printer: Printer, report: "ConvertReport") -> None:
     """Print what was written, and what the format has no place for."""
     card = report.conversion
     printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
@@ -181,7 +177,7 @@ def converted(printer: Printer, report: "ConvertReport", given: Given) -> None:
 # Train
 
 
-def trained(printer: Printer, run: "Run", given: Given) -> None:
+def trained(printer: Printer, run: "Run") -> None:
     """Print what a training reached and the next command."""
     describe_run(printer, run)
     assert run.result is not None, "`train` sets it"
@@ -214,7 +210,7 @@ def describe_run(printer: Reporter, run: "Run") -> None:
     printer.message(f"curves:  tensorboard --logdir {typed(result.run.tensorboard)}")
 
 
-def planned(printer: Printer, result: "DryRun", given: Given) -> None:
+def planned(printer: Printer, result: "DryRun") -> None:
     """Print the checks and the plan of a run."""
     printer.result(result.render())
     if result.plan is not None:
@@ -222,10 +218,7 @@ def planned(printer: Printer, result: "DryRun", given: Given) -> None:
     if result.errors:
         printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
         return
-    settings = "".join(f" --set {typed(text)}" for text in given["changes"] or ())
-    sources = [] if given["config"] is None else [typed(Path(given["config"]).as_posix())]
-    sources += [f"--unlabelled {typed(str(source))}" for source in given["unlabelled"] or ()]
-    printer.message(f"next: dsocr train {' '.join(sources)}{settings}")
+    printer.message("next: the same command without --dry-run")
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
@@ -245,7 +238,7 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
     printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
 
 
-def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
+def forecasted(printer: Printer, result: "Forecast") -> None:
     """Print the learning curve and the forecast."""
     rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
     printer.table(["lines", "steps", "validation CER"], rows)
@@ -256,32 +249,21 @@ def forecasted(printer: Printer, result: "Forecast", given: Given) -> None:
 # Judge
 
 
-def evaluated(printer: Printer, card: "Scorecard", given: Given) -> None:
-    """Print the scores and where they are."""
+def evaluated(printer: Reporter, card: "Scorecard") -> None:
+    """Print the scores and their files."""
     from dsocr.runs import RunFolder
 
     printer.result(str(card))
-    if given["folds"]:
-        from dsocr.training.folds import recipe_of
-
-        folder = RunFolder(RunFolder(recipe_of(Path(given["run"])).output).folds)
-        printer.message(f"scorecard:  {folder.scorecard}")
-    else:
-        from dsocr.evaluation.evaluate import results_folder
-
-        places = [given[name] and Path(given[name]) for name in ("dataset", "output")]
-        folder = results_folder(RunFolder.to_read_with(Path(given["run"])), *places)
-        describe_evaluation(printer, card, folder)
-    if given["report"]:
-        printer.message(f"report:     {folder.report}")
-    if not given["folds"]:
-        printer.message(f"next:       dsocr transcribe {typed(given['run'])} SCANS -o texts.jsonl")
+    assert card.folder is not None, "`evaluate` sets it"
+    folder = RunFolder(card.folder)
+    files = {"scorecard": folder.scorecard, "lines": folder.lines, "confidence": folder.confidence_page}
+    for label, path in {**files, "report": folder.report}.items():
+        if path.is_file():
+            printer.message(f"{label + ':':<12}{path}")
 
 
-def evaluated_layout(printer: Printer, scores: "LayoutScores", given: Given) -> None:
+def evaluated_layout(printer: Printer, scores: "LayoutScores") -> None:
     """Print how many lines a detector finds, by document, beside the shipped one."""
-    from dsocr.runs import RunFolder
-
     rows = [*scores.documents.items(), ("all", (scores.counts, scores.base))]
     names = ["lines", "found", "recall", "precision", "F1"]
     printer.table(
@@ -291,9 +273,9 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores", given: Given) -> 
             for name, (counts, base) in rows
         ],
     )
-    if (file := RunFolder(Path(given["run"])).layout).is_file():
-        printer.message(f"scores:  {file}")
-        printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(given['run'])}")
+    if scores.path is not None:
+        printer.message(f"scores:  {scores.path}")
+        printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(scores.detector)}")
 
 
 def _line_rates(counts: "LineCounts") -> list[str]:
@@ -301,34 +283,24 @@ def _line_rates(counts: "LineCounts") -> list[str]:
     return [f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)]
 
 
-def describe_evaluation(printer: Printer, card: "Scorecard", folder: "RunFolder") -> None:
-    """Print the files of an evaluation."""
-    printer.message(f"scorecard:  {folder.scorecard}")
-    printer.message(f"lines:      {folder.lines}")
-    if folder.confidence_page.is_file():
-        printer.message(f"confidence: {folder.confidence_page}")
-
-
-def reported(printer: Printer, report: "WrittenReport", given: Given) -> None:
+def reported(printer: Printer, report: "WrittenReport") -> None:
     """Print the page."""
     printer.result(f"report: {report.path}")
 
 
-def compared(printer: Printer, comparison: "Comparison", given: Given) -> None:
+def compared(printer: Printer, comparison: "Comparison") -> None:
     """Print the comparison and where it is."""
     from dsocr.evaluation.compare import render_comparison
-    from dsocr.evaluation.result_pages import PAGE
 
     printer.result(render_comparison(comparison))
-    if given["output"] is not None:
-        output = Path(given["output"])
-        printer.message(f"written: {output if output.is_file() else output / PAGE}")
+    if comparison.written is not None:
+        printer.message(f"written: {comparison.written}")
 
 
 # Read
 
 
-def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> None:
+def transcribed(printer: Printer, report: "TranscribeReport") -> None:
     """Print what was transcribed, and what could not be read or written."""
     from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
@@ -386,7 +358,7 @@ def transcribed(printer: Printer, report: "TranscribeReport", given: Given) -> N
         )
 
 
-def aligned(printer: Printer, report: "AlignReport", given: Given) -> None:
+def aligned(printer: Printer, report: "AlignReport") -> None:
     """Print how many lines have their text, what was left out, and what to do next."""
     from dsocr.training.align import DATASET, LINES, PAGES
 
@@ -410,15 +382,15 @@ def aligned(printer: Printer, report: "AlignReport", given: Given) -> None:
 # Share
 
 
-def exported(printer: Printer, export: "Export", given: Given) -> None:
+def exported(printer: Printer, export: "Export") -> None:
     """Print the folder and how to serve it."""
-    output = Path(given["output"])
-    printer.result(f"{'merged model' if export.form == 'merged' else 'adapter'}: {output}")
-    printer.message(f"card:    {output / 'README.md'}, with the prompt and settings to read with")
-    printer.message(f"next:    {export.serve_command(output) or 'the card says how to load it'}")
+    assert export.folder is not None, "`export` sets it"
+    printer.result(f"{'merged model' if export.form == 'merged' else 'adapter'}: {export.folder}")
+    printer.message(f"card:    {export.folder / 'README.md'}, with the prompt and settings to read with")
+    printer.message(f"next:    {export.serve_command(export.folder) or 'the card says how to load it'}")
 
 
-def published(printer: Printer, publication: "Publication", given: Given) -> None:
+def published(printer: Printer, publication: "Publication") -> None:
     """Print what was sent, or would be."""
     if not publication.is_sent:
         printer.message(str(publication))
@@ -429,7 +401,7 @@ def published(printer: Printer, publication: "Publication", given: Given) -> Non
 # Setup
 
 
-def examined(printer: Printer, facts: "Sequence[Fact]", given: Given) -> None:
+def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
     """Print what this machine has and lacks."""
     printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
     fatal = _fatal(facts)
@@ -438,7 +410,7 @@ def examined(printer: Printer, facts: "Sequence[Fact]", given: Given) -> None:
         printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
 
 
-def examined_as_json(facts: "Sequence[Fact]", given: Given) -> object:
+def examined_as_json(facts: "Sequence[Fact]") -> object:
     """Return the facts, and whether dsocr can run."""
     return {"ready": not _fatal(facts), "facts": [asdict(fact) for fact in facts]}
 

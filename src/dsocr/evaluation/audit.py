@@ -463,7 +463,8 @@ class SuspectLine:
 class Audit:
     """All lines of a dataset, the most suspicious first.
 
-    `wrong` has the judgements by the place of the line, `corrections` the corrected texts by its id.
+    `wrong` has the judgements by the place of the line, `corrections` the corrected texts by its id. `shown` is the
+    number of lines on the page.
     """
 
     name: str
@@ -471,6 +472,7 @@ class Audit:
     lines: Sequence[SuspectLine]
     wrong: Mapping[int, bool]
     corrections: Mapping[str, str]
+    shown: int = 100
 
     @property
     def count(self) -> WrongTexts | None:
@@ -488,14 +490,14 @@ class Audit:
             f"{PAGE} with one key each, or yes and no in the column `wrong` of {TABLE}. Then run this again."
         )
 
-    def to_dict(self, lines: int | None = None) -> dict[str, Any]:
-        """Return the count and the first lines, all if not given, as JSON values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the count and the lines on the page as JSON values."""
         count = self.count
         return {
             "dataset": self.name,
             "lines": len(self.lines),
             "wrong": None if count is None else asdict(count) | {"interval": list(count.interval)},
-            "list": [line.to_dict() for line in self.lines[:lines]],
+            "list": [line.to_dict() for line in self.lines[: self.shown]],
         }
 
 
@@ -526,10 +528,10 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
     return Audit(name, folder, lines, judged, corrections)
 
 
-def write_audit(audit: Audit, lines: int) -> None:
+def write_audit(audit: Audit) -> None:
     """Write page and table of the first lines and of those to judge, and the list of all, into the audit's folder."""
     to_judge = set(chain(*places_to_judge(len(audit.lines))))
-    places = sorted({*range(min(lines, len(audit.lines))), *to_judge})
+    places = sorted({*range(min(audit.shown, len(audit.lines))), *to_judge})
     thumbnails, large = Thumbnails(_THUMBNAIL, _MAX_BYTES), Thumbnails(_LARGE, _MAX_BYTES)
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")

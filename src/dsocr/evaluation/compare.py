@@ -311,7 +311,7 @@ class Comparison:
 
     `groups` are writers or pages, the most improved by the last system first; empty if every line counts by itself.
     `rates` are all rates side by side; the first decides the verdicts. `answers` describe the best system and the next
-    step, `cautions` the limits of the numbers. `images` are the known images of lines by id.
+    step, `cautions` the limits of the numbers. `images` are the known images of lines by id. `written` is the page.
     """
 
     systems: Sequence[System]
@@ -326,6 +326,7 @@ class Comparison:
     about: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
+    written: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON; the CERs of a group are in the order of the systems."""

@@ -1,29 +1,36 @@
 """Evaluate a run: read a split with base and adapter, and score both."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dsocr.config import RunConfig, load_run_config
+from dsocr.console import current_reporter, progress_bar
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
-from dsocr.errors import DataError, RunError, option
+from dsocr.errors import ConfigError, DataError, RunError, option
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
 from dsocr.evaluation.metrics import (
     character_errors,
     pool,
 )
+from dsocr.evaluation.report import drop_reports
+from dsocr.evaluation.report import report as write_report
+from dsocr.evaluation.result_pages import render_calibration
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, Prediction
+from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import hash_file, remove_drafts, require_free_output, write_file
 from dsocr.models.generation import ScoredText, spread
 from dsocr.models.loading import Base
 from dsocr.models.scripts import SAMPLE_LINES, describe_script
+from dsocr.options import ON, Count, Output, Rare, ScriptName, SplitName, StrPath
 from dsocr.runs import ReadingSettings, RunFolder, read_provenance, to_json
 from dsocr.text import percentage
 
@@ -42,38 +49,64 @@ def require_samples(dataset: Dataset, split: Split, limit: int | None = None) ->
 
 
 def evaluate(
-    run: RunFolder,
+    run: StrPath,
     *,
-    results: RunFolder | None = None,
-    dataset: Path | None = None,
-    opened: Dataset | None = None,
-    split: Split = Split.TEST,
-    limit: int | None = None,
-    with_base: bool = True,
-    calibrate: bool = False,
-    script: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    dataset: StrPath | None = None,
+    split: SplitName = "test",
+    limit: Rare[Count | None] = None,
+    base: Annotated[bool, ON] = True,
+    report: Annotated[bool, ON] = True,
+    calibrate: Rare[bool] = False,
+    script: ScriptName | None = None,
+    output: Output | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Scorecard:
-    """Score a finished run on a split of its own dataset, or of another one.
+    """Score a run on lines it never saw, beside its base.
 
-    Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are
-    into `results`, the run folder if not given; a base or an export, which has none, needs both that and a dataset. Of
-    a base, only the base is scored. `opened` is the dataset if the caller has opened it.
-    `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
-    validation split; training has fitted them once. `script` replaces the run's `generation.script`; where that is
-    auto, lines from all over the split decide. `progress` gets the number of lines read and their total.
+    Args:
+        run: Run folder, exported adapter, or a base: small, a folder, a Hub id.
+        dataset: Another dataset folder than the run's own.
+        split: Split to score.
+        limit: Score the first samples only, this many.
+        base: Also score the base as it was before training.
+        report: Also write report.html, a page with images of the lines.
+        calibrate: Fit the confidences again first, on the validation split.
+        script: Script that line recognisers keep to; auto decides it by the lines; as trained if not given.
+        output: Folder for the scores of a base or an export; runs/NAME-DATASET if not given.
+        progress: Called with the lines done and in total, instead of a progress bar.
+
+    The scorecard and the scored lines of a run are written into its folder. Those of a base or an export make a folder
+    of their own, which `report` and `compare` take; a base is scored alone.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: There is no dataset, or no such split of it.
+        ModelError: The base cannot be loaded.
+        RunError: The run is missing, unfinished or damaged.
     """
-    opened = opened or open_dataset(run, dataset)
-    samples = require_samples(opened, split, limit)
+    folder, data = RunFolder.to_read_with(Path(run)), None if dataset is None else Path(dataset)
+    is_run = folder.config.is_file()
+    if output is not None and is_run:
+        message = f"{option('output', output)} is for a base or an export: the scores of a run are kept in it"
+        raise ConfigError(message, code="option-invalid", hint=f"leave {option('output', ...)} out")
+    if calibrate and not is_run:
+        message = f"{option('calibrate')} is for a run, which keeps the calibration of its confidences"
+        raise ConfigError(message, code="option-invalid", hint=f"leave {option('calibrate')} out")
+    if data is None and not is_run:
+        hint = f"give {option('dataset', 'FOLDER')}, or the run folder around it if this is a run's adapter"
+        message = "a reader that is no run has no dataset of its own"
+        raise RunError(message, code="dataset-missing", where=folder.path, hint=hint)
+    opened = open_dataset(folder, data)
+    results = folder if is_run or data is None else _open_results(folder, data, output)
+    samples = require_samples(opened, Split(split), limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
-    base = Base.find(str(run.adapter)) if run.is_base else Base.of_adapter(run.adapter)
+    network = Base.find(str(folder.adapter)) if folder.is_base else Base.of_adapter(folder.adapter)
     from dsocr.inference.reader import LocalReader
 
-    undecided = LocalReader.of_run(run, script=script, base=base)
-    is_base, results = run.reads_as_base, results or run
-    all_lines = require_samples(opened, split, None)  # whatever the limit
+    undecided, is_base = LocalReader.of_run(folder, script=script, base=network), folder.reads_as_base
+    all_lines = require_samples(opened, Split(split))  # whatever the limit
     reader = undecided.decide_script(open_image(sample.image) for sample in spread(all_lines, SAMPLE_LINES))
-    models = ("base",) if is_base else ("base", "adapter") if with_base else ("adapter",)
+    models = ("base",) if is_base else ("base", "adapter") if base else ("adapter",)
     total = len(fitting_samples) + len(samples) * len(models)
     done = 0
 
@@ -82,29 +115,28 @@ def evaluate(
         for prediction in with_reader.read((sample.id, open_image(sample.image)) for sample in chosen):
             yield prediction
             done += 1
-            if progress is not None:
-                progress(done, total)
-
-    if calibrate:
-        fit_calibration(_judge(fitting_samples, read(fitting_samples))).save(run.adapter)
+            show(done, total)
 
     # A run trained on a part of its dataset only knows the writers of that part.
     trained: Sequence[Sample] = ()
     if not is_base:
-        trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
+        trained = opened.samples(Split.TRAIN) if data else training_samples(opened, load_run_config(folder.config))
     statuses = writer_statuses({sample.writer for sample in trained}, [sample.writer for sample in samples])
     lines: dict[str, list[LineScore]] = {}
     seconds: dict[str, float] = {}
-    for model in models:
-        started = time.monotonic()
-        with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
-            predictions = list(read(samples, used))
-        lines[model] = score_lines(
-            samples, {prediction.id: prediction for prediction in predictions}, statuses, trained
-        )
-        seconds[model] = time.monotonic() - started
+    with progress_bar(progress, "reading", "lines") as show:
+        if calibrate:
+            fit_calibration(_judge(fitting_samples, read(fitting_samples))).save(folder.adapter)
+        for model in models:
+            started = time.monotonic()
+            with reader.base() if model == "base" and not is_base else nullcontext(reader) as used:
+                predictions = list(read(samples, used))
+            lines[model] = score_lines(
+                samples, {prediction.id: prediction for prediction in predictions}, statuses, trained
+            )
+            seconds[model] = time.monotonic() - started
 
-    notes = [] if is_base else list(_notes(run, opened, split, is_own=dataset is None))
+    notes = [] if is_base else list(_notes(folder, opened, Split(split), is_own=data is None))
     if limit is not None:
         notes.append(f"Only the first lines of the split were read, at most {limit}.")
     if reader is not undecided:
@@ -113,11 +145,11 @@ def evaluate(
     if language_model:
         without, with_model = (percentage(language_model[name], 1) for name in ("cer_without", "cer"))
         notes.append(f"The language model brings the CER from {without} to {with_model}.")
-    calibration = Calibration.load(run.adapter)
+    calibration = Calibration.load(folder.adapter)
     if calibration.problem:
         notes.append(calibration.problem)
     card = make_scorecard(
-        split,
+        Split(split),
         lines.get("base"),
         lines.get("adapter"),
         base_seconds=seconds.get("base"),
@@ -125,11 +157,11 @@ def evaluate(
         struck_marks=reader.text_policy.struck_marks,
         dataset=opened.card.hashes,
         settings={
-            **_settings(run, reader, opened),
+            **_settings(folder, reader, opened),
             **({"language_model": language_model} if language_model else {}),
             "lines": len(samples),
             "limit": limit,
-            "dataset": None if dataset is None else dataset.as_posix(),
+            "dataset": None if data is None else data.as_posix(),
         },
         notes=tuple(notes),
     )
@@ -137,33 +169,22 @@ def evaluate(
     write_lines(results.lines, lines)
     card.save(results.scorecard)
     if any(prediction.scores for prediction in predictions):
-        from dsocr.evaluation.result_pages import render_calibration
-
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
-        report = CalibrationReport.compute(calibration, judged, dataset=name, split=split)
-        write_file(results.confidence, to_json(report.to_dict()))
-        write_file(results.confidence_page, render_calibration(report, run.name))
-    return card
+        reliability = CalibrationReport.compute(calibration, judged, dataset=name, split=Split(split))
+        write_file(results.confidence, to_json(reliability.to_dict()))
+        write_file(results.confidence_page, render_calibration(reliability, folder.name))
+    outdated = drop_reports(results, drawn=report)
+    if report:
+        write_report(results.path, dataset=opened)
+    for sentence in outdated:
+        current_reporter().complain(f"note: {sentence}")
+    return replace(card, folder=results.path)
 
 
-def results_folder(run: RunFolder, dataset: Path, out: Path | None) -> RunFolder:
-    """Return the folder for the scores of a reader: a run's own, else `out`, by default named as reader and dataset."""
-    if run.config.is_file():
-        return run
-    return RunFolder(out or Path("runs") / f"{run.name}-{dataset.resolve().name}")
-
-
-def open_results(run: RunFolder, dataset: Path | None, out: Path | None) -> RunFolder:
-    """Make the folder for the scores of a base or an export.
-
-    Raises RunError without a dataset, DataError if the folder holds something else.
-    """
-    if dataset is None:
-        hint = f"give {option('dataset', 'FOLDER')}, or the run folder around it if this is a run's adapter"
-        message = "a reader that is no run has no dataset of its own"
-        raise RunError(message, code="dataset-missing", where=run.path, hint=hint)
+def _open_results(run: RunFolder, dataset: Path, output: StrPath | None) -> RunFolder:
+    """Make the folder for the scores of a base or an export. Raises DataError if it holds something else."""
     settings = ReadingSettings.load(run.adapter)
-    results = results_folder(run, dataset, out)
+    results = RunFolder(Path(output or Path("runs") / f"{run.name}-{dataset.resolve().name}"))
     config = RunConfig.model_validate(
         {
             "base": settings.base,

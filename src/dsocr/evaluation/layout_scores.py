@@ -1,18 +1,28 @@
 """Line detection scores: each drawn line is matched with the detected line that overlaps it most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from os import fspath
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from dsocr.data.layouts import read_layout
-from dsocr.document import Box, Outline, Sample, bounds
+from dsocr.config import RunConfig, load_run_config
+from dsocr.console import current_reporter, progress_bar
+from dsocr.data.dataset import Dataset, image_hash, training_images
+from dsocr.data.layouts import read_layout, require_layouts
+from dsocr.document import Box, Outline, Sample, Split, bounds
+from dsocr.errors import ConfigError, DsocrError, option
+from dsocr.evaluation.evaluate import require_samples
 from dsocr.images import MAX_PAGE_PIXELS, open_image
 from dsocr.io.processes import ProgressCallback
+from dsocr.io.work import write_file
 from dsocr.layout.lines import find_outlines
+from dsocr.options import ON, Count, Rare, SplitName, StrPath
+from dsocr.runs import RunFolder, to_json
 
 ENOUGH = 0.5
 """Least intersection over union of a drawn line and the line that it is detected as."""
@@ -120,12 +130,13 @@ class PageLines:
 
 @dataclass(frozen=True, slots=True)
 class LayoutScores:
-    """A detector's lines on the pages of a split, beside those of the shipped detector."""
+    """A detector's lines on the pages of a split, beside those of the shipped one; `path` is the file with them."""
 
     detector: str
     dataset: str
     split: str
     pages: Sequence[PageLines]
+    path: Path | None = None
 
     @property
     def counts(self) -> LineCounts:
@@ -187,3 +198,70 @@ def score_layouts(
         if progress is not None:
             progress(number + 1, len(samples))
     return pages
+
+
+def evaluate_layout(
+    run: StrPath,
+    *,
+    dataset: StrPath | None = None,
+    split: SplitName = "test",
+    limit: Rare[Count | None] = None,
+    base: Annotated[bool, ON] = True,
+    progress: ProgressCallback | None = None,
+) -> LayoutScores:
+    """Score how many lines a detector finds on pages it never saw, beside the shipped detector.
+
+    Args:
+        run: Run folder of a detector, or `detector`, which ships with dsocr.
+        dataset: Another dataset of layouts than the run's own.
+        split: Split to score.
+        limit: Score the first samples only, this many.
+        base: Also score the shipped detector.
+        progress: Called with the pages done and in total, instead of a progress bar.
+
+    A found line counts where it and a drawn line have half of what they cover together in common, each line once. The
+    scores of a run are written to layout.json in its folder.
+
+    Raises:
+        ConfigError: Options do not go together.
+        DataError: There is no dataset of layouts, or no such split of it.
+        RunError: The run is missing, unfinished or damaged, or is a reader.
+    """
+    folder, results = RunFolder.to_find_lines_with(Path(run)), RunFolder(Path(run))
+    config = load_run_config(results.config) if results.config.is_file() else None
+    if config is None and dataset is None:
+        hint = f"give {option('dataset', 'FOLDER')}"
+        raise ConfigError("the shipped detector has no dataset of its own", code="dataset-missing", hint=hint)
+    from dsocr.layout.text_detector import load_detector, load_shipped_detector
+
+    opened = (
+        Dataset.open(config.dataset, fold=config.fold) if dataset is None and config else Dataset.open(str(dataset))
+    )
+    require_layouts(opened)
+    samples = require_samples(opened, Split(split), limit)
+    with progress_bar(progress, "finding lines", "pages") as done:
+        compared = load_shipped_detector() if base and config is not None else None
+        pages = score_layouts(samples, load_detector(folder), compared, done)
+    scores = LayoutScores(fspath(run), opened.folder.as_posix(), split, pages)
+    if config is None:
+        return scores
+    _warn_of_pages_learnt(config, samples)
+    write_file(results.layout, to_json(scores.to_dict()))
+    return replace(scores, path=results.layout)
+
+
+def _warn_of_pages_learnt(config: RunConfig, samples: Sequence[Sample]) -> None:
+    """Say on how many of the pages a detector, or those that it started from, was trained, as far as that is known."""
+    complain = current_reporter().complain
+    trained: set[str] = set()
+    while True:
+        try:
+            trained |= training_images(config)
+        except DsocrError as error:
+            complain(f"warning: it is not known whether the detector was trained on these pages: {error}")
+        start = RunFolder(Path(config.base))
+        if not start.config.is_file():
+            break
+        config = load_run_config(start.config)  # a run that started from a run
+    if known := sum(image_hash(sample) in trained for sample in samples):
+        complain(f"warning: the detector was trained on {known} of these pages")

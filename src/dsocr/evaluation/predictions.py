@@ -9,19 +9,23 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import fspath
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from dsocr.console import progress_bar
 from dsocr.data.dataset import Dataset
 from dsocr.data.layouts import box_overlaps
 from dsocr.data.splits import page_key
 from dsocr.document import Outline, PackedImage, Sample, Split
 from dsocr.errors import DataError, DsocrError, RunError, command, first_few, option
-from dsocr.evaluation.compare import Comparison, System, compare
+from dsocr.evaluation.compare import Comparison, System
+from dsocr.evaluation.compare import compare as compare_systems
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
+from dsocr.evaluation.result_pages import require_free_comparison, write_comparison
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
 from dsocr.formats.alto import find_alto, parse_alto
@@ -31,6 +35,7 @@ from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text, text_encoding
 from dsocr.io.files import list_files, relative
+from dsocr.options import Columns, Output, Rare, SplitName, StrPath, read_pairs
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 
@@ -54,25 +59,42 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half a character, which JSON can express and UTF-8 cannot."""
 
 
-def compare_paths(
-    paths: Sequence[str],
-    *,
+def compare(
+    *systems: StrPath,
     base: bool = False,
-    dataset: Path | None = None,
-    split: Split | None = None,
-    missing: Missing = "error",
-    columns: Mapping[str, str] | None = None,
-    encoding: str | None = None,
+    dataset: StrPath | None = None,
+    split: SplitName | None = None,
+    missing: Rare[Missing] = "error",
     pages: bool = False,
+    columns: Columns | None = None,
+    encoding: str | None = None,
+    output: Output | None = None,
+    overwrite: bool = False,
 ) -> Comparison:
-    """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
+    """Compare models, and test whether the difference is significant. Scores predictions for the same lines.
 
-    One run alone is compared with its base; `base` puts the first run's base before the others. Predictions are
-    scored on the split of `dataset`, by default the one the first run was evaluated on. With `pages`, whole pages are
-    compared, and predictions may have any lines. Raises DsocrError if something cannot be read, or runs were evaluated
-    on different lines.
+    Args:
+        systems: Evaluated runs, or files of predictions; NAME=PATH names one.
+        base: Also compare with the base of the first run.
+        dataset: Dataset that the predictions are of, if not the first run's.
+        split: Split that they are of; the first run's if not given, else test.
+        missing: What a line without a prediction is: an error, or an empty text.
+        pages: Compare whole pages, whatever lines a tool found and in which order.
+        columns: Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        output: Page.html, or a folder for the page, numbers and changed lines.
+        overwrite: Replace what an earlier command wrote there.
+
+    A single run is compared with its base.
+
+    Raises:
+        DataError: Predictions cannot be read, or do not fit the dataset.
+        RunError: A run was not evaluated, or on other lines.
     """
-    named = [parse_name(text) for text in paths]
+    out, read_columns = None if output is None else Path(output), read_pairs("columns", columns)
+    if out is not None:
+        require_free_comparison(out, overwrite=overwrite)
+    named = [parse_name(fspath(system)) for system in systems]
     for _, path in named:
         if not path.exists():
             hint = "give run folders, or files or folders of predictions"
@@ -82,33 +104,37 @@ def compare_paths(
     if base and first is None:
         raise DataError(f"{option('base')} needs a run folder whose base to compare with", code="no-base")
     has_files = any(path not in runs for _, path in named)
-    opened = _open_dataset(dataset, first, required=has_files)
-    split = split or (Split(first.card.split) if first else Split.TEST)
+    opened = _open_dataset(None if dataset is None else Path(dataset), first, required=has_files)
+    chosen = Split(split or (first.card.split if first else Split.TEST))
     for run in runs.values():
-        run.require_same_split(split, opened, first, check_dataset=has_files or dataset is not None)
+        run.require_same_split(chosen, opened, first, check_dataset=has_files or dataset is not None)
     alone = len(named) == 1 and first is not None
-    systems = [first.system("base", "base", pages=pages)] if first and (base or alone) else []
+    compared = [first.system("base", "base", pages=pages)] if first and (base or alone) else []
     with text_encoding(encoding):
         for name, path in named:
             if path in runs:
                 model = "adapter" if "adapter" in runs[path].lines else "base"  # of a base, nothing was trained
                 name = "trained" if alone and name == "base" else name
-                systems.append(runs[path].system(name, model, pages=pages))
+                compared.append(runs[path].system(name, model, pages=pages))
             else:
                 assert opened is not None
-                systems.append(_score_file(name, path, opened, split, missing, columns, pages=pages))
-    images, about = _describe(opened, split, systems)
+                compared.append(_score_file(name, path, opened, chosen, missing, read_columns, pages=pages))
+    images, about = _describe(opened, chosen, compared)
     if first is not None:
-        about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
+        about["sha256"] = first.card.dataset.get(chosen)  # as it was scored; it can have changed since
     if pages and opened is not None:  # a tool reads more of a divided page than the split has of it
-        others = [sample for other in Split if other != split for sample in opened.samples(other)]
+        others = [sample for other in Split if other != chosen for sample in opened.samples(other)]
         divided = {page_key(sample.document, sample.page) for sample in others}
-        count = sum(line.page in divided for line in systems[0].lines)
+        count = sum(line.page in divided for line in compared[0].lines)
         note = [f"{count} pages have lines in another split and are omitted"] if count else []
-        for place, system in enumerate(systems):
+        for place, system in enumerate(compared):
             whole = [line for line in system.lines if line.page not in divided]
-            systems[place] = replace(system, lines=whole, notes=[*system.notes, *note])
-    return compare(systems, images=images, about=about, pages=pages)
+            compared[place] = replace(system, lines=whole, notes=[*system.notes, *note])
+    comparison = compare_systems(compared, images=images, about=about, pages=pages)
+    if out is None:
+        return comparison
+    with progress_bar(None, "drawing", "lines") as show:
+        return replace(comparison, written=write_comparison(comparison, out, show))
 
 
 @dataclass(frozen=True, slots=True)

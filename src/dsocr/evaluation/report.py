@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsocr.console import current_reporter, progress_bar
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.errors import DataError, DsocrError, RunError, option, typed
@@ -40,7 +42,9 @@ from dsocr.evaluation.scorecard import (
 from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, load_lines
 from dsocr.html import Plot, counted, percent, printable, render, run_colour
 from dsocr.inference.review import CheckedShare, describe_gain
+from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import explain_disk_errors, require_output_folder, write_file
+from dsocr.options import Output, StrPath
 from dsocr.runs import History, RunFolder, UnlabelledReport, read_history, read_provenance
 
 if TYPE_CHECKING:
@@ -454,19 +458,41 @@ def code_span(text: str) -> str:
     return f"{ticks} {text} {ticks}"
 
 
-def write_report(
-    run: RunFolder,
-    *,
-    dataset: Path | Dataset | None = None,
-    out: Path | None = None,
-    markdown: bool = False,
-    progress: Progress = None,
-) -> tuple[Path, ReportContents]:
-    """Write the report of an evaluated run to `out`, else to report.html or report.md in its folder.
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """The page that `report` wrote, and what is doubtful about the scores."""
 
-    `dataset` is the scored one, or its folder, if it is not the run's own.
+    path: Path
+    warnings: Sequence[str]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the page, its size and the warnings in JSON's types."""
+        return {"report": str(self.path), "bytes": self.path.stat().st_size, "warnings": list(self.warnings)}
+
+
+def report(
+    run: StrPath,
+    *,
+    dataset: StrPath | Dataset | None = None,
+    output: Output | None = None,
+    markdown: bool = False,
+    progress: ProgressCallback | None = None,
+) -> WrittenReport:
+    """Write the report of an evaluated run.
+
+    Args:
+        run: An evaluated run.
+        dataset: Dataset folder that was scored, if it has moved.
+        output: File to write; report.html in the run if not given.
+        markdown: Write Markdown, to report.md in the run if no file is given.
+        progress: Called with the lines drawn and in total, instead of a progress bar.
+
+    Raises:
+        DataError: The report cannot be written there.
+        RunError: The run is missing, or was not evaluated.
     """
-    path = out or (run.report.with_suffix(".md") if markdown else run.report)
+    folder = RunFolder.begun(Path(run))
+    path = Path(output or (folder.report.with_suffix(".md") if markdown else folder.report))
     suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
     if path.suffix.lower() not in suffixes or path.is_dir():
         message = (
@@ -474,11 +500,14 @@ def write_report(
         )
         raise DataError(message, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
     require_output_folder(path)
-    contents = gather_contents(run, dataset)
-    text = render_markdown(contents) if markdown else render_report(contents, progress)
+    contents = gather_contents(folder, Path(dataset) if isinstance(dataset, str | PathLike) else dataset)
+    with progress_bar(progress, "drawing", "lines") as show:
+        text = render_markdown(contents) if markdown else render_report(contents, show)
     with explain_disk_errors(path.parent, where=path):
         write_file(path, text)
-    return path, contents
+    for warning in contents.warnings:
+        current_reporter().complain(f"warning: {warning}")
+    return WrittenReport(path, contents.warnings)
 
 
 def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:

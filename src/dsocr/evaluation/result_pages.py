@@ -306,8 +306,8 @@ def require_free_comparison(out: Path, *, overwrite: bool) -> None:
     require_free_output(out, "comparison", None if is_page else files, overwrite=overwrite)
 
 
-def write_comparison(comparison: Comparison, out: Path, progress: Progress = None) -> None:
-    """Write the page alone if `out` ends in .html, else a folder.
+def write_comparison(comparison: Comparison, out: Path, progress: Progress = None) -> Path:
+    """Write the page, alone if `out` ends in .html, else in a folder; return it.
 
     The folder has `comparison.html` and `.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
     """
@@ -315,7 +315,7 @@ def write_comparison(comparison: Comparison, out: Path, progress: Progress = Non
     page = render_comparison_page(comparison, progress)
     if out.suffix.lower() == PAGE_SUFFIX:
         write_file(out, page)
-        return
+        return out
     with writing_folder(out) as folder:
         write_file(folder / PAGE, page)
         write_file(folder / NUMBERS, to_json(comparison.to_dict()))
@@ -327,6 +327,7 @@ def write_comparison(comparison: Comparison, out: Path, progress: Progress = Non
         if comparison.groups:
             names = [system.name for system in comparison.systems]
             write_file(folder / PLOT, writers_plot(names, comparison.groups, comparison.unit).svg(standalone=True))
+    return out / PAGE
 
 
 def render_comparison_page(comparison: Comparison, progress: Progress = None) -> str:

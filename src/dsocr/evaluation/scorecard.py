@@ -15,10 +15,10 @@ from importlib.resources import files
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 from rapidfuzz.distance import Levenshtein
 
 from dsocr import __version__
@@ -288,7 +288,8 @@ class Scorecard:
     `by_text` has lines whose text was trained on ("seen") and the others ("new"), empty if all are of one kind.
     `averages` and `characters` are by model, `profiles` by name and model, `groups` by kind. `worst` are the lines with
     the most errors of the adapter (else the base). `dataset` has the hash of each split. `uncertainty` says in
-    sentences how far to trust the CER, `notes` the peculiarities of this evaluation.
+    sentences how far to trust the CER, `notes` the peculiarities of this evaluation. `folder` has the files that
+    `evaluate` wrote.
 
     `print(card)` shows the table; notebooks show a short one.
     """
@@ -315,6 +316,7 @@ class Scorecard:
     versions: Mapping[str, str] = field(
         default_factory=lambda: {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
     )
+    folder: Annotated[Path | None, Field(exclude=True)] = field(default=None, compare=False)
 
     @property
     def scores(self) -> Scores:
@@ -355,7 +357,7 @@ class Scorecard:
         """Rebuild the card that `to_dict` returned. Raises ValueError, KeyError or TypeError for anything else."""
         if values["format"] != FORMAT or values["format_version"] != FORMAT_VERSION:
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
-        if missing := [field.name for field in fields(cls) if field.name not in values]:
+        if missing := [field.name for field in fields(cls) if field.name not in {*values, "folder"}]:
             raise ValueError(f"missing: {', '.join(missing)}")
         _Settings.model_validate(values["settings"], strict=True)
         return _CARD.validate_python(values)

@@ -20,8 +20,8 @@ from dsocr.errors import ConfigError, DataError, RunError, first_few, option
 from dsocr.formats import output_formats
 from dsocr.formats.documents import line_row
 from dsocr.formats.format import Format
-from dsocr.formats.layers import preferred_layer
 from dsocr.formats.registers import REGISTERS
+from dsocr.formats.xml import preferred_layer
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader, choose_engine

@@ -24,7 +24,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError, option
 from dsocr.models.base_folder import read_characters, read_config_json
 from dsocr.models.canvas import LINE_HEIGHT, PIXELS_PER_STEP, cut_to_writing, prepare_line
-from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor, PublishedBase
+from dsocr.models.family import UNWRITABLE, Check, Family, InputLength, Processor
 from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.language_model import LanguageModel, score_letters, search
 from dsocr.models.scripts import MIN_LINES, best_path, decide_script, model_share, restrict, text_of
@@ -49,12 +49,8 @@ _DEFAULT_STRETCH = 1.3
 _LARGE_HEAD = 2000
 """Larger heads are cut to the characters of a dataset: time and memory grow with them."""
 _COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
-BASES = (
-    PublishedBase("PP-OCRv6 small", "Apache-2.0", "5.3 million weights", "converted and trained here with its weights"),
-    PublishedBase("PP-OCRv5 mobile", "Apache-2.0", "16 MB", "small random network; not with published weights"),
-    PublishedBase("PP-OCRv5 server", "Apache-2.0", "81 MB", "small random network; not with published weights"),
-)
-"""Published networks, and which parts were tried."""
+BASES = dict.fromkeys(("PP-OCRv6 small", "PP-OCRv5 mobile", "PP-OCRv5 server"))
+"""Published networks."""
 _NUM_BEAMS = 8
 _TIMES = 4
 """How often a text of the archive counts in the base's language model; 1 reads worse, 16 no better."""

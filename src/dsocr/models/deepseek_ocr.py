@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
 from dsocr.models.canvas import UNTILED, Grid, Resolution, Tiling
-from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, PublishedBase, Serving
+from dsocr.models.family import IMAGE, VLLM_GUARD, InputLength, Serving
 from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ TARGET_MODULES = {
 
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
-_PARITY = "tested here with random weights of its own size, and against the authors' code with small ones"
 
 _BASE_NOTE = (
     "vLLM 0.32 refuses the published base because of its tensor `model.vision_model.embeddings.position_ids`. "
@@ -66,14 +65,13 @@ SERVING = Serving(
 )
 _SERVING_2 = SERVING._replace(resolution="gundam", base_note="")
 
-_SIZE = "3 billion weights"
-BASES = (
-    PublishedBase("deepseek-ai/DeepSeek-OCR", "MIT", "6.7 GB", _PARITY, SERVING),
-    PublishedBase("deepseek-ai/DeepSeek-OCR-2", "Apache-2.0", _SIZE, _PARITY, _SERVING_2),
-    PublishedBase("deepseek-community/DeepSeek-OCR-2", "Apache-2.0", _SIZE, serving=_SERVING_2),
-    PublishedBase("baidu/Unlimited-OCR", "MIT", _SIZE, serving=SERVING),
-)
-"""Published networks."""
+BASES: Mapping[str, Serving | None] = {
+    "deepseek-ai/DeepSeek-OCR": SERVING,
+    "deepseek-ai/DeepSeek-OCR-2": _SERVING_2,
+    "deepseek-community/DeepSeek-OCR-2": _SERVING_2,
+    "baidu/Unlimited-OCR": SERVING,
+}
+"""Published networks, and how vLLM serves them."""
 
 Variant = Literal["deepseek_ocr", "unlimited_ocr", "deepseek_ocr_2", "nano"]
 """Bases with the same image preparation; `nano` is DeepSeek-OCR's network with small numbers."""

@@ -18,7 +18,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.encodings import read_object, reading_json
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.canvas import PAD_COLOUR, Layout, Resolution
-from dsocr.models.family import IGNORED, Batch, Check, InputLength, PublishedBase
+from dsocr.models.family import IGNORED, Batch, Check, InputLength
 from dsocr.models.generation import Generation
 from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, TokenFamily, check_labels
 
@@ -38,12 +38,10 @@ _SWIN = (
     r"(attention\.self\.(query|key|value)|attention\.output\.dense|intermediate\.dense|output\.dense)"
 )
 
-BASES = (
-    PublishedBase("microsoft/trocr-base-handwritten", "MIT", "334 million weights"),
-    PublishedBase("microsoft/trocr-large-handwritten", "not stated", "558 million weights"),
-    PublishedBase("naver-clova-ix/donut-base", "MIT", "about 200 million weights"),
+BASES = dict.fromkeys(
+    ("microsoft/trocr-base-handwritten", "microsoft/trocr-large-handwritten", "naver-clova-ix/donut-base")
 )
-"""Published networks, and which parts were tried."""
+"""Published networks."""
 
 TARGET_MODULES = {"decoder": _DECODER, "vision": f"{_VIT}|{_SWIN}", "decoder+vision": f"{_DECODER}|{_VIT}|{_SWIN}"}
 """Named sets of layers for an adapter."""

@@ -82,6 +82,7 @@ class Export:
 
     `family` is None if the base is not here, `revision` if its commit is not known. `adapter` is the adapter's config
     at the export's `scale`; `provenance` comes from provenance.json, `scores` from scorecard.json, None if not scored.
+    `folder` is where it was written.
     """
 
     form: Form
@@ -93,6 +94,7 @@ class Export:
     family: Family | None = None
     revision: str | None = None
     scale: float = 1.0
+    folder: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what identifies the export in JSON's types."""
@@ -124,7 +126,7 @@ class Export:
         """How vLLM serves the base; None if it does not, or if the base is not here and not a published one."""
         if self.family is not None:
             return self.family.serving
-        return next((base.serving for base in PUBLISHED_BASES if base.name == self.settings.base), None)
+        return PUBLISHED_BASES.get(self.settings.base)
 
     def serve_command(self, folder: Path) -> str | None:
         """Return the vLLM command that serves the export in a folder; None if vLLM cannot serve it."""

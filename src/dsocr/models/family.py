@@ -112,20 +112,6 @@ class Serving(NamedTuple):
         return (*self.options, "--mm-processor-kwargs", json.dumps(given))
 
 
-RANDOM_NETWORKS = "tested here with small random networks of its class, not with its weights"
-
-
-class PublishedBase(NamedTuple):
-    """A published network of a family: its name on the Hub, licence, size, which parts of it were tried
-    here, and how vLLM serves it."""
-
-    name: str
-    licence: str
-    size: str
-    tested: str = RANDOM_NETWORKS
-    serving: Serving | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Processor(ABC):
     """Turns images and texts into the inputs of one base, at one resolution and with one prompt.

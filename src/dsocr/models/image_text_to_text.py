@@ -16,7 +16,7 @@ from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.chat_inputs import ChatProcessor, load_processor, validate_resolution
 from dsocr.models.checkpoints import network_type
-from dsocr.models.family import VLLM_GUARD, PublishedBase, Serving
+from dsocr.models.family import VLLM_GUARD, Serving
 from dsocr.models.token_family import TokenFamily
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ Not Qwen2.5-VL: vLLM 0.32 on a CPU has other probabilities of a small random net
 
 _VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
 
-BASES = (
-    PublishedBase("Qwen/Qwen2.5-VL-3B-Instruct", "Qwen Research (not for commercial use)", "3 billion weights"),
-    PublishedBase("Qwen/Qwen2.5-VL-7B-Instruct", "Apache-2.0", "7 billion weights"),
-    PublishedBase("Qwen/Qwen3-VL-2B-Instruct", "Apache-2.0", "2 billion weights", serving=_SERVING),
-    PublishedBase("Qwen/Qwen3-VL-4B-Instruct", "Apache-2.0", "4 billion weights", serving=_SERVING),
-    PublishedBase("lightonai/LightOnOCR-2-1B", "Apache-2.0", "1 billion weights"),
-    PublishedBase("PaddlePaddle/PaddleOCR-VL", "Apache-2.0", "0.9 billion weights"),
-    PublishedBase("stepfun-ai/GOT-OCR-2.0-hf", "Apache-2.0", "0.6 billion weights"),
-    PublishedBase("zai-org/GLM-OCR", "MIT", "0.9 billion weights"),
-    PublishedBase("HuggingFaceTB/SmolVLM-Instruct", "on its page", "2 billion weights"),
-)
-"""Published networks; licences and sizes as their pages or papers state them."""
+BASES: Mapping[str, Serving | None] = {
+    "Qwen/Qwen2.5-VL-3B-Instruct": None,
+    "Qwen/Qwen2.5-VL-7B-Instruct": None,
+    "Qwen/Qwen3-VL-2B-Instruct": _SERVING,
+    "Qwen/Qwen3-VL-4B-Instruct": _SERVING,
+    "lightonai/LightOnOCR-2-1B": None,
+    "PaddlePaddle/PaddleOCR-VL": None,
+    "stepfun-ai/GOT-OCR-2.0-hf": None,
+    "zai-org/GLM-OCR": None,
+    "HuggingFaceTB/SmolVLM-Instruct": None,
+}
+"""Published networks, and how vLLM serves them."""
 
 _CACHED = {"glm_ocr", "got_ocr2", "hunyuan_vl", "internvl", "lighton_ocr", "paddleocr_vl", "qianfan_ocr"}
 _CACHED |= {"qwen2_5_vl", "qwen3_5", "qwen3_vl"}

@@ -24,7 +24,7 @@ from dsocr.models.base_folder import (
     is_plain,
     read_config_json,
 )
-from dsocr.models.family import Family, Processor
+from dsocr.models.family import Family, Processor, Serving
 from dsocr.runs import READING, ReadingSettings, require_intact
 
 if TYPE_CHECKING:
@@ -40,8 +40,13 @@ _RECOGNIZERS: tuple[Callable[[Mapping[str, Any]], Family | None], ...] = (
 )
 """Functions from `config.json` to the family of that checkpoint, or None; the first one counts."""
 
-PUBLISHED_BASES = (*deepseek_ocr.BASES, *ctc.BASES, *encoder_decoder.BASES, *image_text_to_text.BASES)
-"""The published networks that the families were made for."""
+PUBLISHED_BASES: Mapping[str, Serving | None] = {
+    **deepseek_ocr.BASES,
+    **ctc.BASES,
+    **encoder_decoder.BASES,
+    **image_text_to_text.BASES,
+}
+"""The published networks that the families were made for, and how vLLM serves them."""
 
 NAMED_TARGET_MODULES = [
     *deepseek_ocr.TARGET_MODULES.items(),
@@ -66,7 +71,7 @@ def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
     for recognize_one in _RECOGNIZERS:
         if (family := recognize_one(raw)) is not None:
             return family
-    supported = "supported are " + ", ".join(base.name for base in PUBLISHED_BASES) + ", and networks made from them"
+    supported = "supported are " + ", ".join(PUBLISHED_BASES) + ", and networks made from them"
     if raw.get("auto_map"):
         raise ModelError(
             f"Model type {raw.get('model_type')!r} runs only with the code in its own folder, which dsocr never runs",

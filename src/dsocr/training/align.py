@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,11 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr import __version__
 from dsocr.config import load_config
+from dsocr.console import shows_progress
 from dsocr.data.convert import converted_files
-from dsocr.data.page_texts import PageText
+from dsocr.data.page_texts import PageText, read_page_texts
 from dsocr.data.prepare import prepare
+from dsocr.data.sources import require_source
 from dsocr.document import AlignmentMark, Page, word_boxes
 from dsocr.errors import DataError, first_few
 from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
@@ -33,18 +36,21 @@ from dsocr.inference.alignment import AlignedLine, Anchors, align_lines
 from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.line_fits import ReadingFit, StepFit
 from dsocr.inference.pages import Rows, TranscribedPage, journal_job, page_key, page_row, read_into
+from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time
-from dsocr.io.web import FetchOptions
+from dsocr.io.processes import ProgressCallback
+from dsocr.io.web import Fetch, FetchOptions
 from dsocr.io.work import Journal, Work, listed_files, require_free_output, resumable_work, write_file
 from dsocr.job import resolve
 from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.scripts import script_of_texts
+from dsocr.options import Columns, Count, Output, Paths, StrPath, between, read_pairs
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
+from dsocr.training.many_runs import WorkDone, plan_run, train_run
 
 if TYPE_CHECKING:
     from dsocr.inference.reader import LocalReader
-    from dsocr.training.many_runs import ManyProgress, WorkDone
 
 CARD = "alignment.json"
 _FORMAT = "dsocr-alignment"
@@ -102,46 +108,69 @@ class AlignReport:
         return {"out": self.out.as_posix(), **self.counts()}
 
 
-def require_free_alignment(out: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
-    """Raise DataError if writing an alignment to `out` would destroy something else."""
-
-    def files(folder: Path) -> list[str] | None:
-        return listed_files(folder / CARD, _FORMAT)
-
-    require_free_output(out, "alignment", files, overwrite=overwrite, sources=sources)
+def _alignment_files(folder: Path) -> list[str] | None:
+    return listed_files(folder / CARD, _FORMAT)
 
 
+@shows_progress("aligning", "steps")
 def align(
-    run: RunFolder,
-    scans: Sequence[Path],
-    texts: Sequence[PageText],
-    out: Path,
+    scans: Paths,
+    texts: StrPath,
+    output: Output,
     *,
-    rounds: int,
-    threshold: float,
-    segmenter: str,
-    fetch: FetchOptions | None,
-    progress: "ManyProgress | None",
+    run: StrPath = "small",
+    rounds: Count = 1,
+    sure: Annotated[float, between(0.5, 1.0)] = 0.93,
+    segmenter: str = "ppocr",
+    columns: Columns | None = None,
+    encoding: str | None = None,
+    fetch: Fetch | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
 ) -> AlignReport:
-    """Align the lines of scans, or of ALTO and PAGE files, with texts, and write pages, a table and a dataset.
+    """Find the lines of a text that you already have on its scans, and make a dataset of those that are sure.
 
-    Lines are read with a run or a base; in each of `rounds` rounds but the last, its sure lines train a reader for the
-    next. Lines are sure from the `threshold` on. An interrupted job resumes. Raises DataError if nothing matches.
+    Args:
+        scans: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
+        texts: Their text, in one file or a folder with a file a page: text, Markdown, Word, TEI, PDF, XML or a table.
+        output: Folder to write, with pages, a table of the lines and a dataset. Resumes what was interrupted.
+        run: Reader of the lines: a run, or the base small.
+        rounds: How often the lines are read and aligned; after each but the last the reader learns from the sure ones.
+        sure: How likely a line's text must be exactly right to count as sure.
+        segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
+        columns: Column of a table, as image=NAME, text=NAME; repeatable.
+        encoding: Encoding of texts and tables that are not UTF-8, e.g. cp1251.
+        fetch: How IIIF and METS are fetched: size=2000 (or max), pages=50, ...; repeatable.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the work done and in total, in pages read, aligned or learnt from, instead of a bar.
+
+    A line's text is what the text says, never what was read. Aligned lines train only, until a person has accepted all
+    of their page in the workbench.
+
+    Raises:
+        DataError: The scans or texts cannot be read, no line is sure, or the folder cannot be written.
+        RunError: The reader is missing, unfinished or damaged.
     """
-    from dsocr.training.many_runs import WorkDone  # loads torch
-
-    digest = hashlib.sha256(json.dumps([[text.name, text.text] for text in texts]).encode()).hexdigest()
+    reader, out = RunFolder.to_read_with(Path(run)), Path(output)
+    places = [Path(scans)] if isinstance(scans, str | PathLike) else [Path(path) for path in scans]
+    for place in places:
+        require_source(place)
+    require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=[*places, Path(texts)])
+    with text_encoding(encoding):
+        given = read_page_texts(Path(texts), read_pairs("columns", columns))
+    fetching = FetchOptions.parse(fetch)
+    digest = hashlib.sha256(json.dumps([[text.name, text.text] for text in given]).encode()).hexdigest()
     preparer = PagePreparer("line", choose_segmenter(segmenter), replace_texts=True)
-    with resumable_work(out) as work, find_pages(scans, work.folder / "unpacked", out=out, fetch=fetch) as source:
+    with resumable_work(out) as work, find_pages(places, work.folder / "unpacked", out=out, fetch=fetching) as source:
         if not source.pages:
             raise DataError(first_few(source.failed, 3) or "no page to read", code="inputs-unreadable")
         job = {
             "dsocr_version": __version__,
-            "run": run.name,
-            "adapter": adapter_digest(run.adapter),
+            "run": reader.name,
+            "adapter": adapter_digest(reader.adapter),
             "texts": digest,
             "segmenter": identify_segmenter(segmenter),
-            "threshold": threshold,
+            "threshold": sure,
         }
         date = work.journal.begin(journal_job(job), current_time().isoformat(timespec="seconds"))
         if work.journal.is_empty:
@@ -150,8 +179,8 @@ def align(
             work.journal.add([("begun", date)])
         # A page is read and aligned, and, but in the last round, learnt from.
         done = WorkDone((2 * rounds - 1) * len(source.pages), progress)
-        edition = _Edition(texts, source.pages)
-        reader, result = run, _Result()
+        edition = _Edition(given, source.pages)
+        result = _Result()
         for number in range(1, rounds + 1):
             former = result.texts()
             folder = work.parts / f"round-{number}"
@@ -165,19 +194,19 @@ def align(
             if former and len(former) == len(result.texts()) and changed < _UNCHANGED * len(former):
                 break
             if number < rounds:
-                trained = _learn(folder, reader, result, threshold, done)
+                trained = _learn(folder, reader, result, sure, done)
                 if trained is None:
                     break
                 reader = trained
-        if not result.count(threshold):
+        if not result.count(sure):
             omitted = [*source.failed, *result.unread, *result.missing]
             reason = first_few(omitted, 3) or f"none of {len(result.texts())} lines is sure to be in the texts"
             hint = "are these the texts of these scans? If they are, transcribe 60 lines, train, and give that run"
-            raise DataError(reason, code="alignment-empty", where=texts[0].where, hint=hint)
+            raise DataError(reason, code="alignment-empty", where=given[0].where, hint=hint)
         report = AlignReport(out, rounds=number - 1)
         report.unread = [*source.failed, *result.unread]
         work.draft.mkdir()
-        _write(work, result, threshold, report, len(edition.whole))
+        _write(work, result, sure, report, len(edition.whole))
         prepare(work.draft / PAGES, work.draft / DATASET, format="page", split="1/0/0")
         card = {"format": _FORMAT, "date": date, **job, **report.counts(), "files": converted_files(work.draft)}
         write_file(work.draft / CARD, to_json(card))
@@ -332,10 +361,8 @@ def _likely(steps: NDArray[np.float32]) -> NDArray[np.float32]:
     return likely
 
 
-def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, done: "WorkDone") -> RunFolder | None:
+def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, done: WorkDone) -> RunFolder | None:
     """Train the reader on the lines whose text is sure; None if there are too few."""
-    from dsocr.training.many_runs import plan_run, train_run  # loads torch
-
     samples = result.count(threshold)
     if samples < _MIN_TO_LEARN:
         return None

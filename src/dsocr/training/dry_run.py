@@ -21,7 +21,7 @@ from dsocr.models.adapters import omitted_layers
 from dsocr.models.family import Check, trains_all_weights
 from dsocr.training.callbacks import peak_memory
 from dsocr.training.distributed import decide_threads, limit_threads
-from dsocr.training.lifecycle import explain_out_of_memory
+from dsocr.training.lifecycle import explain_out_of_memory, preserved_process
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
 from dsocr.training.readers import make_optimizer, set_up
@@ -109,7 +109,7 @@ class DryRun:
         }
 
 
-def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
+def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
     """Check a training and plan it, without starting it; `progress` counts the steps of overfitting.
 
     Loads the base and makes a few steps to measure time and memory; with `preflight` also overfits a few samples.
@@ -142,7 +142,7 @@ def dry_run(job: Job, *, preflight: bool = True, progress: ProgressCallback | No
             message = f"{excluded} of {len(split)} texts have more than {text_limit(processor, config)} tokens"
             fix = "raise training.max_text_tokens, or cut them into lines; they are skipped"
             checks.append(Check("text budget", "warning", message, fix))
-        with explain_out_of_memory(config):
+        with explain_out_of_memory(config), preserved_process():
             if busy := limit_threads(config, decide_threads(config, None)):
                 checks.append(Check("machine", "warning", busy))
             setup = set_up(config, samples, base, start=job.start)

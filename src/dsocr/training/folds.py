@@ -7,29 +7,33 @@ checkpoint, and what was read of a fold is kept as long as its run and the datas
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Unpack
 
 from pydantic import TypeAdapter
 
 from dsocr.config import RunConfig, load_config, load_run_config
+from dsocr.console import shows_progress
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.fix import copy_with_folds
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, RunError, option
 from dsocr.evaluation.audit import Audit, ReadSample, plant_mistakes, rank_lines, texts_to_score, write_audit
+from dsocr.evaluation.report import report as write_report
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.reader import LocalReader
 from dsocr.io.encodings import read_object
+from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import remove_drafts, write_file
-from dsocr.job import Job, resolve
+from dsocr.job import Job, expand_changes, resolve
 from dsocr.models.generation import batches
+from dsocr.options import ON, Changes, Count, Output, RecipeKeys, StrPath, between
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
@@ -48,7 +52,7 @@ _STEP_COST = 3
 _CHECKPOINT_STEPS = 25
 """Steps between checkpoints: what a killed command loses at most."""
 _LINE = TypeAdapter(LineScore)
-_HINT = f"give {option('overwrite')} to train all folds again, or name another folder"
+_HINT = f"remove the folder to train all folds again (or, of an audit, give {option('overwrite')}), or name another one"
 
 Rows = list[dict[str, Any]]
 """What was read of the lines of a fold, as JSON values, in their order."""
@@ -74,13 +78,6 @@ class FoldReading(NamedTuple):
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message, hint = "is damaged, or of other lines than the dataset has", "delete it; it is made again"
             raise RunError(message, code="fold-damaged", where=self.file, hint=hint) from error
-
-
-def recipe_of(path: Path) -> RunConfig:
-    """Return the configuration of a run folder, or the one that `train` makes of a file or a dataset folder."""
-    run = RunFolder(path)
-    config = load_run_config(run.config) if run.config.is_file() else load_config(path)
-    return config.model_copy(update={"fold": None})
 
 
 def read_folds(
@@ -130,30 +127,43 @@ def read_folds(
     return results
 
 
+@shows_progress("cross-validating", "lines")
 def cross_validate(
-    config: RunConfig,
+    run: StrPath,
     *,
-    with_base: bool = True,
-    overwrite: bool = False,
-    progress: ManyProgress | None = None,
+    base: Annotated[bool, ON] = True,
+    report: Annotated[bool, ON] = True,
+    progress: ProgressCallback | None = None,
 ) -> Scorecard:
     """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
 
-    Trainings, scorecard and scored lines go to `folds/` of the run folder that the configuration names; the run itself
-    is not trained. See `read_folds` for `overwrite` and what is raised.
+    Args:
+        run: Run folder, configuration file, or dataset folder of which nothing was trained yet.
+        base: Also score the base as it was before training.
+        report: Also write report.html, a page with images of the lines.
+        progress: Called with the work done and in total, in lines, instead of a progress bar.
+
+    Runs, scorecard and scored lines go to `folds/` of the run folder that the configuration names; that run itself is
+    not trained. See `read_folds`.
+
+    Raises:
+        ConfigError: The settings have problems, or several processes were launched.
+        DataError: There is no dataset, it cannot be divided into folds, or has aligned texts that nobody accepted.
+        RunError: The folder holds other runs.
     """
+    recorded = RunFolder(Path(run)).config
+    config = load_run_config(recorded) if recorded.is_file() else load_config(Path(run))
     dataset = Dataset.open(config.dataset)
     if any(sample.aligned is not None for split in Split for sample in dataset.samples(split)):
         message, hint = "aligned texts that nobody accepted cannot be tested on", "accept them in the workbench"
         raise DataError(message, code="folds-conflict", where=config.dataset, hint=hint)
     folder = RunFolder(RunFolder(config.output).folds)
-    models = ("base", "adapter") if with_base else ("adapter",)
+    models = ("base", "adapter") if base else ("adapter",)
     folds = read_folds(
         config.model_copy(update={"output": folder.path, "fold": None}),
         partial(_score_fold, models=models),
         name="-".join(("lines", *models)),
         readings=len(models),
-        overwrite=overwrite,
         progress=progress,
     )
     lines: dict[str, list[LineScore]] = {model: [] for model in models}
@@ -188,12 +198,16 @@ def cross_validate(
     write_file(folder.config, config.to_yaml())
     write_lines(folder.lines, lines)
     card.save(folder.scorecard)
-    return card
+    if report:
+        write_report(folder.path)
+    return replace(card, folder=folder.path)
 
 
 def _score_fold(
     run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None], *, models: Sequence[str]
 ) -> Rows:
+    from dsocr.inference.reader import LocalReader  # loads torch
+
     config = load_run_config(run.config)
     trained = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
     statuses = writer_statuses([sample.writer for sample in trained], [sample.writer for sample in samples])
@@ -248,38 +262,52 @@ def _plan(job: Job, fold: Dataset, overwrite: bool) -> PlannedRun:
 # Audit: rank lines by how surely their text is wrong
 
 
-LISTED = 100
-"""Lines on the page and in the table."""
 _TRAINING = {"max_steps": 100, "report_to": "none"}
 """Few steps: `small` has learnt most of what 800 lines of new hands teach (lab/verdicts.md)."""
 _VALIDATION = {"every_steps": 50, "max_samples": 100}
 
 
+@shows_progress("auditing", "lines")
 def audit(
-    dataset: Path,
+    dataset: StrPath | Dataset,
     *,
-    output: Path | None = None,
-    folds: int | None = None,
-    lines: int = LISTED,
-    overrides: Sequence[str] = (),
-    changes: Mapping[str, object] | None = None,
+    changes: Changes | None = None,
+    output: Output | None = None,
+    folds: Annotated[int, between(3)] | None = None,
+    lines: Count = 100,
     overwrite: bool = False,
-    progress: ManyProgress | None = None,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RecipeKeys],
 ) -> Audit:
-    """Rank the lines of a dataset by how surely their transcription is wrong, and estimate how many are.
+    """Find lines whose transcription is wrong. Every line is read by a model that never saw it.
 
-    Trains on all folds but one, for each, and reads its lines; see `read_folds` for `folds`, `overwrite` and what is
-    raised. `overrides` are texts such as `base=nano`, `changes` dotted keys of the configuration and their values.
-    Writes the page and the table of the first `lines` lines and the list of all into `output`, `runs/NAME-audit` if
-    not given, where a stopped audit resumes.
+    Args:
+        dataset: Dataset folder.
+        changes: Change a setting, as section.key=value; repeatable.
+        output: Work folder, where it resumes; runs/NAME-audit if not given.
+        folds: Number of folds for a dataset without any; 5 if not given.
+        lines: Number of lines on the page and in the table.
+        overwrite: Train again what was trained on other data or with other settings.
+        progress: Called with the work done and in total, in lines, instead of a progress bar.
+        keys: Keys of the configuration, as `base="nano"` or `max_steps=200`.
+
+    Takes minutes with the default base.
+
+    Raises:
+        ConfigError: The settings have problems.
+        DataError: There is no dataset, or it cannot be divided into folds.
+        RunError: The work folder holds other runs.
     """
-    name = dataset.resolve().name
-    output = output or Path("runs") / f"{name}-audit"
+    folder = dataset.folder if isinstance(dataset, Dataset) else Path(dataset)
+    name = folder.resolve().name
+    out = Path(output or Path("runs") / f"{name}-audit")
+    settings, overrides = expand_changes(changes, keys)
+    Dataset.open(folder)
     training = dict(_TRAINING)
-    if any(key.startswith("training.epochs") for key in (*overrides, *(changes or {}))):
+    if any(key.startswith("training.epochs") for key in (*overrides, *settings)):
         del training["max_steps"]
-    settings = {"dataset": dataset, "output": output, "training": training, "validation": _VALIDATION}
-    config = load_config(settings, overrides, changes=changes)
+    defaults = {"dataset": folder, "output": out, "training": training, "validation": _VALIDATION}
+    config = load_config(defaults, overrides, changes=settings)
     folds_read = read_folds(
         config,
         read_fold,
@@ -293,13 +321,15 @@ def audit(
         with fold.explain_damage():
             pairs = zip(fold.samples, fold.rows, strict=True)
             read += [ReadSample.from_dict(row, sample) for sample, row in pairs]
-    result = rank_lines(read, name=name, folder=output)
-    write_audit(result, lines)
+    result = replace(rank_lines(read, name=name, folder=out), shown=lines)
+    write_audit(result)
     return result
 
 
 def read_fold(run: RunFolder, samples: Sequence[Sample], report: Callable[[int], None]) -> Rows:
     """Read the lines of a fold, and score their texts, readings and planted mistakes; see `ReadSample`."""
+    from dsocr.inference.reader import LocalReader  # loads torch
+
     reader = LocalReader.of_run(run)
     model = reader.processor.language_model
     planted, done, rows = plant_mistakes(samples), 0, Rows()

@@ -5,20 +5,22 @@ again, and interrupted ones resume.
 """
 
 from functools import partial
+from typing import Annotated, Unpack
 
-from dsocr.console import current_reporter
-from dsocr.data.dataset import training_samples
+from dsocr.console import current_reporter, shows_progress
+from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, command, option, setting
 from dsocr.evaluation.decide import count_errors
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
-from dsocr.inference.reader import LocalReader
+from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import remove_drafts, write_file
-from dsocr.job import Job
+from dsocr.job import Config, complete_config, resolve
+from dsocr.options import IN_PYTHON, Changes, Count, RunConfigKeys, StrPath
 from dsocr.runs import RunFolder, to_json
-from dsocr.training.many_runs import ManyProgress, WorkDone, keep_reading, plan_run, require_one_process, train_run
+from dsocr.training.many_runs import WorkDone, keep_reading, plan_run, require_one_process, train_run
 
 _SIZES = (0.25, 0.5, 1.0)
 _MIN_SAMPLES = 16
@@ -30,21 +32,39 @@ _HINT_OTHER = (
 )
 
 
+@shows_progress("training", "steps")
 def forecast(
-    job: Job, *, more: int | None = None, overwrite: bool = False, progress: ManyProgress | None = None
+    config: Config = None,
+    *,
+    dataset: Annotated[StrPath | Dataset | None, IN_PYTHON] = None,
+    changes: Changes | None = None,
+    more: Count | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+    **keys: Unpack[RunConfigKeys],
 ) -> Forecast:
-    """Train on shares of the training split, score each on the validation split, and extrapolate.
+    """Forecast the gain of more lines. Trains on a quarter, a half and all, and extends the learning curve.
 
-    Each share is trained for as many epochs (or steps) as configured, as the same recipe would be on more samples.
-    `more` is as many lines again if not given. `overwrite` trains smaller shares again that were trained with other
-    settings; the run itself is never overwritten. Writes `forecast.json` into the run's `forecast/`.
+    Args:
+        config: YAML file (configs/ holds recipes), or a dataset folder. In Python all that `train` takes.
+        dataset: The dataset, if the configuration does not name it.
+        changes: Change a setting, as section.key=value; repeatable.
+        more: Number of additional lines to forecast for; as many again if not given.
+        overwrite: Replace what an earlier command wrote there.
+        progress: Called with the steps done and in total, instead of a progress bar.
+        keys: Keys of the configuration.
 
-    Raises ConfigError for too few or too many lines and if several processes were launched, DataError if there is
-    nothing to score, RunError if a folder holds another run.
+    A stopped forecast resumes when it is called again. Writes numbers into `forecast/` of the run folder.
+
+    Raises:
+        ConfigError: The configuration cannot be used, or there are too few lines for a forecast.
+        DataError: There is nothing to train on or to score.
+        RunError: A folder holds another run.
     """
+    job = resolve(complete_config(config, dataset, changes, keys), overwrite=True)
     require_one_process(f"start {command('forecast')} itself, without torchrun")
-    dataset, folder = job.samples_from, job.run.forecast
-    samples, most = require_samples(dataset, Split.VALIDATION), len(training_samples(dataset, job.config))
+    opened, folder = job.samples_from, job.run.forecast
+    samples, most = require_samples(opened, Split.VALIDATION), len(training_samples(opened, job.config))
     if most < _MIN_SAMPLES:
         message = f"{most} training lines are too few for a forecast, which needs {_MIN_SAMPLES}"
         raise ConfigError(message, code="forecast-sizes")
@@ -62,7 +82,7 @@ def forecast(
     pages, points = [page_key(sample.document, sample.page) for sample in samples], list[CurvePoint]()
     for number, (planned, count) in enumerate(zip(runs, counts, strict=True), 1):
         run = train_run(planned, f"{number} of {len(runs)}: {count} samples", done)
-        data = {"dataset": dataset.card.hashes, "fold": dataset.fold}
+        data = {"dataset": opened.card.hashes, "fold": opened.fold}
         score = partial(score_run, run, samples)
         rates = keep_reading(folder / f"lines-{count}.json", run, data, score, hint=_HINT_OVERWRITE)
         lines = [
@@ -79,4 +99,6 @@ def forecast(
 
 def score_run(run: RunFolder, samples: list[Sample]) -> list[tuple[int, int]]:
     """Return the character errors of a finished run on each sample, and the characters of its reference."""
+    from dsocr.inference.reader import LocalReader  # loads torch
+
     return [(rate.errors, rate.length) for rate in count_errors(LocalReader.of_run(run), samples)]

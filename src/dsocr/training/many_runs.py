@@ -18,9 +18,8 @@ from dsocr.io.processes import rank_and_count
 from dsocr.io.work import keep_result
 from dsocr.job import Job, total_steps
 from dsocr.runs import RunFolder, read_provenance
-from dsocr.training.recipe import run_job
 
-ManyProgress = Callable[[int, int, str], None]
+ManyProgress = Callable[..., None]
 """Called with the work done, the whole work, and a note on what is done now."""
 
 
@@ -98,6 +97,7 @@ class _PartOfWork(Reporter):
 def train_run(planned: PlannedRun, note: str, done: WorkDone, *, step_work: float = 1) -> RunFolder:
     """Train a run unless it is finished, and open it; a step is `step_work` of the whole work."""
     if not planned.finished:
+        from dsocr.training.recipe import run_job  # loads torch
 
         def show(step: int, details: str) -> None:
             done.show(step * step_work, f"{note}, step {step}  {details}")

@@ -194,7 +194,7 @@ def preview(
     page = render(__package__, "contact_sheet.html.jinja", title=title, rows=rows, embed=_embed)
     with explain_disk_errors(path.parent, where=path):
         write_file(path, page.encode("utf-8", "replace"))
-    current_reporter().message(f"{len(rows)} samples in {epochs} epochs, {how}")
+    current_reporter().message(f"{len(rows)} samples in {epochs} epochs, {how}\npage: {output}")
     return config
 
 

@@ -35,7 +35,7 @@ from dsocr.training.checkpoint import (
 )
 from dsocr.training.detector import DetectorLearner
 from dsocr.training.distributed import Distributed, connect, decide_threads, limit_threads
-from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, rewind_run, start_run
+from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, preserved_process, rewind_run, start_run
 from dsocr.training.readers import ReaderLearner
 from dsocr.training.samples import OwnReadings
 from dsocr.training.trainer import Callback, Trainer, require_callbacks
@@ -65,7 +65,13 @@ def run_job(
     """
     require_callbacks(callbacks)
     started, run = time.monotonic(), job.run
-    with connect() as dist, explain_disk_errors(run.path), explain_out_of_memory(job.config), ExitStack() as stack:
+    with (
+        preserved_process(),
+        connect() as dist,
+        explain_disk_errors(run.path),
+        explain_out_of_memory(job.config),
+        ExitStack() as stack,
+    ):
         reporter = current_reporter() if dist.is_main else Reporter()
         lock = RunLock(run)
         newest = dist.broadcast(partial(_find_checkpoint, job, lock, stack))
