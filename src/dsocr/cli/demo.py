@@ -75,7 +75,7 @@ def _shown(path: Path) -> str:
 def _prepare(printer: Reporter, pages: Path, data: Path) -> "Dataset":
     printer.message(f"   dsocr prepare {_shown(pages)} -o {typed(data)} --writer '{_WRITER}'")
     dataset = dsocr.prepare(pages, data, writer=_WRITER, overwrite=True)
-    printing.describe_dataset(printer, dataset)
+    printing.prepared(printer, dataset)
     return dataset
 
 
@@ -84,8 +84,7 @@ def _train(printer: Reporter, config: str, run: Path, dataset: Path) -> None:
 
     file = shipped_path(config)
     printer.message(f"   dsocr train {_shown(file)} --set dataset={_shown(dataset)} --set output={typed(run)}")
-    trained = dsocr.train(file, dataset=dataset, output=run, overwrite=True, preflight=False)
-    printing.describe_run(printer, trained)
+    printing.trained(printer, dsocr.train(file, dataset=dataset, output=run, overwrite=True, preflight=False))
 
 
 def _evaluate(printer: Reporter, run: Path) -> None:

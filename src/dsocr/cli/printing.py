@@ -1,6 +1,6 @@
 """Print what the public functions return."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsocr.doctor import Fact
     from dsocr.evaluation.audit import Audit
     from dsocr.evaluation.compare import Comparison
-    from dsocr.evaluation.layout_scores import LayoutScores, LineCounts
+    from dsocr.evaluation.layout_scores import LayoutScores
     from dsocr.evaluation.learning_curve import Forecast
     from dsocr.evaluation.report import WrittenReport
     from dsocr.evaluation.run import Run
@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from dsocr.training.dry_run import DryRun, Plan
     from dsocr.training.preview import CheckReport
 
-_LISTED = 10
-
 
 def nothing(printer: Printer, result: None) -> None:
     """Print nothing: the function has printed while it ran."""
-
-
-# Data
 
 
 def list_formats() -> None:
@@ -52,16 +47,8 @@ def list_formats() -> None:
     )
 
 
-def prepared(printer: Printer, dataset: "Dataset") -> None:
-    """Print a prepared dataset and the next command."""
-    describe_dataset(printer, dataset)
-    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
-
-
-def describe_dataset(printer: Reporter, dataset: "Dataset") -> None:
-    """Print a prepared dataset's splits, and what was skipped."""
-    from dsocr.html import counted
-
+def prepared(printer: Reporter, dataset: "Dataset") -> None:
+    """Print a prepared dataset's splits, skipped items, and the next command."""
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
@@ -69,33 +56,24 @@ def describe_dataset(printer: Reporter, dataset: "Dataset") -> None:
         printer.message(f"{split:<12}{part.samples:>9}{writers:>9}{pages:>8}{part.characters:>12}")
     folds = f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
     printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{folds}")
-    if report.reused:
-        printer.message(f"of {counted(report.pages, 'image')}, {report.reused} had been cropped before")
     for rule, changes in card.text_changes.items():
         printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
     for kind, names in report.names.items():
-        shown = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
-        printer.message(f"{len(names)} {kind}s, with their images: {shown}{', ...' if len(names) > 5 else ''}")
+        shown = first_few([f"{name} ({count})" for name, count in names.most_common()], 5)
+        printer.message(f"{len(names)} {kind}s, with their images: {shown}")
     _print_skipped(printer, card.skipped, card.unmatched)
     for note in card.notes:
         printer.message(f"note: {note}")
     printer.result(f"dataset: {dataset.folder}")
+    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
 def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
     """Print what of a source was skipped, and the names that a pattern did not match."""
     for reason, part in skipped.items():
-        _list(printer, f"skipped, {reason}: {part.count}", part.examples[:3])
+        printer.message("\n  ".join([f"skipped, {reason}: {part.count}", *part.examples[:3]]))
     for kind, part in unmatched.items():
         printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
-
-
-def _list(printer: Reporter, title: str, lines: Sequence[str]) -> None:
-    printer.message(title)
-    for line in lines[:_LISTED]:
-        printer.message(f"  {line}")
-    if len(lines) > _LISTED:
-        printer.message("  ...")
 
 
 def checked(printer: Printer, report: "CheckReport") -> None:
@@ -142,7 +120,7 @@ def audited(printer: Printer, audit: "Audit") -> None:
     """Print the lines that are most surely wrong, and where all are."""
     from dsocr.evaluation.audit import ALL, PAGE, TABLE
 
-    for line in audit.lines[:_LISTED]:
+    for line in audit.lines[:10]:
         printer.message(f"{line.rank:>3}. {line.sample.place} ({line.sample.id}): {line.why}")
         printer.message(f"     given  {line.sample.text}")
         printer.message(f"     read   {line.read}")
@@ -174,31 +152,19 @@ def converted(printer: Printer, report: "ConvertReport") -> None:
     printer.message(f"next:    {report.next}")
 
 
-# Train
-
-
-def trained(printer: Printer, run: "Run") -> None:
-    """Print what a training reached and the next command."""
-    describe_run(printer, run)
-    assert run.result is not None, "`train` sets it"
-    layout = "--layout " if run.result.run.is_detector else ""
-    printer.message(f"next:    dsocr evaluate {layout}{typed(run.path)}")
-
-
-def describe_run(printer: Reporter, run: "Run") -> None:
-    """Print what a training reached and where it is."""
+def trained(printer: Reporter, run: "Run") -> None:
+    """Print the result of a training run, its folder and the next command."""
     result = run.result
     assert result is not None, "`train` sets it"
     if result.resumed_from:
         printer.message(f"resumed from step {result.resumed_from}")
     if result.excluded:
         printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
-    best = ""
-    if result.best_cer is not None:
-        best = f", best validation CER {100 * result.best_cer:.2f} % at step {result.best_step}"
-    elif result.best_f1 is not None:
-        best = f", best line F1 on the validation pages {100 * result.best_f1:.2f} % at step {result.best_step}"
-    printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
+    rates = {"best validation CER": result.best_cer, "best line F1 on the validation pages": result.best_f1}
+    best = [
+        f", {name} {percentage(rate)} at step {result.best_step}" for name, rate in rates.items() if rate is not None
+    ]
+    printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{''.join(best)}")
     if result.best_step == 0:
         printer.complain(
             "warning: no step beat the starting weights, so they were kept: transcribe more lines, or lower "
@@ -208,6 +174,8 @@ def describe_run(printer: Reporter, run: "Run") -> None:
         printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
     printer.result(f"{result.run.adapter.name}: {result.run.adapter}")
     printer.message(f"curves:  tensorboard --logdir {typed(result.run.tensorboard)}")
+    layout = "--layout " if result.run.is_detector else ""
+    printer.message(f"next:    dsocr evaluate {layout}{typed(run.path)}")
 
 
 def planned(printer: Printer, result: "DryRun") -> None:
@@ -246,9 +214,6 @@ def forecasted(printer: Printer, result: "Forecast") -> None:
     printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
 
 
-# Judge
-
-
 def evaluated(printer: Reporter, card: "Scorecard") -> None:
     """Print the scores and their files."""
     from dsocr.runs import RunFolder
@@ -264,23 +229,15 @@ def evaluated(printer: Reporter, card: "Scorecard") -> None:
 
 def evaluated_layout(printer: Printer, scores: "LayoutScores") -> None:
     """Print how many lines a detector finds, by document, beside the shipped one."""
-    rows = [*scores.documents.items(), ("all", (scores.counts, scores.base))]
-    names = ["lines", "found", "recall", "precision", "F1"]
-    printer.table(
-        ["document", *names, *(["F1 of the shipped detector"] if scores.base else [])],
-        [
-            ([name, *_line_rates(counts), *([percentage(base.f1, 1)] if base else [])], "")
-            for name, (counts, base) in rows
-        ],
-    )
+    header = ["document", "lines", "found", "recall", "precision", "F1"]
+    rows = []
+    for name, (counts, base) in [*scores.documents.items(), ("all", (scores.counts, scores.base))]:
+        rates = [counts.recall, counts.precision, counts.f1, *([base.f1] if base else [])]
+        rows.append(([name, f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)], ""))
+    printer.table([*header, *(["F1 of the shipped detector"] if scores.base else [])], rows)
     if scores.path is not None:
         printer.message(f"scores:  {scores.path}")
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(scores.detector)}")
-
-
-def _line_rates(counts: "LineCounts") -> list[str]:
-    rates = (counts.recall, counts.precision, counts.f1)
-    return [f"{counts.drawn}", f"{counts.detected}", *(percentage(rate, 1) for rate in rates)]
 
 
 def reported(printer: Printer, report: "WrittenReport") -> None:
@@ -297,54 +254,44 @@ def compared(printer: Printer, comparison: "Comparison") -> None:
         printer.message(f"written: {comparison.written}")
 
 
-# Read
-
-
 def transcribed(printer: Printer, report: "TranscribeReport") -> None:
     """Print what was transcribed, and what could not be read or written."""
     from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
 
     for verb, messages in (("read", report.failed), ("write", report.unwritten)):
-        failures = group_messages(message.partition(": ")[::2] for message in messages)
-        for failure in failures[: 2 * _LISTED]:
+        for failure in group_messages(message.partition(": ")[::2] for message in messages):
             printer.complain(f"cannot {verb} {failure}")
-        if len(failures) > 2 * _LISTED:
-            printer.complain(f"cannot {verb} more for {len(failures) - 2 * _LISTED} other reasons (--json lists all)")
-    if report.omitted:
-        _list(printer, f"omitted, another file describes the scan: {len(report.omitted)}", report.omitted[:3])
     printer.message(
         f"{counted(report.images, 'image')} transcribed, with {counted(report.lines, 'line')}; "
         f"{len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
     )
-    if report.unwritten:
-        printer.message(f"{counted(len(report.unwritten), 'file')} could not be written")
-    if report.resumed:
-        printer.message(f"{counted(report.resumed, 'image')} had been transcribed before the interruption")
-    if report.kept:
-        printer.message(f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)")
-    if report.scripts:
-        decided = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
-        printer.message(f"lines by the script decided for their page ({option('script')} sets it): {decided}")
-    if report.outside:
-        printer.message(f"{report.outside} lines are in regions of other types and keep their text")
-    if report.unmatched:
-        printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
-    if report.review is not None:
-        printer.message(f"lines most worth your time, in order: {report.review}")
+    scripts = ", ".join(f"{script} {count}" for script, count in sorted(report.scripts.items()))
+    facts = {
+        f"another file describes the scan of {first_few(report.omitted)}, so they were omitted": report.omitted,
+        f"{counted(len(report.unwritten), 'file')} could not be written": report.unwritten,
+        f"{counted(report.resumed, 'image')} had been transcribed before the interruption": report.resumed,
+        f"{report.kept} lines kept the text they had ({option('replace')} transcribes them again)": report.kept,
+        f"lines by the script decided for their page ({option('script')} sets it): {scripts}": scripts,
+        f"{report.outside} lines are in regions of other types and keep their text": report.outside,
+        f"{report.unmatched} regions came back with another number of lines than they have": report.unmatched,
+        f"lines most worth your time, in order: {report.review}": report.review,
+    }
+    for sentence, applies in facts.items():
+        if applies:
+            printer.message(sentence)
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
+        checked = (
+            f"after checking the first {percentage(estimate.check, 0)} of that list, {percentage(estimate.rest, 1)}"
+        )
         printer.message(
-            f"estimated CER: {percentage(estimate.cer, 1)}; after checking the first "
-            f"{percentage(estimate.check, 0)} of that list, {percentage(estimate.rest, 1)} on the "
-            f"rest (new writers are read worse than estimated)"
+            f"estimated CER: {percentage(estimate.cer, 1)}; {checked} on the rest (new writers are read worse)"
         )
         printer.message(f"expected: {estimate.gain}")
     if report.upside_down:
-        pages = first_few(report.upside_down, 3)
-        count = counted(len(report.upside_down), "page")
-        printer.complain(f"{count} upside down: {pages}; turn and read again")
+        printer.complain(f"pages upside down: {first_few(report.upside_down)}; turn and read again")
     if report.unfamiliar and report.mean_confidence is not None:
         printer.complain(describe_unfamiliar(report.mean_confidence))
     elif report.unlike_calibration:
@@ -353,9 +300,7 @@ def transcribed(printer: Printer, report: "TranscribeReport") -> None:
     if report.may_learn:
         scans = " ".join(f"--unlabelled {typed(source)}" for source in report.inputs)
         printer.message(f"next:  dsocr train {scans} --set base={typed(report.base)} --set output=runs/mine")
-        printer.message(
-            "       (it learns from its surest readings, without a transcription, and often reads better then)"
-        )
+        printer.message("       (self-training on its most confident readings often makes it read better)")
 
 
 def aligned(printer: Printer, report: "AlignReport") -> None:
@@ -379,9 +324,6 @@ def aligned(printer: Printer, report: "AlignReport") -> None:
     printer.message(f"next:    dsocr workbench {(report.out / PAGES).as_posix()}, and accept what is right")
 
 
-# Share
-
-
 def exported(printer: Printer, export: "Export") -> None:
     """Print the folder and how to serve it."""
     assert export.folder is not None, "`export` sets it"
@@ -398,13 +340,15 @@ def published(printer: Printer, publication: "Publication") -> None:
     printer.result(f"{sent}: {publication.url}")
 
 
-# Setup
-
-
 def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
     """Print what this machine has and lacks."""
-    printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
-    fatal = _fatal(facts)
+    colours = {"ok": "", "warning": "yellow", "missing": "red"}
+    rows = [
+        ((fact.name, fact.state, "\nhint: ".join(filter(None, (fact.message, fact.hint)))), colours[fact.state])
+        for fact in facts
+    ]
+    printer.table(["name", "state", "found"], rows)
+    fatal = [fact.name for fact in facts if fact.fatal]
     printer.result(f"not ready: {', '.join(fatal)}" if fatal else "ready")
     if not fatal:
         printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
@@ -412,13 +356,4 @@ def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
 
 def examined_as_json(facts: "Sequence[Fact]") -> object:
     """Return the facts, and whether dsocr can run."""
-    return {"ready": not _fatal(facts), "facts": [asdict(fact) for fact in facts]}
-
-
-def _fatal(facts: "Iterable[Fact]") -> list[str]:
-    return [fact.name for fact in facts if fact.fatal]
-
-
-def _fact_row(fact: "Fact") -> tuple[Sequence[str], str]:
-    text = f"{fact.message}\nhint: {fact.hint}" if fact.hint else fact.message
-    return (fact.name, fact.state, text), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"
+    return {"ready": not any(fact.fatal for fact in facts), "facts": [asdict(fact) for fact in facts]}
