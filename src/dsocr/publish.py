@@ -17,11 +17,10 @@ from dsocr.console import current_reporter
 from dsocr.data.dataset import METADATA_FILE, Card, Dataset
 from dsocr.document import PackedImage
 from dsocr.errors import ConfigError, DataError, option
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.run import export
 from dsocr.io.files import CARD_FILE, is_dataset
 from dsocr.io.hub import is_hub_id, upload
 from dsocr.options import ExportForm, StrPath
-from dsocr.runs import ReadingSettings, RunFolder
 
 _README = "README.md"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -100,7 +99,7 @@ def push(
         if kind == "dataset":
             files, notes = _dataset_files(folder, repo, license)
         else:
-            files, notes = _model_files(RunFolder.open(folder), repo, license, form, Path(work)), []
+            files, notes = _model_files(folder, repo, license, form, Path(work)), []
         _require_no_paths(files, folder)
         sizes = {
             name: len(content) if isinstance(content, bytes) else content.stat().st_size
@@ -116,26 +115,16 @@ def push(
     return replace(publication, is_sent=True)
 
 
-def _model_files(run: RunFolder, repo: str, license: str | None, form: ExportForm | None, folder: Path) -> Files:
+def _model_files(run: Path, repo: str, license: str | None, form: ExportForm | None, folder: Path) -> Files:
     """Export a run into a folder, and complete its card."""
-    from dsocr.models.adapters import is_whole_network
-    from dsocr.models.export import export_adapter, export_merged
-
-    scores = Scorecard.load(run.scorecard).to_dict() if run.scorecard.is_file() else None
     out = folder / repo.rpartition("/")[2]
-    chosen = form or ("merged" if is_whole_network(run.adapter) else "peft")
-    if chosen == "merged":
-        export_merged(run, out, scores=scores)
-    else:
-        base = ReadingSettings.load(run.adapter).base
-        if Path(base).is_dir():
-            message = f"the adapter's base {base} is a folder of this machine"
-            raise ConfigError(
-                message, code="base-not-public", hint=f"publish merged weights: {option('form', 'merged')}"
-            )
-        export_adapter(run, out, chosen, scores=scores)
+    exported = export(run, out, form=form)
+    if exported.form != "merged" and Path(exported.settings.base).is_dir():
+        message = f"the adapter's base {exported.settings.base} is a folder of this machine"
+        hint = f"publish merged weights: {option('form', 'merged')}"
+        raise ConfigError(message, code="base-not-public", hint=hint)
     text = (out / _README).read_text(encoding="utf-8")
-    (out / _README).write_text(_complete_card(text, repo, license, scores), encoding="utf-8", newline="\n")
+    (out / _README).write_text(_complete_card(text, repo, license, exported.scores), encoding="utf-8", newline="\n")
     return {path.name: path for path in sorted(out.iterdir())}
 
 
@@ -185,12 +174,10 @@ def _dataset_card(card: Card, repo: str, license: str | None) -> str:
     from huggingface_hub import DatasetCardData
 
     title = repo.rpartition("/")[2]
-    lines = sum(part.samples for part in card.splits.values())
     data = DatasetCardData(
         license=license,
         pretty_name=title,
         task_categories=["image-to-text"],
-        size_categories=[_size_category(lines)],
         tags=["ocr", "handwriting", "htr", "dsocr"],
     )
     rows = [f"| {split} | {part.samples} | {part.writers} | {part.pages} |" for split, part in card.splits.items()]
@@ -210,12 +197,6 @@ def _dataset_card(card: Card, repo: str, license: str | None) -> str:
         f"License: {license or 'none'}.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _size_category(count: int) -> str:
-    bounds = ("1K", "10K", "100K", "1M")
-    below = next((place for place in range(len(bounds)) if count < 1000 * 10**place), None)
-    return "n>1M" if below is None else f"n<{bounds[0]}" if below == 0 else f"{bounds[below - 1]}<n<{bounds[below]}"
 
 
 def spellings(folder: PurePath) -> set[str]:
