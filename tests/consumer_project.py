@@ -34,7 +34,6 @@ def misspell(run: dsocr.Run) -> None:
     """Make typos; strict mypy reports an `ignore` that hides no error, so each of them must be found."""
     dsocr.trian(dataset="data")  # type: ignore[attr-defined]
     dsocr.train(dataset="data", max_stpes=100)  # type: ignore[call-arg]
-    dsocr.train(dataset="data", adapter={"rank": 16})  # type: ignore[typeddict-unknown-key]
     dsocr.transcribe(run, "scans", "out", formt="page")  # type: ignore[call-arg]
     run.evaluate(split="tset")  # type: ignore[arg-type]
     run.reader().transcribe("scans", "out", over_write=True)  # type: ignore[call-arg]

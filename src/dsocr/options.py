@@ -63,16 +63,27 @@ def read_pairs(name: str, pairs: Mapping[str, str] | Sequence[str] | None) -> di
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-class InputKeys(TypedDict, total=False):
-    """Keys of the section `input`."""
+Section = Mapping[str, object]
+"""Keys of a section of the configuration with their values."""
 
+
+class RecipeKeys(TypedDict, total=False):
+    """Keys of the configuration but its dataset and output: sections, and those keys whose name says the section."""
+
+    base: str
+    base_revision: str | None
+    fold: int | None
+    seed: int
+    input: Section
+    adapter: Section
+    training: Section
+    validation: Section
+    checkpoints: Section
+    generation: Section
+    # input
     resolution: str | None
     prompt: str
-
-
-class AdapterKeys(TypedDict, total=False):
-    """Keys of the section `adapter`."""
-
+    # adapter
     target_modules: str | Sequence[str]
     r: int
     alpha: int
@@ -80,11 +91,7 @@ class AdapterKeys(TypedDict, total=False):
     variant: Literal["lora", "rslora", "dora"]
     init_from: StrPath | None
     quantization: Literal["nf4"] | None
-
-
-class NamedTrainingKeys(TypedDict, total=False):
-    """Keys of the section `training` but its unlabelled scans, which are an option of their own."""
-
+    # training, but its unlabelled scans, which are an option of their own
     epochs: float | None
     max_steps: int | None
     max_samples: int | None
@@ -111,56 +118,7 @@ class NamedTrainingKeys(TypedDict, total=False):
     num_workers: int
     threads: int | None
     report_to: str | Sequence[str] | None
-
-
-class TrainingKeys(NamedTrainingKeys, total=False):
-    """Keys of the section `training`."""
-
-    unlabelled: StrPath | Sequence[StrPath] | None
-
-
-class ValidationKeys(TypedDict, total=False):
-    """Keys of the section `validation`."""
-
-    every_steps: int
-    max_samples: int | None
-    patience: int
-
-
-class CheckpointsKeys(TypedDict, total=False):
-    """Keys of the section `checkpoints`."""
-
-    every_steps: int
-    keep: int
-
-
-class GenerationKeys(TypedDict, total=False):
-    """Keys of the section `generation`."""
-
-    max_new_tokens: int
-    no_repeat_ngram_size: int
-    no_repeat_ngram_window: int
-    no_repeat_ngram_whitelist: Sequence[str]
-    num_beams: int
-    script: ScriptName
-    language_model: str
-    batch_size: int
-    prefetch_batches: int
-
-
-class RecipeKeys(InputKeys, AdapterKeys, NamedTrainingKeys, total=False):
-    """Keys of the configuration but its dataset and output: sections, and those keys whose name says the section."""
-
-    base: str
-    base_revision: str | None
-    fold: int | None
-    seed: int
-    input: InputKeys
-    adapter: AdapterKeys
-    training: TrainingKeys
-    validation: ValidationKeys
-    checkpoints: CheckpointsKeys
-    generation: GenerationKeys
+    # validation, checkpoints, generation
     patience: int
     keep: int
     max_new_tokens: int
