@@ -140,7 +140,7 @@ def test_reading_settings_are_strict(tmp_path: Path, change: dict[str, object], 
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        pytest.param(None, "reading-missing", id="no file"),
+        pytest.param(None, "reading-invalid", id="no file"),
         pytest.param(b"{}", "reading-invalid", id="missing keys"),
         pytest.param(b"[]", "reading-invalid", id="a list"),
         pytest.param(b'{"base": "na', "reading-invalid", id="cut off"),

@@ -280,20 +280,18 @@ class ReadingSettings:
             name = adapter.name if adapter.parent == SHIPPED_BASES else adapter.as_posix()
             base, revision = snapshot_name(adapter) or (name, None)
             return cls(base, revision, "free_ocr", None, TextPolicy(), {})
-        path = adapter / READING
+        path, known = adapter / READING, [field.name for field in fields(cls)]
+        known += [f"text_policy.{key.name}" for key in fields(TextPolicy)]
+        known += [f"generation.{key}" for key in GenerationSection.model_fields]
         try:
-            loaded = TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
-            return replace(loaded, generation=_checked_generation(loaded.generation, path))
-        except FileNotFoundError as error:
+            loaded = TypeAdapter(cls).validate_json(path.read_bytes())
+            generation = _GENERATION.validate_python({"generation": loaded.generation})["generation"]
+        except OSError as error:
             hint = "give the complete adapter/ folder of a run"
-            raise RunError("no such file", code="reading-missing", where=path, hint=hint) from error
+            raise RunError(f"cannot be read: {error}", code="reading-invalid", where=path, hint=hint) from error
         except ValidationError as error:
-            keys = [*(field.name for field in fields(cls)), *(f"text_policy.{key.name}" for key in fields(TextPolicy))]
-            raise RunError("; ".join(problems_in(error, keys)), code="reading-invalid", where=path) from error
-        except json.JSONDecodeError as error:
-            raise RunError(f"is not JSON: {error}", code="reading-invalid", where=path) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"cannot be read: {error}", code="reading-invalid", where=path) from error
+            raise RunError("; ".join(problems_in(error, known)), code="reading-invalid", where=path) from error
+        return replace(loaded, generation=generation.model_dump(mode="json", exclude_unset=True))
 
     def save(self, adapter: Path) -> None:
         """Write the settings into an adapter folder."""
@@ -304,12 +302,7 @@ class ReadingSettings:
         return to_json(asdict(self))
 
 
-def _checked_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    try:
-        return GenerationSection.model_validate(settings).model_dump(mode="json", include=set(settings))
-    except ValidationError as error:
-        problems = (f"generation.{problem}" for problem in problems_in(error, [*GenerationSection.model_fields]))
-        raise RunError("; ".join(problems), code="reading-invalid", where=path) from error
+_GENERATION = TypeAdapter(dict[Literal["generation"], GenerationSection])
 
 
 @dataclass(frozen=True, slots=True)
