@@ -335,8 +335,8 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
         for name in _RESUMABLE_CHANGES:
             del values["training"][name]
     different = [key for key in ours if ours[key] != theirs[key]]
-    if different == ["dataset"] and _was_begun_with(run, dataset):
-        return
+    if different == ["dataset"] and read_provenance(run).get("dataset") == dataset.card.hashes:
+        return  # which was moved
     if different:
         raise RunError(
             f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
@@ -344,11 +344,6 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
             where=run.path,
             hint=f"resume it with {command('train', run.config.as_posix())}, or give {option('overwrite')}",
         )
-
-
-def _was_begun_with(run: RunFolder, dataset: Dataset) -> bool:
-    """Whether a run was begun with this dataset, wherever that lies now."""
-    return bool(read_provenance(run).get("dataset") == dataset.card.hashes)
 
 
 def require_trackers(names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ holds both equal.
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Annotated, Literal, TypedDict, TypeVar
 
 from cyclopts import Group, Parameter
@@ -50,6 +51,11 @@ Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 def between(least: float, most: float | None = None) -> Parameter:
     """Return the range of a number."""
     return Parameter(validator=Number(gte=least, lte=most))
+
+
+def as_paths(paths: Paths) -> list[Path]:
+    """Return one path or several as a list."""
+    return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
 
 
 def read_pairs(name: str, pairs: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:

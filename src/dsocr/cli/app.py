@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
 
 import dsocr
-from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command, Switch
+from dsocr.cli.commands import AGAIN, COMMANDS, GROUPS, Command
 from dsocr.console import Printer, make_output_utf8, reporting_to
 from dsocr.errors import DISK_FULL, ConfigError, DsocrError, FilesWarning, Interrupted, disk_full, option
 
@@ -71,43 +71,32 @@ def __getattr__(name: str) -> App:
 def _with_switches(command: Command) -> Callable[..., Any]:
     """Return the function of a command with what a command line can give; a switch calls another one instead."""
     function = pkgutil.resolve_name(command.function)
-    switches = {switch.name: switch for switch in command.switches if not switch.is_alone}
+    switches = [switch for switch in command.switches if not switch.is_alone]
 
     @wraps(function)
     def called(*arguments: object, **options: object) -> object:
-        for switch in switches.values():
-            if options.pop(switch.name, False):
-                return _call_instead(switch, *arguments, **options)
-        return pkgutil.resolve_name(command.function)(*arguments, **options)
+        switch = next((switch for switch in switches if options.pop(switch.name, False)), None)
+        called_instead = pkgutil.resolve_name((switch or command).function)
+        if switch is not None:
+            for name in options.keys() - inspect.signature(called_instead).parameters.keys():
+                message = f"{option(name, ...)} does not go with {option(switch.name)}"
+                raise ConfigError(message, code="option-invalid")
+        return called_instead(*arguments, **options)
 
-    parameters = [
-        _as_typed(parameter)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name not in IN_PYTHON_ONLY and parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    for switch in switches.values():
+    parameters = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = parameter.kind
+        if kind is parameter.POSITIONAL_OR_KEYWORD:  # positional words have no names, and the output is an option
+            kind = parameter.KEYWORD_ONLY if name == "output" else parameter.POSITIONAL_ONLY
+        if name not in IN_PYTHON_ONLY and kind is not parameter.VAR_KEYWORD:
+            parameters.append(parameter.replace(kind=kind))
+    for switch in switches:
         annotation = Annotated[bool, Parameter(help=switch.help)]
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(switch.name, kind, default=False, annotation=annotation))
     called.__signature__ = inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))  # type: ignore[attr-defined]
     called.__annotations__ = {}
     return called
-
-
-def _as_typed(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter for the command line, where the output is an option and positional words have no names."""
-    if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
-        return parameter
-    is_option = parameter.name == "output"
-    return parameter.replace(kind=parameter.KEYWORD_ONLY if is_option else parameter.POSITIONAL_ONLY)
-
-
-def _call_instead(switch: Switch, *arguments: object, **options: object) -> object:
-    function = pkgutil.resolve_name(switch.function)
-    for name in options.keys() - inspect.signature(function).parameters.keys():
-        message = f"{option(name, ...)} does not go with {option(switch.name)}"
-        raise ConfigError(message, code="option-invalid")
-    return function(*arguments, **options)
 
 
 @app.meta.default

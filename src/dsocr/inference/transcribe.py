@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
@@ -45,7 +44,7 @@ from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.generation import spread
 from dsocr.models.loading import is_out_of_memory
 from dsocr.models.scripts import SAMPLE_LINES
-from dsocr.options import Count, Output, Paths, Rare, ScriptName, StrPath, Texts
+from dsocr.options import Count, Output, Paths, Rare, ScriptName, StrPath, Texts, as_paths
 from dsocr.registers import find_tables
 from dsocr.runs import READING, ReadingSettings, RunFolder, adapter_digest, to_json
 
@@ -320,7 +319,7 @@ def transcribe(
     """
     folder = run._run if isinstance(run, Reader) else RunFolder.to_read_with(Path(run))
     local = run._local if isinstance(run, Reader) else None
-    paths = [Path(inputs)] if isinstance(inputs, str | PathLike) else [Path(path) for path in inputs]
+    paths = as_paths(inputs)
     out, listing = Path(output), None if review is None else Path(review)
     formats = [format] if isinstance(format, str) else list(format)
     fetching, share = FetchOptions.parse(fetch), _parse_shard(shard)

@@ -4,13 +4,12 @@ import ipaddress
 import logging
 import os
 import socket
-from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
 from dsocr.console import current_reporter
 from dsocr.errors import ConfigError, RunError, not_installed, option
-from dsocr.options import Count, Paths, Rare, ScriptName, between
+from dsocr.options import Count, Paths, Rare, ScriptName, as_paths, between
 from dsocr.runs import RunFolder
 
 TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
@@ -49,7 +48,7 @@ def serve(
     if token is None and not _is_local(host) and not public:
         hint = f"set a token in the environment variable {TOKEN}, or give {option('public')} if that is meant"
         raise ConfigError(f"anybody who reaches {host} could use this server", hint=hint, code="token-missing")
-    paths = [Path(run) for run in ([runs] if isinstance(runs, str | PathLike) else runs)]
+    paths = as_paths(runs)
     adapters = {adapter_name(path): RunFolder.to_read_with(path).adapter for path in paths}
     if len(adapters) < len(paths):
         hint = "clients ask for models by the names of their folders"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +44,7 @@ from dsocr.job import resolve
 from dsocr.layout import choose_segmenter, identify_segmenter
 from dsocr.models.ctc import LineRecognizer
 from dsocr.models.scripts import script_of_texts
-from dsocr.options import Columns, Count, Output, Paths, StrPath, between, read_pairs
+from dsocr.options import Columns, Count, Output, Paths, StrPath, as_paths, between, read_pairs
 from dsocr.runs import ReadingSettings, RunFolder, adapter_digest, to_json
 from dsocr.training.many_runs import WorkDone, plan_run, train_run
 
@@ -152,7 +151,7 @@ def align(
         RunError: The reader is missing, unfinished or damaged.
     """
     reader, out = RunFolder.to_read_with(Path(run)), Path(output)
-    places = [Path(scans)] if isinstance(scans, str | PathLike) else [Path(path) for path in scans]
+    places = as_paths(scans)
     for place in places:
         require_source(place)
     require_free_output(out, "alignment", _alignment_files, overwrite=overwrite, sources=[*places, Path(texts)])
