@@ -62,7 +62,7 @@ def packages() -> list[Fact]:
     try:
         installed = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        hint = "install dsocr again: python -m pip install --editable ."
+        hint = "install dsocr again: python -m pip install -e ."
         return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", hint)]
     python = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     running, hint = ".".join(map(str, sys.version_info[:3])), f"create a new environment with Python {python}"
