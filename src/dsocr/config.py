@@ -456,7 +456,7 @@ class RunConfig(Section):
         return self.model_dump(mode=mode, exclude_unset=True)
 
     def to_yaml(self, *, complete: bool = True) -> str:
-        """Return every setting, or only those that were given, as YAML that `load_config` reads back."""
+        """Return every setting, or only the given ones, as YAML that `load_config` reads back."""
         settings = self.model_dump(mode="json") if complete else self.given("json")
         return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 

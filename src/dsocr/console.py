@@ -41,10 +41,10 @@ class Reporter:
         """Give a result."""
 
     def message(self, text: str = "") -> None:
-        """Say what is done."""
+        """Report an action."""
 
     def complain(self, text: str) -> None:
-        """Give a warning, or say what else should be known."""
+        """Give a warning or a note."""
 
     def confirm(self, question: str) -> bool:
         """Ask a question; nobody is here to agree."""

@@ -1,6 +1,6 @@
-"""A training that can begin: all that its configuration names is opened, found and checked here, once, without torch.
+"""Open, find and check everything that a configuration names, once and without torch: a training run as a `Job`.
 
-Whatever trains takes a `Job`. Wrong paths and settings are reported before anything slow is loaded.
+Wrong paths and settings are reported before anything slow is loaded.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ Config = StrPath | RunConfig | Mapping[str, Any] | None
 TEMPORARY = re.compile(
     r"\.(features|(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl|adapter|model|checkpoints)\.[0-9a-f]{8})\.tmp"
 )
-"""Files and folders of a training that was killed while it wrote or removed them."""
+"""Files and folders of a run that was killed while it wrote or removed them."""
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "threads", "report_to")
 """Settings of the training section that do not change the result, so that a run may resume with others."""
 _TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
@@ -64,11 +64,11 @@ _READER_SECTIONS = ("input", "adapter", "generation")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training that can begin or resume; see `resolve`.
+    """A run that can begin or resume; see `resolve`.
 
     `config` has the base's commit and the defaults of its kind, `given` only the caller's settings. `recorded` is the
     configuration of the run to resume, None for a new one. `base` is None for a detector, whose folder is `detector`.
-    `start` is the adapter to start from, and `texts` are those that a language model learns besides the dataset's.
+    `start` is the adapter to start from, and `texts` are additional ones for the language model.
     `dataset` is None until a run that learns alone has read its scans.
     """
 
@@ -124,7 +124,7 @@ def complete_config(
     *,
     may_learn_alone: bool = False,
 ) -> RunConfig:
-    """Return the configuration of a run from what its caller gave; changes and keys win over `config`.
+    """Return the configuration of a run; changes and keys win over `config`.
 
     Raises ConfigError if it has no dataset; with `may_learn_alone`, if it has no unlabelled scans either.
     """
@@ -165,7 +165,7 @@ def with_texts(keys: Mapping[str, object], texts: StrPath | None) -> Mapping[str
 
 
 def expand_changes(changes: Changes | None, keys: Mapping[str, object]) -> tuple[dict[str, object], Sequence[str]]:
-    """Return changes by their dotted keys, and those that are texts."""
+    """Return changes by their dotted keys, and changes given as texts."""
     if isinstance(changes, Mapping) or changes is None:
         return expand_keys({**(changes or {}), **keys}), ()
     return expand_keys(keys), changes
@@ -179,7 +179,7 @@ def resolve(
     known: Job | None = None,
     dataset: Dataset | None = None,
 ) -> Job:
-    """Open and check all that a training works with; the answer comes before torch is imported.
+    """Open and check everything that a run needs, before torch is imported.
 
     Only with `finds_lines` may the base be a detector. `known` is another job of the same training, whose base is used
     again, and `dataset` replaces the configured one. With `overwrite` it does not matter what the run folder holds.
@@ -323,7 +323,7 @@ def _run_files(folder: Path) -> list[str] | None:
 
 
 def kept_names(run: RunFolder) -> set[str]:
-    """Return the names in a run folder that overwriting keeps: the lock, and other trainings."""
+    """Return the names in a run folder that overwriting keeps: the lock, forecasts and folds."""
     return {run.lock.name, f"{run.lock.name}.json", run.forecast.name, run.folds.name}
 
 
@@ -386,7 +386,7 @@ def _require_continuable(run: RunFolder, config: RunConfig, family: Family) -> P
 
 
 def first_reader(config: RunConfig) -> RunFolder:
-    """Return what reads unlabelled scans where nothing is transcribed: the adapter to start from, or the base."""
+    """Return the reader of unlabelled scans for self-training alone: the adapter to start from, or the base."""
     return RunFolder.to_read_with(config.adapter.init_from or Path(config.base), config.base_revision)
 
 
@@ -447,7 +447,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def list_ancestors(config: RunConfig, dataset: Dataset) -> list[dict[str, Any]]:
-    """Return what a training starts from besides a published base: the run, what it started from, and so on.
+    """List the ancestors of a run, newest first: the run that `init_from` or `base` names, its own start, and so on.
 
     An export counts as the run that it was made from. `known_lines` has the number of lines of the validation and the
     test split that the run was trained on, if the dataset of that run is still there: images are compared by bytes.

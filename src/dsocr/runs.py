@@ -199,10 +199,10 @@ class RunFolder:
 
     @classmethod
     def to_read_with(cls, path: Path, revision: str | None = None) -> Self:
-        """Return what reads: a finished run, an adapter folder such as an export's, or a base.
+        """Return a reader: a finished run, an adapter folder such as an export's, or a base.
 
         A base is given by its name, folder or Hub id; `revision` is the commit, tag or branch of a Hub id. Raises
-        RunError, or ModelError for what the Hub does not have.
+        RunError, or ModelError for an unknown Hub id.
         """
         if not path.exists():
             if _shipped(path):
@@ -307,13 +307,13 @@ _GENERATION = TypeAdapter(dict[Literal["generation"], GenerationSection])
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledReport:
-    """What a run learnt from scans that nobody transcribed, as its provenance keeps it.
+    """Self-training on unlabelled scans, as the provenance of a run keeps it.
 
-    Of the lines on them `read` were read, the surest `shown` in a second training beside the `transcribed` ones, and
-    `learnt` are part of the run: all of those, or none. `held_out` pages and images of lines are in the validation or
-    the test split, and `known` ones among those that were trained on, so they were left out; `failed` ones could not be
-    read. `confidence` is the mean of what was read. `before` and `after` are the CERs on the validation split without
-    and with the readings; None if there was no second training, and then `refused` says why.
+    Numbers of lines: `read`, the most confident ones `shown` in a second run beside the `transcribed` lines, and
+    `learnt` by the final run (all shown lines or none). Skipped were `held_out` pages and lines of the validation and
+    test splits, `known` ones of the train split, and `failed` ones, which could not be read. `confidence` is the mean
+    of all readings. `before` and `after` are the validation CERs without and with the readings; None without a second
+    run, for the reason in `refused`.
     """
 
     read: int
@@ -329,10 +329,10 @@ class UnlabelledReport:
     refused: str = ""
 
     def describe(self) -> str:
-        """Return what came of it in a sentence."""
+        """Return the outcome in a sentence."""
         read = f"{self.read:,} unlabelled lines were read"
         if self.held_out:
-            read += f" ({self.held_out:,} images of the validation and the test split were left out)"
+            read += f" ({self.held_out:,} images of the validation and the test split were skipped)"
         if self.learnt and not self.transcribed:
             return (
                 f"Learnt {self.shown:,} own readings and no transcribed line, so nothing tells how well it reads: "
@@ -348,14 +348,14 @@ class UnlabelledReport:
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> Self | None:
-        """Return what the provenance of a run says; None for a run without unlabelled scans."""
+        """Return the report in the provenance of a run; None for a run without unlabelled scans."""
         known = provenance.get("unlabelled")
         return None if known is None else TypeAdapter(cls).validate_python(known)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """The result of a training.
+    """The result of a training run.
 
     `best_step` and `best_cer` are None without a validation split, `unlabelled` without unlabelled scans.
     `calibrated_on` is the number of validation lines that calibrated the confidences. A detector has the F1 of its

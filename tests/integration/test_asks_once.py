@@ -1,4 +1,4 @@
-"""A training and an evaluation open their dataset, look up their base and ask the Hub once."""
+"""A training run and an evaluation open their dataset, look up their base and ask the Hub once."""
 
 from collections import Counter
 from collections.abc import Callable

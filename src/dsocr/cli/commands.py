@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "check": Command(
         "Data",
-        "Find what would spoil a training, and report the splits. Exits with 1 if there are errors.",
+        "Find problems of a dataset before training, and report the splits. Exits with 1 if there are errors.",
         "dsocr:check",
         printing.checked,
         ("dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed"),
@@ -124,7 +124,7 @@ COMMANDS = {
         "dsocr:forecast",
         printing.forecasted,
         ("dsocr forecast mine.yaml", "dsocr forecast mine.yaml --more 500"),
-        kept=f"finished trainings are kept; {AGAIN}, to resume",
+        kept=f"finished runs are kept; {AGAIN}, to resume",
     ),
     "demo": Command(
         "Train",

@@ -1,4 +1,4 @@
-"""Print what the public functions return."""
+"""Print the results of the public functions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -69,7 +69,7 @@ def prepared(printer: Reporter, dataset: "Dataset") -> None:
 
 
 def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
-    """Print what of a source was skipped, and the names that a pattern did not match."""
+    """Print skipped items of a source, and names that a pattern did not match."""
     for reason, part in skipped.items():
         printer.message("\n  ".join([f"skipped, {reason}: {part.count}", *part.examples[:3]]))
     for kind, part in unmatched.items():
@@ -77,7 +77,7 @@ def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatc
 
 
 def checked(printer: Printer, report: "CheckReport") -> None:
-    """Print what was fixed, how the splits are separated, and what was found."""
+    """Print fixes, findings, and the separation of the splits."""
     if report.fixes is not None:
         fixes = report.fixes
         for (code, split), count in sorted(fixes.counts().items()):
@@ -117,7 +117,7 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
 
 
 def audited(printer: Printer, audit: "Audit") -> None:
-    """Print the lines that are most surely wrong, and where all are."""
+    """Print the lines that are most likely wrong, and the files."""
     from dsocr.evaluation.audit import ALL, PAGE, TABLE
 
     for line in audit.lines[:10]:
@@ -130,7 +130,7 @@ def audited(printer: Printer, audit: "Audit") -> None:
 
 
 def previewed(printer: Printer, config: "RunConfig") -> None:
-    """Print what to look for on the page."""
+    """Print advice on the augmentation."""
     if config.training.augmentation in (0, "none"):
         printer.message("next: nothing is augmented; --set training.augmentation=light shows what that would do")
     else:
@@ -138,7 +138,7 @@ def previewed(printer: Printer, config: "RunConfig") -> None:
 
 
 def converted(printer: Printer, report: "ConvertReport") -> None:
-    """Print what was written, and what the format has no place for."""
+    """Print the written files, and content that the format cannot hold."""
     card = report.conversion
     printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
     for split, lines in card.splits.items():
@@ -255,7 +255,7 @@ def compared(printer: Printer, comparison: "Comparison") -> None:
 
 
 def transcribed(printer: Printer, report: "TranscribeReport") -> None:
-    """Print what was transcribed, and what could not be read or written."""
+    """Print counts, failures, and the next step."""
     from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
 
@@ -304,7 +304,7 @@ def transcribed(printer: Printer, report: "TranscribeReport") -> None:
 
 
 def aligned(printer: Printer, report: "AlignReport") -> None:
-    """Print how many lines have their text, what was left out, and what to do next."""
+    """Print the numbers of aligned lines, omitted pages, and the next step."""
     from dsocr.training.align import DATASET, LINES, PAGES
 
     for omitted in [*report.unread, *report.missing]:
@@ -333,7 +333,7 @@ def exported(printer: Printer, export: "Export") -> None:
 
 
 def published(printer: Printer, publication: "Publication") -> None:
-    """Print what was sent, or would be."""
+    """Print the files, sent or to send."""
     if not publication.is_sent:
         printer.message(str(publication))
     sent = "published" if publication.is_sent else "nothing was sent; it would go to"
@@ -341,7 +341,7 @@ def published(printer: Printer, publication: "Publication") -> None:
 
 
 def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
-    """Print what this machine has and lacks."""
+    """Print the state of this machine."""
     colours = {"ok": "", "warning": "yellow", "missing": "red"}
     rows = [
         ((fact.name, fact.state, "\nhint: ".join(filter(None, (fact.message, fact.hint)))), colours[fact.state])

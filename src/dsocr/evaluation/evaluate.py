@@ -250,9 +250,9 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, *, is_own: bool) -> I
 def describe_known_lines(
     started_from: Iterable[Mapping[str, Any]], splits: Collection[str] = tuple(Split)
 ) -> list[str]:
-    """List which of the runs that a training started from were trained on lines of these splits."""
+    """Describe the ancestors of a run that were trained on lines of these splits."""
     return [
-        f"{count} lines of the {split} split trained {run['run']}, from which this run started: scores are too good."
+        f"Scores are optimistic: {count} {split} lines were used to train {run['run']}, the start of this run."
         for run in started_from
         for split, count in (run.get("known_lines") or {}).items()
         if count and split in splits

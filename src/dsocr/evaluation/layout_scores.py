@@ -251,7 +251,7 @@ def evaluate_layout(
 
 
 def _warn_of_pages_learnt(config: RunConfig, samples: Sequence[Sample]) -> None:
-    """Say on how many of the pages a detector, or those that it started from, was trained, as far as that is known."""
+    """Warn of pages on which the detector, or a run that it started from, was trained, as far as they are known."""
     complain = current_reporter().complain
     trained: set[str] = set()
     while True:

@@ -248,7 +248,7 @@ class TranscribeReport:
             self.estimated_cer = EstimatedCer.of(curve)
 
     def judge(self, run: RunFolder, calibration: Calibration) -> None:
-        """Say whether the lines are unlike all that the run knows, and else whether they can teach a base."""
+        """Decide whether the lines are unfamiliar to the run, and else whether a base can learn from them."""
         self.unfamiliar = calibration.is_unfamiliar(self.mean_confidence, self.rated)
         is_enough = self.rated >= _TEACHING and bool(calibration.line_quantiles)
         self.may_learn = is_enough and not self.unfamiliar and run.reads_as_base

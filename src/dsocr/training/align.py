@@ -64,7 +64,7 @@ _UNCHANGED = 0.005
 _MIN_TO_LEARN = 30
 """Fewer sure lines train no reader."""
 _HARDLY = 0.25
-"""CER of the readings from which scores are too low: 0.05 on average on a register read at 30 %, 0.17 at 47 %."""
+"""At this CER of the readings scores turn pessimistic: 0.05 on average on a register read at 30 %, 0.17 at 47 %."""
 _SHARED = 0.2
 """Maximum share of a line's part that a likelier line has too, such as a word in which two parts overlap."""
 _CLEAR = 1.5
@@ -127,7 +127,7 @@ def align(
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> AlignReport:
-    """Find the lines of a text that you already have on its scans, and make a dataset of those that are sure.
+    """Find the lines of a text that you already have on its scans, and make a dataset of the sure ones.
 
     Args:
         scans: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
@@ -384,7 +384,7 @@ def _learn(folder: Path, reader: RunFolder, result: _Result, threshold: float, d
 
 
 def _base_of(run: RunFolder) -> dict[str, Any]:
-    """Return the settings of a training that goes on from a reader; an adapter keeps its shape."""
+    """Return the settings that continue a reader; an adapter keeps its shape."""
     from dsocr.models.adapters import is_whole_network, read_adapter_config, target_modules_of, variant_of
 
     if run.is_base or is_whole_network(run.adapter):

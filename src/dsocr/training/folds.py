@@ -97,7 +97,7 @@ def read_folds(
     trained on another dataset or with other settings.
 
     Raises ConfigError if several processes were launched, DataError for a number of folds that the dataset does not
-    have, RunError if the folder holds other trainings.
+    have, RunError if the folder holds other runs.
     """
     require_one_process("start the command itself, without torchrun")
     dataset = _with_folds(config, folds, overwrite=overwrite)
@@ -138,7 +138,7 @@ def cross_validate(
     """Score a configuration on all lines of its dataset, each read by a model that was trained without its fold.
 
     Args:
-        run: Run folder, configuration file, or dataset folder of which nothing was trained yet.
+        run: Run folder, configuration file, or dataset folder without a run.
         base: Also score the base as it was before training.
         report: Also write report.html, a page with images of the lines.
         progress: Called with the work done and in total, in lines, instead of a progress bar.

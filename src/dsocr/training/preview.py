@@ -86,7 +86,7 @@ def check(
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
 ) -> CheckReport:
-    """Find what would spoil a training, and report the splits.
+    """Find problems of a dataset before training, and report the splits.
 
     Args:
         dataset: Dataset folder, or a configuration that names one.

@@ -75,7 +75,7 @@ def train(
 
 
 def _resolve(settings: RunConfig, rank: int, *, overwrite: bool) -> Job:
-    """Resolve a training; of several processes only the first says why it cannot begin."""
+    """Resolve a run; of several processes only the first says why it cannot begin."""
     try:
         if rank == 0:  # other processes may look when the first is at work there
             require_trainable(RunFolder(settings.output), overwrite=overwrite)
