@@ -126,7 +126,7 @@ def run(
     if rank_and_count()[0] == 0 and result is not None:
         if json:
             printer.result(json_format.dumps(command.to_json(result), ensure_ascii=False, indent=2))
-        else:
+        elif chosen.show is not None:
             chosen.show(printer, result)
     return int(chosen.fails(result))
 

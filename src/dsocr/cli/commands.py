@@ -19,7 +19,7 @@ class Switch:
     name: str
     help: str
     function: str
-    show: Callable[[Printer, Any], None] = printing.nothing
+    show: Callable[[Printer, Any], None] | None = None
     fails: Callable[[Any], bool] = lambda result: False
     is_alone: bool = False
 
@@ -28,13 +28,13 @@ class Switch:
 class Command:
     """A command. `function` is where its public function is, `kept` what it leaves after Ctrl-C, also in its journal.
 
-    `fails` says whether a result is a failure, with exit code 1.
+    `show` prints the result; None if the function prints while it runs. `fails` decides on exit code 1.
     """
 
     group: str
     summary: str
     function: str
-    show: Callable[[Printer, Any], None]
+    show: Callable[[Printer, Any], None] | None
     examples: tuple[str, str]
     switches: tuple[Switch, ...] = ()
     to_json: Callable[[Any], object] = lambda result: result.to_dict()
@@ -130,7 +130,7 @@ COMMANDS = {
         "Train",
         "Go from shipped pages to scores and transcriptions. Takes a few minutes without a GPU.",
         "dsocr.cli.demo:demo",
-        printing.nothing,
+        None,
         ("dsocr demo", "dsocr demo --base nano -o runs/first"),
     ),
     "evaluate": Command(
@@ -181,7 +181,7 @@ COMMANDS = {
         "Read",
         "Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first.",
         "dsocr:open_workbench",
-        printing.nothing,
+        None,
         ("dsocr workbench scans --run runs/mine", "dsocr workbench scans --run runs/mine --language ru"),
         kept="the workbench has stopped; corrections are kept, run the same command to continue",
     ),
@@ -206,7 +206,7 @@ COMMANDS = {
         "Share",
         "Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send.",
         "dsocr:serve",
-        printing.nothing,
+        None,
         ("dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30"),
         kept="the server has stopped; run the same command to start it again",
     ),

@@ -4,39 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import dsocr
 from dsocr.console import Printer, Reporter, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
 if TYPE_CHECKING:
-    from dsocr.config import RunConfig
-    from dsocr.data.check.leaks import LeakReport
-    from dsocr.data.convert import ConvertReport
-    from dsocr.data.dataset import CountCard, Dataset
-    from dsocr.doctor import Fact
-    from dsocr.evaluation.audit import Audit
-    from dsocr.evaluation.compare import Comparison
-    from dsocr.evaluation.layout_scores import LayoutScores
-    from dsocr.evaluation.learning_curve import Forecast
-    from dsocr.evaluation.report import WrittenReport
-    from dsocr.evaluation.run import Run
-    from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.inference.transcribe import TranscribeReport
-    from dsocr.models.export import Export
-    from dsocr.publish import Publication
-    from dsocr.training.align import AlignReport
-    from dsocr.training.dry_run import DryRun, Plan
-    from dsocr.training.preview import CheckReport
-
-
-def nothing(printer: Printer, result: None) -> None:
-    """Print nothing: the function has printed while it ran."""
+    from dsocr.data.dataset import CountCard
 
 
 def list_formats() -> None:
     """List the formats that prepare reads, each with a command."""
-    import dsocr
-
     printer = current_reporter()
     for format_ in dsocr.source_formats():
         printer.result(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
@@ -47,7 +25,7 @@ def list_formats() -> None:
     )
 
 
-def prepared(printer: Reporter, dataset: "Dataset") -> None:
+def prepared(printer: Reporter, dataset: "dsocr.Dataset") -> None:
     """Print a prepared dataset's splits, skipped items, and the next command."""
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
@@ -76,8 +54,10 @@ def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatc
         printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
 
 
-def checked(printer: Printer, report: "CheckReport") -> None:
+def checked(printer: Printer, report: "dsocr.CheckReport") -> None:
     """Print fixes, findings, and the separation of the splits."""
+    from dsocr.data.check.leaks import leak_tables
+
     if report.fixes is not None:
         fixes = report.fixes
         for (code, split), count in sorted(fixes.counts().items()):
@@ -94,7 +74,13 @@ def checked(printer: Printer, report: "CheckReport") -> None:
         printer.result(str(finding))
         for line in finding.details():
             printer.message(f"    {line}")
-    _print_splits(printer, report.splits)
+    for title, header, rows in () if printer.quiet else leak_tables(report.splits):
+        printer.result(f"{title}:")
+        printer.table(header, [(row, "") for row in rows])
+        printer.result("")
+    for split, facts in report.splits.splits.items():
+        if facts.sha256:
+            printer.message(f"{split}: sha256 {facts.sha256}")
     printer.result(f"{report.dataset.folder}: {report.findings.summary()}")
     for label, path in report.written.items():
         printer.result(f"{label}: {path}")
@@ -102,21 +88,7 @@ def checked(printer: Printer, report: "CheckReport") -> None:
         printer.message(f"next: dsocr train {typed(report.dataset.folder)}")
 
 
-def _print_splits(printer: Printer, report: "LeakReport") -> None:
-    from dsocr.data.check.leaks import leak_tables
-
-    if printer.quiet:
-        return
-    for title, header, rows in leak_tables(report):
-        printer.result(f"{title}:")
-        printer.table(header, [(row, "") for row in rows])
-        printer.result("")
-    for split, facts in report.splits.items():
-        if facts.sha256:
-            printer.result(f"{split}: sha256 {facts.sha256}")
-
-
-def audited(printer: Printer, audit: "Audit") -> None:
+def audited(printer: Printer, audit: "dsocr.Audit") -> None:
     """Print the lines that are most likely wrong, and the files."""
     from dsocr.evaluation.audit import ALL, PAGE, TABLE
 
@@ -129,7 +101,7 @@ def audited(printer: Printer, audit: "Audit") -> None:
     printer.message(f"table: {audit.folder / TABLE}, all lines: {audit.folder / ALL}")
 
 
-def previewed(printer: Printer, config: "RunConfig") -> None:
+def previewed(printer: Printer, config: "dsocr.RunConfig") -> None:
     """Print advice on the augmentation."""
     if config.training.augmentation in (0, "none"):
         printer.message("next: nothing is augmented; --set training.augmentation=light shows what that would do")
@@ -137,7 +109,7 @@ def previewed(printer: Printer, config: "RunConfig") -> None:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
 
 
-def converted(printer: Printer, report: "ConvertReport") -> None:
+def converted(printer: Printer, report: "dsocr.ConvertReport") -> None:
     """Print the written files, and content that the format cannot hold."""
     card = report.conversion
     printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
@@ -152,7 +124,7 @@ def converted(printer: Printer, report: "ConvertReport") -> None:
     printer.message(f"next:    {report.next}")
 
 
-def trained(printer: Reporter, run: "Run") -> None:
+def trained(printer: Reporter, run: "dsocr.Run") -> None:
     """Print the result of a training run, its folder and the next command."""
     result = run.result
     assert result is not None, "`train` sets it"
@@ -178,35 +150,23 @@ def trained(printer: Reporter, run: "Run") -> None:
     printer.message(f"next:    dsocr evaluate {layout}{typed(run.path)}")
 
 
-def planned(printer: Printer, result: "DryRun") -> None:
+def planned(printer: Printer, result: "dsocr.DryRun") -> None:
     """Print the checks and the plan of a run."""
     printer.result(result.render())
-    if result.plan is not None:
-        _print_plan(printer, result.plan)
+    if (plan := result.plan) is not None:
+        rows = [([name, *map(str, spread.values())], "") for name, spread in plan.tokens.items()]
+        printer.table(["tokens", "min", "median", "95 %", "max"], rows)
+        printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
+        counts = f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples"
+        printer.result(f"{counts}, {plan.epochs:.1f} epochs, {plan.validations} validations")
+        printer.result(f"{format_duration(plan.seconds)} on {plan.measurement.device} besides the validations")
     if result.errors:
         printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
-        return
-    printer.message("next: the same command without --dry-run")
+    else:
+        printer.message("next: the same command without --dry-run")
 
 
-def _print_plan(printer: Printer, plan: "Plan") -> None:
-    from dsocr.training.dry_run import format_bytes
-
-    rows = [([name, *map(str, spread.values())], "") for name, spread in plan.tokens.items()]
-    printer.table(["tokens", "min", "median", "95 %", "max"], rows)
-    printer.result(f"over max_text_tokens ({plan.limit}): {plan.too_long}\n")
-    measured = plan.measurement
-    if measured.peak_bytes is not None:
-        peak, free = format_bytes(measured.peak_bytes), format_bytes(measured.free_bytes)
-        printer.result(f"memory of the longest batch on {measured.device}, measured: {peak} at most, {free} were free")
-    printer.result(
-        f"{plan.steps} steps, {plan.micro_batches} micro-batches over {plan.samples} samples, {plan.epochs:.1f} epochs"
-    )
-    rate = measured.micro_batch_size / measured.seconds_per_micro_batch
-    printer.result(f"{format_duration(plan.seconds)} at {rate:.3g} samples/s, and {plan.validations} validations")
-
-
-def forecasted(printer: Printer, result: "Forecast") -> None:
+def forecasted(printer: Printer, result: "dsocr.Forecast") -> None:
     """Print the learning curve and the forecast."""
     rows = [([f"{point.samples}", f"{point.steps}", f"{100 * point.cer:.2f} %"], "") for point in result.points]
     printer.table(["lines", "steps", "validation CER"], rows)
@@ -214,7 +174,7 @@ def forecasted(printer: Printer, result: "Forecast") -> None:
     printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
 
 
-def evaluated(printer: Reporter, card: "Scorecard") -> None:
+def evaluated(printer: Reporter, card: "dsocr.Scorecard") -> None:
     """Print the scores and their files."""
     from dsocr.runs import RunFolder
 
@@ -227,7 +187,7 @@ def evaluated(printer: Reporter, card: "Scorecard") -> None:
             printer.message(f"{label + ':':<12}{path}")
 
 
-def evaluated_layout(printer: Printer, scores: "LayoutScores") -> None:
+def evaluated_layout(printer: Printer, scores: "dsocr.LayoutScores") -> None:
     """Print how many lines a detector finds, by document, beside the shipped one."""
     header = ["document", "lines", "found", "recall", "precision", "F1"]
     rows = []
@@ -240,12 +200,12 @@ def evaluated_layout(printer: Printer, scores: "LayoutScores") -> None:
         printer.message(f"next:    dsocr transcribe RUN SCANS -o texts.jsonl --segmenter {typed(scores.detector)}")
 
 
-def reported(printer: Printer, report: "WrittenReport") -> None:
+def reported(printer: Printer, report: "dsocr.WrittenReport") -> None:
     """Print the page."""
     printer.result(f"report: {report.path}")
 
 
-def compared(printer: Printer, comparison: "Comparison") -> None:
+def compared(printer: Printer, comparison: "dsocr.Comparison") -> None:
     """Print the comparison and where it is."""
     from dsocr.evaluation.compare import render_comparison
 
@@ -254,7 +214,7 @@ def compared(printer: Printer, comparison: "Comparison") -> None:
         printer.message(f"written: {comparison.written}")
 
 
-def transcribed(printer: Printer, report: "TranscribeReport") -> None:
+def transcribed(printer: Printer, report: "dsocr.TranscribeReport") -> None:
     """Print counts, failures, and the next step."""
     from dsocr.html import counted
     from dsocr.inference.confidence import describe_unfamiliar
@@ -283,11 +243,9 @@ def transcribed(printer: Printer, report: "TranscribeReport") -> None:
             printer.message(sentence)
     if report.estimated_cer is not None:
         estimate = report.estimated_cer
-        checked = (
-            f"after checking the first {percentage(estimate.check, 0)} of that list, {percentage(estimate.rest, 1)}"
-        )
+        cer, check, rest = (percentage(value, 1) for value in (estimate.cer, estimate.check, estimate.rest))
         printer.message(
-            f"estimated CER: {percentage(estimate.cer, 1)}; {checked} on the rest (new writers are read worse)"
+            f"estimated CER: {cer}, {rest} after checking the first {check} of that list (new writers: worse)"
         )
         printer.message(f"expected: {estimate.gain}")
     if report.upside_down:
@@ -303,7 +261,7 @@ def transcribed(printer: Printer, report: "TranscribeReport") -> None:
         printer.message("       (self-training on its most confident readings often makes it read better)")
 
 
-def aligned(printer: Printer, report: "AlignReport") -> None:
+def aligned(printer: Printer, report: "dsocr.AlignReport") -> None:
     """Print the numbers of aligned lines, omitted pages, and the next step."""
     from dsocr.training.align import DATASET, LINES, PAGES
 
@@ -316,15 +274,15 @@ def aligned(printer: Printer, report: "AlignReport") -> None:
         printer.message(f"read:    CER {percentage(report.reading_cer, 1)}, in lines whose text is likely right")
     if report.is_hardly_read:
         learn = "" if report.rounds else "; --rounds 3 learns from the sure ones first"
-        printer.message(f"note:    of a hand that is hardly read more lines are right than their scores say{learn}")
+        printer.message(f"note:    scores are pessimistic for handwriting that the model barely knows{learn}")
     if report.differences:
-        printer.message(f"differ:  {report.differences} lines read otherwise than their text says; {LINES} lists them")
+        printer.message(f"differ:  {report.differences} lines contradict their text; {LINES} lists them")
     printer.result(f"dataset: {report.out / DATASET}")
     printer.message(f"look:    {report.out / LINES}, the lines in doubt first")
     printer.message(f"next:    dsocr workbench {(report.out / PAGES).as_posix()}, and accept what is right")
 
 
-def exported(printer: Printer, export: "Export") -> None:
+def exported(printer: Printer, export: "dsocr.Export") -> None:
     """Print the folder and how to serve it."""
     assert export.folder is not None, "`export` sets it"
     printer.result(f"{'merged model' if export.form == 'merged' else 'adapter'}: {export.folder}")
@@ -332,7 +290,7 @@ def exported(printer: Printer, export: "Export") -> None:
     printer.message(f"next:    {export.serve_command(export.folder) or 'the card says how to load it'}")
 
 
-def published(printer: Printer, publication: "Publication") -> None:
+def published(printer: Printer, publication: "dsocr.Publication") -> None:
     """Print the files, sent or to send."""
     if not publication.is_sent:
         printer.message(str(publication))
@@ -340,7 +298,7 @@ def published(printer: Printer, publication: "Publication") -> None:
     printer.result(f"{sent}: {publication.url}")
 
 
-def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
+def examined(printer: Printer, facts: "Sequence[dsocr.Fact]") -> None:
     """Print the state of this machine."""
     colours = {"ok": "", "warning": "yellow", "missing": "red"}
     rows = [
@@ -354,6 +312,6 @@ def examined(printer: Printer, facts: "Sequence[Fact]") -> None:
         printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
 
 
-def examined_as_json(facts: "Sequence[Fact]") -> object:
+def examined_as_json(facts: "Sequence[dsocr.Fact]") -> object:
     """Return the facts, and whether dsocr can run."""
     return {"ready": not any(fact.fatal for fact in facts), "facts": [asdict(fact) for fact in facts]}
