@@ -41,10 +41,9 @@ _OTHER_PLACE = "choose another place"
 
 def require_output_folder(path: Path) -> None:
     """Raise DataError unless the folder of a file exists."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
+    if not path.parent.is_dir():
         message = "The output folder does not exist"
-        raise DataError(message, code="output-folder-missing", where=folder, hint="create it first")
+        raise DataError(message, code="output-folder-missing", where=path.parent, hint="create it first")
 
 
 def require_free_output(
