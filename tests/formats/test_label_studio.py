@@ -198,15 +198,17 @@ def test_the_short_export_is_read_where_a_text_is_the_whole_images(
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("name", "content"),
     [
-        pytest.param('[{"annotations": [', id="broken"),
-        pytest.param('[{"annotations": [], "data": "\xff"}]', id="another encoding"),
+        pytest.param("label-studio", '[{"annotations": [', id="broken"),
+        pytest.param("label-studio", '[{"annotations": [], "data": "\xff"}]', id="another encoding"),
+        pytest.param("coco", '{"images": [', id="broken COCO"),
+        pytest.param("coco", '{"images": []}', id="incomplete COCO"),
     ],
 )
-def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path, name: str, content: str) -> None:
     write(tmp_path / "a.json", content, encoding="latin-1")
-    assert skipped(read("label-studio", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
+    assert skipped(read(name, tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
 
 
 ANYTHING = st.sampled_from([None, True, 7, -1e300, float("nan"), "textarea", "да", [], ["раз"], [[1, 2]], {}, {"x": 1}])

@@ -1,4 +1,4 @@
-"""Published collections: RIMES, IAM, HKR, COCO files, and small copies of what is published in Russian."""
+"""Published collections: RIMES, IAM, HKR and COCO files."""
 
 import json
 import re
@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.dataset import Card
-from dsocr.data.prepare import prepare
 from dsocr.document import Item, Note, Outline, Region, SkipReason, Split
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped, texts
@@ -291,84 +289,3 @@ def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
     assert skipped(read_coco(tmp_path)) == [(SkipReason.NO_TRANSCRIPTION, "annotations.json#p.png")]
-
-
-@pytest.mark.parametrize("content", ['{"images": [', '{"images": []}'], ids=["broken", "incomplete"])
-def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str) -> None:
-    write(tmp_path / "a.json", content)
-    assert skipped(read("coco", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
-
-
-WORD = [10, 10, 60, 10, 60, 30, 10, 30]
-
-
-def prepared(source: Path, **options: Any) -> tuple[Card, dict[Split, list[str]]]:
-    """The card, and the texts of each split."""
-    dataset = prepare(source, source.parent / "out", **options)
-    return dataset.card, {split: [sample.text for sample in dataset.samples(split)] for split in Split}
-
-
-def notebook(split: str) -> str:
-    """`annotations_train.json` of school_notebooks: words by polygons, and much that is no word."""
-
-    def entry(number: int, category: int, text: str | None, *polygons: list[int]) -> dict[str, Any]:
-        known = {"iscrowd": 0, "area": 1000.0, "bbox": [10, 10, 50, 20], "segmentation": polygons}
-        attributes = None if text is None else {"translation": text}
-        return {"id": number, "image_id": 7, "category_id": category, "attributes": attributes, **known}
-
-    content = {
-        "categories": [
-            {"id": 0, "name": "pupil_text"},
-            {"id": 2, "name": "teacher_comment"},
-            {"id": 4, "name": "paper"},
-        ],
-        "images": [{"id": 7, "file_name": f"1_{split}.JPG", "width": 100, "height": 50}],
-        "annotations": [
-            entry(1, 0, f"{split} слово", WORD),
-            entry(2, 0, "на двух полях", WORD, [70, 10, 90, 10, 90, 30]),
-            entry(3, 0, "", WORD),
-            entry(4, 4, None, [0, 0, 99, 0, 99, 49, 0, 49]),
-            entry(5, 2, "5+"),
-        ],
-    }
-    return json.dumps(content)
-
-
-def test_school_notebooks_are_read_word_by_word_with_their_splits(tmp_path: Path) -> None:
-    for place, split in enumerate(("train", "val", "test")):
-        picture(tmp_path / "s" / "images" / f"1_{split}.JPG", colour=(255, 250, place), format="JPEG")
-        write(tmp_path / "s" / f"annotations_{split}.json", notebook(split))
-    card, texts = prepared(tmp_path / "s")
-    assert (card.source_format, card.split_by) == ("coco", "given")
-    assert list(texts.values()) == [[f"{split} слово", "на двух полях", "5+"] for split in ("train", "val", "test")]
-    assert {reason: part.count for reason, part in card.skipped.items()} == {"no text": 6}
-
-
-def test_peter_is_read_from_the_competition_line_by_line(tmp_path: Path) -> None:
-    source = tmp_path / "s"
-    for page in range(3):
-        for line in range(2):
-            name = f"1_{page}_{line}"
-            picture(source / "images" / f"{name}.jpg", colour=(255, page, line), format="JPEG")
-            write(source / "words" / f"{name}.txt", f"которыхъ писемъ i подлинно ѣ {name}\n")
-    card, texts = prepared(source, page=r"(\d+_\d+)_", split="0.4/0.3/0.3")
-    assert (card.source_format, card.split_by, card.skipped) == ("pairs", "page", {})
-    assert sorted(text for held in texts.values() for text in held)[0] == "которыхъ писемъ i подлинно ѣ 1_0_0"
-    assert [len(held) for held in texts.values()] == [2, 2, 2]
-
-
-def cyrillic(folder: Path, split: str, *labels: str) -> None:
-    """`train.tsv` and `train/` of the Cyrillic Handwriting Dataset: no header, and labels with anything in them."""
-    rows = ""
-    for number, label in enumerate(labels):
-        picture(folder / split / f"{split[:2]}{number}.png", colour=(255, len(split), number))
-        rows += f"{split[:2]}{number}.png\t{label}\r\n"
-    write(folder / f"{split}.tsv", rows)
-
-
-def test_the_cyrillic_handwriting_dataset_is_read_with_all_its_labels(tmp_path: Path) -> None:
-    cyrillic(tmp_path / "s", "train", "таб\tвнутри", '"кавычка', "№ 5, «да»")
-    cyrillic(tmp_path / "s", "test", "Hа латинице")
-    card, texts = prepared(tmp_path / "s")
-    assert (card.source_format, card.split_by, card.skipped) == ("table", "given", {})
-    assert list(texts.values()) == [["таб внутри", '"кавычка', "№ 5, «да»"], [], ["Hа латинице"]]

@@ -49,6 +49,11 @@ def test_a_row_is_read(tmp_path: Path, name: str, content: str, text: str) -> No
     assert (page.image.name, page.lines[0].text, page.lines[0].outline) == ("a.png", text, None)
 
 
+def test_a_table_without_a_header_keeps_tabs_and_quotes_in_texts(tmp_path: Path) -> None:
+    content = 'a.png\tтаб\tвнутри\r\na.png\t"кавычка\r\na.png\t№ 5, «да»\r\n'
+    assert texts(table(tmp_path, "t.tsv", content)) == ["таб\tвнутри", '"кавычка', "№ 5, «да»"]
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     content = "скан\tчтение\tрука\na.png\tда\tАнна\n"
     (page,) = pages(table(tmp_path, "t.tsv", content, {"image": "скан", "text": "чтение", "writer": "рука"}))

@@ -185,16 +185,9 @@ def test_a_pdf_keeps_bookmarks_title_author_and_annotations(
         pdf.save()
     shown = [decode_image(page_image(source, number), name="in").image for number in (1, 3)]
     pages = [
-        Page(
-            source,
-            f"in_{number:04d}",
-            f"in.pdf#{number}",
-            (Line(f"слово {number}", "in.pdf"),),
-            image.size,
-            content=partial(page_image, source, number),
-            number=number,
-        )
+        Page(source, "in", "in.pdf", (Line(f"слово {number}", "in.pdf"),), image.size, number=number, content=content)
         for number, image in zip((1, 3), shown, strict=True)
+        for content in [partial(page_image, source, number)]
     ]
     out = written("pdf", pages, tmp_path / "out.pdf")
     with pikepdf.open(out) as pdf:

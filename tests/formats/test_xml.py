@@ -86,17 +86,6 @@ def test_an_unusable_file_is_skipped(tmp_path: Path, document: str) -> None:
     assert skipped(read("alto", tmp_path)) == [(SkipReason.BAD_SOURCE, "p.xml")]
 
 
-def test_half_a_point_costs_its_line_and_not_the_page(tmp_path: Path) -> None:
-    picture(tmp_path / "p.png")
-    write(tmp_path / "p.xml", alto(alto_line("т", "1 2 3") + alto_line("да")))
-    items = read("alto", tmp_path)
-    assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_OUTLINE]
-    assert texts(items) == ["да"]
-
-
-TRIANGLE = ((10, 10), (60, 10), (60, 30))
-
-
 def page_of(folder: Path, regions: str, **options: str) -> Page:
     picture(folder / "p.png")
     write(folder / "p.xml", page_xml(regions, **options))  # type: ignore[arg-type]
@@ -186,18 +175,18 @@ def test_text_of_a_line_of_page(tmp_path: Path, inner: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("coords", "outline"),
     [
-        pytest.param('<Coords points="10,10 60,10 60,30"/>', Outline.of_polygon(TRIANGLE), id="attribute"),
+        pytest.param('<Coords points="10,10 60,10 60,30"/>', Outline.of_polygon(POLYGON), id="attribute"),
         pytest.param(
             '<Coords><Point x="10" y="10"/><Point x="60" y="10"/><Point x="60" y="30"/></Coords>',
-            Outline.of_polygon(TRIANGLE),
+            Outline.of_polygon(POLYGON),
             id="2010 points",
         ),
         pytest.param(
-            '<Coords points="1e1,10 6.0E+1,10 60,3e1"/>', Outline.of_polygon(TRIANGLE), id="exponents are numbers"
+            '<Coords points="1e1,10 6.0E+1,10 60,3e1"/>', Outline.of_polygon(POLYGON), id="exponents are numbers"
         ),
         pytest.param(
             '<Coords points="10,10 60,10 60,30"/><Baseline points="10,25 60,25"/>',
-            Outline.of_polygon(TRIANGLE, ((10, 25), (60, 25))),
+            Outline.of_polygon(POLYGON, ((10, 25), (60, 25))),
             id="baseline",
         ),
         pytest.param('<Coords points="10,10 60,30"/>', Outline((10, 10, 61, 31)), id="two corners are a box"),
@@ -207,11 +196,22 @@ def test_outlines(tmp_path: Path, coords: str, outline: Outline) -> None:
     assert line_of(tmp_path, f"<TextLine>{coords}{reading('т')}</TextLine>").outline == outline
 
 
-@pytest.mark.parametrize("points", ["10,10 NaN,NaN 90,40", "10,10 inf,10 9,9 90,40", "10,10 x,10 90,40"])
-def test_coordinates_that_are_no_numbers_cost_their_line_and_not_the_page(tmp_path: Path, points: str) -> None:
+@pytest.mark.parametrize(
+    ("format_", "document"),
+    [
+        ("alto", alto(alto_line("т", "1 2 3") + alto_line("да"))),
+        *(
+            ("page", page_xml(region("r", page_line("т", points=f"10,10 {points} 90,40") + page_line("да"))))
+            for points in ("NaN,NaN", "inf,10 9,9", "x,10")
+        ),
+    ],
+)
+def test_coordinates_that_are_no_numbers_cost_their_line_and_not_the_page(
+    tmp_path: Path, format_: str, document: str
+) -> None:
     picture(tmp_path / "p.png")
-    write(tmp_path / "p.xml", page_xml(region("r", page_line("слово", points=points) + page_line("да"))))
-    items = read("page", tmp_path)
+    write(tmp_path / "p.xml", document)
+    items = read(format_, tmp_path)
     assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_OUTLINE]
     assert texts(items) == ["да"]
 
@@ -229,11 +229,7 @@ def test_orientation_says_how_a_line_without_a_baseline_is_read(
     tmp_path: Path, page: str, region: str, turns: int
 ) -> None:
     line = page_line("text", points="10,10 20,10 20,45 10,45")
-    document = (
-        page_xml(f'<TextRegion id="r1">{line}</TextRegion>')
-        .replace("<Page ", f"<Page {page} ")
-        .replace("<TextRegion ", f"<TextRegion {region} ")
-    )
+    document = page_xml(f'<TextRegion {region} id="r1">{line}</TextRegion>').replace("<Page ", f"<Page {page} ")
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", document)
     outline = read_one("page", tmp_path).lines[0].outline
@@ -263,7 +259,7 @@ def region_with_text(text: str) -> str:
 
 def test_the_text_of_a_region_without_lines_is_a_line(tmp_path: Path) -> None:
     (line,) = page_of(tmp_path, region_with_text("слово")).lines
-    assert (line.text, line.outline) == ("слово", Outline.of_polygon(TRIANGLE))
+    assert (line.text, line.outline) == ("слово", Outline.of_polygon(POLYGON))
 
 
 def test_the_text_of_a_region_without_lines_is_not_lost_if_it_has_several(tmp_path: Path) -> None:
