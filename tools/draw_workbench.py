@@ -29,7 +29,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from draw_registers import Look, draw_register
 from dsocr.formats.page import page_document
 from dsocr.formats.xml import serialize
-from dsocr.workbench.interface_texts import Language, interface_text
+from dsocr.workbench.dialogs import Language, interface_text
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 

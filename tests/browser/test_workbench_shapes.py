@@ -6,12 +6,10 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.document import Outline
-from dsocr.workbench.shape_changes import reshape
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, choose, eventually, texts
-from tests.workbench.fakes import TEXTS
+from tests.workbench.fakes import TEXTS, edit
 
 
 def point(window: Page, x: float, y: float) -> tuple[float, float]:
@@ -168,7 +166,7 @@ def test_two_people_are_warned_of_changes_to_one_shape(shaping: Page, store: Cor
         line = store.lines(1)[0]
         left, top, _, bottom = line.outline.box
         theirs = ((left, top), (600 + right, top), (600 + right, bottom), (left, bottom))
-        reshape(store, [(line, Outline(line.outline.box, theirs))], who="anna")
+        edit(store, "reshape", [line], shapes=[{"number": line.number, "polygon": theirs, "baseline": []}])
         view.press("ArrowDown")
         is_answered = partial(lambda top: bool(warning.count()) or store.lines(1)[0].outline.box[1] != top, top)
         eventually(shaping, is_answered)

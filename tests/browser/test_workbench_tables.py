@@ -8,11 +8,10 @@ from playwright.sync_api import Page, expect
 from dsocr.document import Table
 from dsocr.registers.edits import nodes_of
 from dsocr.workbench.store import CorrectionStore
-from dsocr.workbench.stored_lines import tables_of, version_of
-from dsocr.workbench.table_changes import carry_out_in_table
+from dsocr.workbench.stored_lines import tables_of
 from tests.browser.test_workbench_shapes import drag, point, wait_for_place
 from tests.browser.workbench import FIELD, eventually
-from tests.workbench.fakes import TEXTS
+from tests.workbench.fakes import TEXTS, edit
 
 
 @pytest.fixture
@@ -138,19 +137,13 @@ def test_cells_are_joined_and_split(gridding: Page, store: CorrectionStore) -> N
 
 def test_two_people_are_warned_of_changes_to_one_table(gridding: Page, store: CorrectionStore) -> None:
     draw_table(gridding, store)
-    page, warning = store.pages()[0], gridding.get_by_text("changed this meanwhile")
+    warning = gridding.get_by_text("changed this meanwhile")
     gridding.locator(".ruling-hit").nth(1).focus()
     for step in range(3):  # unless the window has just asked what is new
         table = table_of(store)
         assert table
         points = [(660 - step, round(float(y))) for y in nodes_of(table)[:, 2, 1]]
-        message = {
-            "what": "moveRuling",
-            "table": [table.id, version_of(table.id, store.regions(1))],
-            "axis": "column",
-            "place": 2,
-        }
-        carry_out_in_table(store, page, {**message, "points": points}, who="anna")
+        edit(store, "moveRuling", axis="column", place=2, points=points)
         before = places(store, 0)
         gridding.keyboard.press("ArrowRight")
         eventually(gridding, lambda before=before: bool(warning.count()) or places(store, 0) != before)  # type: ignore[misc]

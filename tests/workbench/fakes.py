@@ -12,7 +12,9 @@ from dsocr.formats.page import NEWEST, page_document
 from dsocr.formats.xml import serialize
 from dsocr.inference.confidence import Prediction
 from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.page_changes import carry_out, version_by_hand
 from dsocr.workbench.store import CorrectionStore, open_store
+from dsocr.workbench.stored_lines import StoredLine, tables_of, version_of
 
 TITLES = [["№", "имя", "лет"], ["1", "Иванъ", "30"], ["2", "Анна", "25"], ["3", "Петръ", "41"], ["4", "Марья", "7"]]
 TEXTS = [["первая строка", "вторая строка", ""], ["the third", "", "№ 25"]]
@@ -95,6 +97,20 @@ def opened(source: Path, work: Path, *, strict: bool = True) -> Iterator[tuple[C
         store._connection.execute("PRAGMA synchronous = OFF")  # no power fails in these many short transactions
         import_pages(store, archive, SourceReport(strict=strict))
         yield store, archive
+
+
+def edit(store: CorrectionStore, what: str, lines: Sequence[StoredLine] = (), /, **details: object) -> int | None:
+    """Carry out an edit of the first page as a browser sends it, with the versions of now."""
+    page = store.pages()[0]
+    regions = store.regions(page.number)
+    versions = {region.number: region.version for region in regions}
+    seen = [(line.number, version_by_hand(line)) for line in lines]
+    message: dict[str, object] = {"what": what, "lines": seen, "region": None, **details}
+    for table in tables_of(regions)[:1]:
+        message["table"] = table.id, version_of(table.id, regions)
+    if isinstance(number := details.get("region"), int):
+        message["region"] = number, versions.get(number, 0)
+    return carry_out(store, page, message, who="anna")
 
 
 class FakeReader:

@@ -11,16 +11,16 @@ from lxml import etree
 
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
-from dsocr.document import Outline, SkipReason, Split
+from dsocr.document import SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive
+from dsocr.workbench.page_changes import move_beside
 from dsocr.workbench.page_export import export, export_dataset, export_log
-from dsocr.workbench.shape_changes import add_line, add_region, move_beside
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 from tests.data.making import write_pages
 from tests.raising import raises_code
-from tests.workbench.fakes import TEXTS, opened
+from tests.workbench.fakes import TEXTS, edit, opened
 
 COPISTE = Path(__file__).parents[2] / "examples" / "copiste"
 
@@ -107,7 +107,8 @@ def test_a_reading_of_a_line_that_somebody_drew_waits_until_it_is_accepted(
     markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
 ) -> None:
     format_, store, archive = markup
-    line = add_line(store, store.lines()[0].page, Outline((40, 260, 600, 330)), who="anna")
+    number = edit(store, "addBox", polygon=[(40, 260), (600, 260), (600, 330), (40, 330)])
+    (line,) = (line for line in store.lines() if line.number == number)
     store.add_reading(line, "машина", (0.5,) * 6, 0.5)
     accepted = text_lines(exported(store, archive, tmp_path / "out", format_))
     assert [text for _, text in accepted] == ["первая строка", "вторая", ""]
@@ -234,8 +235,7 @@ def test_other_formats_get_new_files(empty_store: CorrectionStore, archive: Arch
 def test_a_region_without_lines_is_reported_where_a_new_file_cannot_hold_it(
     empty_store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
-    corner = Outline((0, 390, 20, 399), ((0, 390), (20, 390), (20, 399), (0, 399)))
-    add_region(empty_store, 1, corner, "marginalia", who="anna")
+    edit(empty_store, "addRegion", polygon=[(0, 390), (20, 390), (20, 399), (0, 399)], kind="marginalia")
     (skipped,) = export(empty_store, archive, tmp_path / "alto", to="alto", accepted_only=False).skipped
     assert (skipped.reason, skipped.where) == (SkipReason.UNWRITABLE, "scan-1")
     assert "marginalia" in skipped.message

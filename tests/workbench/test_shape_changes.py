@@ -12,33 +12,18 @@ from hypothesis import strategies as st
 
 from dsocr.document import Outline, word_boxes
 from dsocr.errors import DataError
-from dsocr.workbench.archive import Archive, detect_outlines
+from dsocr.workbench.archive import Archive
+from dsocr.workbench.page_changes import carry_out, move_beside, replace_unreviewed
 from dsocr.workbench.page_export import export
-from dsocr.workbench.shape_changes import carry_out, move_beside, replace_unreviewed, version_by_hand
 from dsocr.workbench.store import CorrectionStore, StaleError
 from dsocr.workbench.stored_lines import State, StoredLine, StoredRegion, outline_around, split_line
 from tests.raising import raises_code
-from tests.workbench.fakes import make_pages, opened
+from tests.workbench.fakes import edit, make_pages, opened
 from tests.workbench.test_page_export import MARKUP
 
 
-def edit(store: CorrectionStore, what: str, lines: list[StoredLine] | None = None, **details: object) -> int | None:
-    page = store.pages()[0]
-    message = {
-        "what": what,
-        "lines": [(line.number, version_by_hand(line)) for line in lines or []],
-        "region": None,
-        **details,
-    }
-    if isinstance(number := details.get("region"), int):
-        region = store.region(number)
-        message["region"] = [number, region.version if region else 0]
-    return carry_out(store, page, message, who="anna")
-
-
 def cut(store: CorrectionStore, start: tuple[int, int], end: tuple[int, int]) -> None:
-    ends: dict[str, object] = {"from": start, "to": end}
-    edit(store, "cut", None, **ends)
+    edit(store, "cut", **{"from": start, "to": end})
 
 
 def snapshot(store: CorrectionStore) -> tuple[list[StoredLine], list[StoredRegion]]:
@@ -316,10 +301,10 @@ def test_a_cut_line_shares_its_text(empty_store: CorrectionStore, archive: Archi
 
 
 def test_lines_are_found_again_and_reviewed_ones_stay(empty_store: CorrectionStore, archive: Archive) -> None:
-    page = empty_store.pages()[0]
     kept = empty_store.review(empty_store.lines(1)[1], "проверено", State.ACCEPTED, who="anna")
     before = snapshot(empty_store)
-    assert replace_unreviewed(empty_store, 1, detect_outlines(archive, page), who="anna") == (2, 2)
+    found = [Outline((60, top, 600, top + 60)) for top in (50, 160, 270)]
+    assert replace_unreviewed(empty_store, 1, found, who="anna") == (2, 2)
     lines = empty_store.lines(1)
     assert [line.text for line in lines] == ["", "проверено", ""]
     assert lines[1].number == kept.number

@@ -21,13 +21,12 @@ from dsocr.errors import DsocrError
 from dsocr.formats.page import NEWEST, TRANSKRIBUS, parse_page
 from dsocr.registers.edits import nodes_of
 from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.page_changes import carry_out, move_beside, put_tables, search_tables
 from dsocr.workbench.page_export import export
-from dsocr.workbench.shape_changes import assign, move_beside
 from dsocr.workbench.store import CorrectionStore, StaleError, open_store
 from dsocr.workbench.stored_lines import State, tables_of, version_of
-from dsocr.workbench.table_changes import carry_out_in_table, put_tables, search_tables
 from tests.raising import raises_code
-from tests.workbench.fakes import TITLES, make_register, opened
+from tests.workbench.fakes import TITLES, edit, make_register, opened
 
 ROWS = [["№", "имя", "лет"], ["1", "Иванъ", "30"], ["2", "Анна", "25"]]
 
@@ -42,12 +41,6 @@ def register(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[C
 def table_of(store: CorrectionStore) -> Table:
     (table,) = tables_of(store.regions(1))
     return table
-
-
-def edit(store: CorrectionStore, what: str, **details: object) -> None:
-    tables = tables_of(store.regions(1))
-    seen = [tables[0].id, version_of(tables[0].id, store.regions(1))] if tables else None
-    carry_out_in_table(store, store.pages()[0], {"what": what, "table": seen, **details}, who="anna")
 
 
 def ruling(store: CorrectionStore, axis: str, place: int, by: tuple[int, int] = (0, 0)) -> list[tuple[int, int]]:
@@ -172,7 +165,7 @@ def test_cells_are_joined_and_split(register: tuple[CorrectionStore, Archive]) -
 def test_a_line_that_somebody_put_into_a_cell_stays_there(register: tuple[CorrectionStore, Archive]) -> None:
     store, _ = register
     line, cell = store.lines(1)[4], table_of(store).cells[8]
-    assign(store, [line], int(cell.id), who="anna")
+    edit(store, "assign", [line], region=int(cell.id))
     move(store, "column", 2, (10, 0))
     edit(store, "addRuling", axis="row", at=(100, 110))
     assert texts(store)[3, 2, 1, 1] == "Иванъ 25"
@@ -274,12 +267,19 @@ def test_a_change_of_what_somebody_else_changed_is_refused(register: tuple[Corre
     store, _ = register
     seen, version = table_of(store), version_of("table", store.regions(1))
     move(store, "column", 1, (5, 0))
-    message = {"what": "removeRuling", "table": [seen.id, version], "axis": "column", "place": 1}
+    message = {
+        "what": "removeRuling",
+        "lines": [],
+        "region": None,
+        "table": [seen.id, version],
+        "axis": "column",
+        "place": 1,
+    }
     with pytest.raises(StaleError):
-        carry_out_in_table(store, store.pages()[0], message, who="boris")
+        carry_out(store, store.pages()[0], message, who="boris")
     edit(store, "removeTable")
     with pytest.raises(StaleError):
-        carry_out_in_table(store, store.pages()[0], message, who="boris")
+        carry_out(store, store.pages()[0], message, who="boris")
 
 
 def test_a_removed_table_leaves_its_lines_on_the_page(

@@ -5,7 +5,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,10 +39,10 @@ from dsocr.io.work import write_file
 from dsocr.layout import FindLines, detect_lines
 from dsocr.outlines import quarter_turns
 from dsocr.text import comparable
+from dsocr.workbench.page_changes import search_tables
 from dsocr.workbench.page_structure import read_regions
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, center, region_id, tables_of
-from dsocr.workbench.table_changes import with_tables
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -348,13 +348,13 @@ def _add_page(
     *,
     tables: bool,
 ) -> bool:
-    regions = [
-        (replace(region, outline=outline), elements)
-        for region, elements in (read_regions(read_xml(inside(archive.root, markup))) if markup else ())
-        if (outline := scale_outline(region.outline, image, size))
-    ]
-    imported = tuple(region.element or 0 for region, _ in regions)
-    region_of = {element: place for place, (_, elements) in enumerate(regions) for element in elements}
+    regions: list[StoredRegion] = []
+    region_of: dict[int, int] = {}
+    for region, elements in read_regions(read_xml(inside(archive.root, markup))) if markup else ():
+        if outline := scale_outline(region.outline, image, size):
+            regions.append(replace(region, number=-1 - len(regions), outline=outline))
+            region_of |= dict.fromkeys(elements, regions[-1].number)
+    imported = tuple(region.element or 0 for region in regions)
     page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup, regions=imported)
     lines = []
     for place, line in enumerate(image.lines):
@@ -362,14 +362,17 @@ def _add_page(
         outline = scale_outline(line.outline, image, size) or Outline((0, 0, *size))
         elements = (line.index,) if markup is not None and line.index is not None else ()
         state = State.READ if text else State.UNREAD
-        region = region_of.get(elements[0]) if elements else None
+        home = region_of.get(elements[0]) if elements else None
         score = line.alignment and line.alignment.score  # an aligned text in doubt is reviewed first
-        lines.append(StoredLine(0, 0, place, outline, text, state, confidence=score, elements=elements, region=region))
-    shapes = [region for region, _ in regions]
-    if tables and not any(region.cell for region in shapes):
-        # A file to fill in keeps its lines.
-        lines, shapes = with_tables(archive.page_image(page), lines, shapes, split=markup is None)
-    return store.add_page(page, lines, shapes)
+        lines.append(StoredLine(0, 0, place, outline, text, state, confidence=score, elements=elements, region=home))
+    if tables and not any(region.cell for region in regions):
+        numbered = [replace(line, number=number) for number, line in enumerate(lines, start=1)]
+        scan = archive.page_image(page)
+        with suppress(DataError):  # there is none; a file to fill in keeps its lines
+            found = search_tables(scan, numbered, split=markup is None)
+            lines, replaced, cells = found.fill(regions)
+            regions = [region for region in regions if region not in replaced] + cells
+    return store.add_page(page, lines, regions)
 
 
 def detect_outlines(archive: Archive, page: StoredPage) -> list[Outline]:

@@ -1,9 +1,13 @@
-"""The dialogs of a workbench's window."""
+"""The texts of a workbench's interface, in English and in Russian, and its dialogs."""
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from pathlib import Path
+from typing import Literal
 
+import yaml
 from nicegui import run, ui
 
 from dsocr.errors import DsocrError
@@ -11,6 +15,11 @@ from dsocr.workbench.page_export import EXPORT_FORMATS
 from dsocr.workbench.session import DATASET, LOG, Session
 from dsocr.workbench.stored_lines import StoredLine
 from dsocr.workbench.words import Hit, Query, search
+
+Language = Literal["en", "ru"]
+_FILE = Path(__file__).with_name("interface_texts.yaml")
+TEXTS: Mapping[str, Mapping[Language, str]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+"""Every text of the interface by name."""
 
 _SHOWN = 200
 _KEY = "px-1.5 rounded border border-slate-400 text-sm whitespace-nowrap bg-slate-100 dark:bg-slate-700"
@@ -43,6 +52,11 @@ Translate = Callable[..., str]
 """The text of a name in the window's language, with values filled in."""
 
 
+def interface_text(language: Language, name: str, /, **values: object) -> str:
+    """The text of that name in a language, with values filled in."""
+    return re.sub(r"\b1 (most doubtful )?lines\b", r"1 \1line", TEXTS[name][language].format(**values))
+
+
 def notify_error(error: DsocrError) -> None:
     """Show an error with its remedy."""
     ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
@@ -58,18 +72,27 @@ def disabled(button: ui.button) -> Iterator[None]:
         button.enable()
 
 
-def _dialog(name: str) -> ui.dialog:
-    return ui.dialog().props(f'aria-label="{name}"')
+@contextmanager
+def _opened_dialog(name: str, width: str, *, has_title: bool = True) -> Iterator[ui.dialog]:
+    """A dialog to fill inside the block, opened at its end."""
+    with ui.dialog().props(f'aria-label="{name}"') as dialog, ui.card().classes(f"{width} max-w-full"):
+        if has_title:
+            ui.label(name).classes("text-lg font-semibold").props('role="heading" aria-level="2"')
+        yield dialog
+    dialog.open()
 
 
-def _title(text: str) -> None:
-    ui.label(text).classes("text-lg font-semibold").props('role="heading" aria-level="2"')
+def _add_buttons(dialog: ui.dialog, action: str, cancel: str) -> ui.button:
+    """Add a button for the action, which is returned, and one that closes the dialog."""
+    with ui.row():
+        button = ui.button(action).props("no-caps")
+        ui.button(cancel, on_click=dialog.close).props("flat no-caps")
+    return button
 
 
 def open_export_dialog(session: Session, translate: Translate) -> None:
     """Ask for a format and a folder, and write all pages."""
-    with _dialog(translate("export")) as dialog, ui.card().classes("w-[32rem] max-w-full"):
-        _title(translate("export"))
+    with _opened_dialog(translate("export"), "w-[32rem]") as dialog:
         kinds = {name: translate(f"export_{name}") for name in (*EXPORT_FORMATS, DATASET, LOG)}
         kind = ui.select(kinds, value="page", label=translate("format")).classes("w-full").props("outlined")
         only = ui.checkbox(translate("accepted_only"), value=True).props("dense")
@@ -77,9 +100,7 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
         folder = ui.input(translate("folder"), value=folders["page"]).classes("w-full").props("outlined")
         # A folder of one's own stays.
         kind.on_value_change(lambda: folder.value in folders.values() and folder.set_value(folders[kind.value]))
-        with ui.row():
-            button = ui.button(translate("write")).props("no-caps")
-            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
+        button = _add_buttons(dialog, translate("write"), translate("cancel"))
 
         async def write() -> None:
             with disabled(button):
@@ -97,13 +118,11 @@ def open_export_dialog(session: Session, translate: Translate) -> None:
             ui.notify(summary if report.pages else str(report.out), type="positive", timeout=8000)
 
         button.on_click(write)
-    dialog.open()
 
 
 def open_help_dialog(translate: Translate) -> None:
     """Show all keys."""
-    with _dialog(translate("keys")) as dialog, ui.card().classes("w-[48rem] max-w-full"):
-        _title(translate("keys"))
+    with _opened_dialog(translate("keys"), "w-[48rem]") as dialog:
         with ui.grid(columns="fit-content(45%) 1fr").classes("gap-x-6 gap-y-1 items-baseline"):
             for keys, name in KEYS:
                 with ui.row().classes("gap-1"):
@@ -111,27 +130,23 @@ def open_help_dialog(translate: Translate) -> None:
                         ui.html(escape(key), tag="kbd", sanitize=False).classes(_KEY)
                 ui.label(translate(name))
         ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
-    dialog.open()
 
 
 def open_note_dialog(line: StoredLine, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for a remark on a line."""
-    with _dialog(translate("note_of")) as dialog, ui.card().classes("w-[32rem] max-w-full"):
+    with _opened_dialog(translate("note_of"), "w-[32rem]", has_title=False) as dialog:
         note = ui.textarea(translate("note_of"), value=line.note).classes("w-full").props("outlined autofocus")
 
         def close() -> None:
             dialog.close()
             save(note.value or "")
 
-        with ui.row():
-            ui.button(translate("save"), on_click=close).props("no-caps")
-            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
-    dialog.open()
+        _add_buttons(dialog, translate("save"), translate("cancel")).on_click(close)
 
 
 def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None]) -> None:
     """Ask for the name of whoever works in this window."""
-    with _dialog(translate("your_name")) as dialog, ui.card().classes("w-96 max-w-full"):
+    with _opened_dialog(translate("your_name"), "w-96", has_title=False) as dialog:
         field = ui.input(translate("your_name"), value=name).classes("w-full").props("outlined autofocus maxlength=60")
         ui.label(translate("why_name")).classes("text-sm text-slate-600 dark:text-slate-300")
 
@@ -141,10 +156,7 @@ def open_name_dialog(name: str, translate: Translate, save: Callable[[str], None
                 save(name)
 
         field.on("keydown.enter", close)
-        with ui.row():
-            ui.button(translate("save"), on_click=close).props("no-caps")
-            ui.button(translate("cancel"), on_click=dialog.close).props("flat no-caps")
-    dialog.open()
+        _add_buttons(dialog, translate("save"), translate("cancel")).on_click(close)
 
 
 def open_search_dialog(
@@ -155,8 +167,7 @@ def open_search_dialog(
     replace: Callable[[Sequence[Hit], str], None],
 ) -> None:
     """Find a text on all pages, show where, and replace it."""
-    with _dialog(translate("search")) as dialog, ui.card().classes("w-[56rem] max-w-full gap-2"):
-        _title(translate("search"))
+    with _opened_dialog(translate("search"), "gap-2 w-[56rem]") as dialog:
         with ui.row().classes("w-full gap-3 items-center"):
             sought = ui.input(translate("find")).classes("grow").props("outlined dense autofocus")
             replacement = ui.input(translate("replace_with")).classes("grow").props("outlined dense")
@@ -166,10 +177,8 @@ def open_search_dialog(
             )
         count = ui.label().props('role="status"')
         results = ui.column().classes("w-full gap-0 overflow-auto max-h-[50vh]").props('role="list"')
-        with ui.row():
-            do = ui.button(translate("replace_all", lines=0)).props("no-caps")
-            do.disable()
-            ui.button(translate("close"), on_click=dialog.close).props("flat no-caps")
+        do = _add_buttons(dialog, translate("replace_all", lines=0), translate("close"))
+        do.disable()
         hits: list[Hit] = []
 
         def go(number: int) -> None:
@@ -180,8 +189,8 @@ def open_search_dialog(
             hits.clear()
             results.clear()
             if sought.value and sought.value.strip():
-                pages = frozenset({page} if here.value and page is not None else ())
-                query = Query(sought.value, match_case=case.value, whole_words=words.value, pages=pages)
+                limit = page if here.value else None
+                query = Query(sought.value, match_case=case.value, whole_words=words.value, page=limit)
                 hits.extend(search(session.store, query))
             places = sum(len(hit.spans) for hit in hits)
             shown = "; " + translate("found_more", shown=_SHOWN) if len(hits) > _SHOWN else ""
@@ -210,7 +219,6 @@ def open_search_dialog(
             field.on("update:model-value", show, throttle=0.3, leading_events=False)
         for box in (case, words, here):
             box.on_value_change(show)
-    dialog.open()
 
 
 def found_html(hit: Hit, replacement: str) -> str:

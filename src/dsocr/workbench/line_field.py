@@ -6,16 +6,16 @@ Its other half, in the browser, is `line_field.js`.
 import json
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import yaml
 from nicegui import events, ui
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsocr.errors import ConfigError
-from dsocr.workbench.interface_texts import Language
+from dsocr.workbench.dialogs import Language
 from dsocr.workbench.stored_lines import StoredLine
 
 FILE = "keyboards.yaml"
@@ -30,38 +30,26 @@ MARKS: Mapping[str, tuple[str, str]] = {
 GAPS: Mapping[Language, str] = {"en": "[unclear]", "ru": "[нрзб]"}
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(BaseModel):
     """A text typed on a version of a line and not accepted."""
 
     version: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(BaseModel):
     """What somebody does with the line they see, at its `version`, and the text in the field at that moment.
 
     `caret` counts the characters before the cursor, `to` is the line to go to, and `drafts` are sent for joining.
     """
 
-    name: str
+    action: str
     line: int
     version: int
     text: str
-    caret: int = 0
+    caret: int
     to: int | None = None
-    drafts: Mapping[int, Draft] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, message: Mapping[str, Any]) -> Self:
-        """An action as the browser sends it."""
-        drafts = {
-            int(number): Draft(int(draft["version"]), str(draft["text"])) for number, draft in message["drafts"].items()
-        }
-        to = None if message.get("to") is None else int(message["to"])
-        line, version, caret = (int(message[key]) for key in ("line", "version", "caret"))
-        return cls(str(message["action"]), line, version, str(message["text"]), caret, to, drafts)
+    drafts: dict[int, Draft]
 
 
 class LineField(ui.element, component="line_field.js"):
@@ -88,9 +76,7 @@ class LineField(ui.element, component="line_field.js"):
         self._notified: int | None = None
         self._is_removed = False
         self._props.update({"label": label, "for": self.html_id, "store": store, "state": None})
-        self._props.update(
-            {"marks": {name: list(pair) for name, pair in marks.items()}, "shorthands": dict(shorthands)}
-        )
+        self._props.update({"marks": dict(marks), "shorthands": dict(shorthands)})
         self.on("action", self._handle)
 
     def show(self, line: StoredLine, *, notified: bool = False, removed: bool = False) -> None:
@@ -120,7 +106,7 @@ class LineField(ui.element, component="line_field.js"):
             return
         self._cleared = ()
         try:
-            self._cleared = self._on_action(Action.parse(event.args))
+            self._cleared = self._on_action(Action.model_validate(event.args))
         finally:
             self._answered = event.args["sequence"]
             self._update_state()
@@ -175,11 +161,9 @@ def load_keyboard(work: Path, language: Language) -> Keyboard:
             continue
         held = _read(path)
         for letters in held.sets:
-            name = (
-                letters.name
-                if isinstance(letters.name, str)
-                else letters.name.get(language) or next(iter(letters.name.values()))
-            )
+            name = letters.name
+            if not isinstance(name, str):
+                name = name.get(language) or next(iter(name.values()))
             sets[name] = tuple(unicodedata.normalize("NFC", letters.keys).split())
         shorthands |= held.shorthands
     return Keyboard(sets, shorthands)

@@ -15,9 +15,8 @@ from dsocr.document import Table
 from dsocr.formats.page import REGION_TYPES
 from dsocr.registers.edits import nodes_of
 from dsocr.text import percentage
-from dsocr.workbench.dialogs import Translate
-from dsocr.workbench.interface_texts import VIEW_LABELS
-from dsocr.workbench.shape_changes import version_by_hand
+from dsocr.workbench.dialogs import TEXTS, Translate
+from dsocr.workbench.page_changes import version_by_hand
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, StoredRegion, tables_of, version_of
 
 _KINDS = tuple(
@@ -61,7 +60,8 @@ class PageView(ui.element, component="page_view.js", esm={"dsocr-workbench": "sc
     ) -> None:
         super().__init__()
         ui.add_css(Path(__file__).with_name("page_view.css"))
-        labels: dict[str, Any] = {name.removeprefix("view_"): translate(name) for name in VIEW_LABELS}
+        names = [name for name in TEXTS if name.startswith("view_")]
+        labels: dict[str, Any] = {name.removeprefix("view_"): translate(name) for name in names}
         labels["kinds"] = {kind: translate(f"region_{kind}") for kind in _KINDS}
         self._props.update({"labels": labels, "kinds": _KINDS, "answered": 0})
         self._props.update({"page": {"number": 0, "width": 1, "height": 1}, "lines": [], "regions": []})

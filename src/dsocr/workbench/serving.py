@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsocr.errors import DsocrError
 from dsocr.server.access import AccessMiddleware
-from dsocr.workbench.interface_texts import Language
+from dsocr.workbench.dialogs import Language
 from dsocr.workbench.session import Session
 from dsocr.workbench.window import Window
 

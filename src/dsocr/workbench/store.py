@@ -142,24 +142,19 @@ class CorrectionStore:
         with self._lock:
             self._connection.close()
 
-    def add_page(self, page: StoredPage, lines: Iterable[StoredLine], regions: Sequence[StoredRegion] = ()) -> bool:
+    def add_page(self, page: StoredPage, lines: Sequence[StoredLine], regions: Sequence[StoredRegion] = ()) -> bool:
         """Add a page with its lines and regions, which get new numbers; False if there is a page of that name already.
 
-        The `region` of a line is its place in `regions`.
+        The lines name their regions by the numbers that these have in `regions`, all of them below 0.
         """
         with self._transaction() as run:
             if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
                 return False
-            lines = list(lines)
             elements = sorted(element for line in lines for element in line.elements)
-            imported = json.dumps(page.regions)
-            values: tuple[object, ...] = (page.name, str(page.image), page.width, page.height, page.writer)
-            values += (page.document, page.markup, json.dumps(elements), imported)
-            number = int(run(f"INSERT INTO page VALUES (NULL{', ?' * len(values)})", values).lastrowid or 0)  # noqa: S608
-            added = [self._write_region(run, replace(region, number=0, page=number)) for region in regions]
-            for line in lines:
-                region = None if line.region is None else added[line.region].number
-                self._write(run, replace(line, number=0, page=number, region=region))
+            values = (0, page.name, str(page.image), page.width, page.height, page.writer, page.document, page.markup)
+            number = _insert(run, "page", (*values, json.dumps(elements), json.dumps(page.regions)))
+            new_lines = [replace(line, number=0, page=number) for line in lines]
+            self._exchange(run, (), (), new_lines, [replace(region, page=number) for region in regions])
         return True
 
     def keep_copy(self) -> None:
@@ -283,7 +278,7 @@ class CorrectionStore:
             if now is None or now.version != line.version or now.is_reviewed:
                 return False
             read = replace(now, text=text, machine=text, characters=tuple(characters), confidence=confidence)
-            self._write(run, replace(read, state=State.READ, version=_new_stamp(run)))
+            _insert(run, "line", _dump_line(replace(read, state=State.READ, version=_new_stamp(run))))
         return True
 
     def review(self, line: StoredLine, text: str, state: State, *, who: str, name: str = "") -> StoredLine:
@@ -291,63 +286,53 @@ class CorrectionStore:
 
         `name` is that of the person. A line that somebody of another name had reviewed is thereby checked.
         """
-
-        def reviewed(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-            (was,) = old
-            new = replace(was, text=text.strip(), state=state)
-            if was.is_reviewed and was.author and name and name != was.author:
-                return [replace(new, checked_by=name)]
-            return [replace(new, author=name, reviewed_at=_now(), checked_by="")]
-
-        return self.change(state.value, who, [line], reviewed)[0][0]
+        new = replace(line, text=text.strip(), state=state)
+        if line.is_reviewed and line.author and name and name != line.author:
+            new = replace(new, checked_by=name)
+        else:
+            new = replace(new, author=name, reviewed_at=_now(), checked_by="")
+        return self.change(state.value, who, [line], [new])[0]
 
     def annotate(self, line: StoredLine, note: str, *, who: str) -> StoredLine:
         """The line with a remark. Raises StaleError if it was changed meanwhile."""
-        return self.change("note", who, [line], lambda old, _: [replace(old[0], note=note.strip())])[0][0]
+        return self.change("note", who, [line], [replace(line, note=note.strip())])[0]
 
     def replace_texts(self, texts: Sequence[tuple[StoredLine, str]], *, who: str) -> list[StoredLine]:
         """Give lines other texts in one change, which one undo takes back; reviewed lines stay so.
 
         Raises StaleError, and changes nothing, if one of them was changed meanwhile.
         """
-
-        def replaced(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-            return [
-                replace(line, text=text, state=line.state if line.is_reviewed else State.READ)
-                for line, (_, text) in zip(old, texts, strict=True)
-            ]
-
-        return self.change("replaced", who, [line for line, _ in texts], replaced)[0]
+        lines = [line for line, _ in texts]
+        new = [replace(line, text=text, state=line.state if line.is_reviewed else State.READ) for line, text in texts]
+        return self.change("replaced", who, lines, new)
 
     def split(self, line: StoredLine, at: int, *, who: str, text: str | None = None) -> tuple[StoredLine, StoredLine]:
         """Split a line before the character `at` of its text, or of the `text` that replaces it.
 
         Raises DataError if one part would be empty.
         """
-
-        def halves(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-            first, second = split_line(_with_text(old[0], text), at)
-            return [first, replace(second, place=self.place_after(old[0]))]
-
-        first, second = self.change("split", who, [line], halves)[0]
+        first, second = split_line(_with_text(line, text), at)
+        first, second = self.change("split", who, [line], [first, replace(second, place=self.place_after(line))])
         return first, second
 
     def join(
-        self, line: StoredLine, following: StoredLine | None = None, *, who: str, text: str | None = None
+        self,
+        line: StoredLine,
+        following: StoredLine | None = None,
+        *,
+        who: str,
+        text: str | None = None,
+        next_text: str | None = None,
     ) -> StoredLine:
-        """Join a line, with the `text` that replaces its own, and the next one of its page.
+        """Join a line and the next one of its page, each with the text that replaces its own.
 
-        `following` is that next line with the text to use for it; by default it is taken as stored. Raises DataError
-        if the line is the last.
+        `following` is that next line as the user saw it. Raises DataError if the line is the last.
         """
-        second = following or self.following(line)
-        if second is None:
+        following = following or self.following(line)
+        if following is None:
             raise DataError("the last line of a page cannot be joined with a next one", code="last-line")
-
-        def joined(old: Sequence[StoredLine], _: object) -> list[StoredLine]:
-            return [join_lines(_with_text(old[0], text), _with_text(old[1], second.text))]
-
-        return self.change("joined", who, [line, second], joined)[0][0]
+        joined = join_lines(_with_text(line, text), _with_text(following, next_text))
+        return self.change("joined", who, [line, following], [joined])[0]
 
     def undo(self, who: str) -> Change | None:
         """Undo somebody's last change; None if there is none.
@@ -368,19 +353,11 @@ class CorrectionStore:
             kept_regions = {region.number for region in change.regions_before}
             changed = {line.number for line in change.after}
             for region in change.regions_after:
-                if region.number not in kept_regions:
-                    held = run("SELECT number FROM line WHERE region = ?", (region.number,)).fetchall()
-                    if not {number for (number,) in held} <= changed:  # somebody put lines into it
-                        raise StaleError(None)
-                    run("DELETE FROM region WHERE number = ?", (region.number,))
-            for region in change.regions_before:
-                self._write_region(run, region)
-            kept = {line.number for line in change.before}
-            for line in change.after:
-                if line.number not in kept:
-                    run("DELETE FROM line WHERE number = ?", (line.number,))
-            for line in change.before:  # with their old versions, so that earlier changes can be undone too
-                self._write(run, line)
+                held = run("SELECT number FROM line WHERE region = ?", (region.number,)).fetchall()
+                if region.number not in kept_regions and not {number for (number,) in held} <= changed:
+                    raise StaleError(None)  # somebody put lines into it
+            # with their old versions, so that earlier changes can be undone too
+            self._exchange(run, change.after, change.regions_after, change.before, change.regions_before)
             run("UPDATE change SET undone = 1 WHERE number = ?", (change.number,))
             _new_stamp(run)
         return change
@@ -430,31 +407,48 @@ class CorrectionStore:
         what: str,
         who: str,
         lines: Sequence[StoredLine],
-        edit_lines: Callable[[Sequence[StoredLine], Sequence[StoredRegion]], Sequence[StoredLine]],
+        new_lines: Sequence[StoredLine],
         regions: Sequence[StoredRegion] = (),
-        edit_regions: Callable[[Sequence[StoredRegion]], Sequence[StoredRegion]] = lambda old: old,
-    ) -> tuple[list[StoredLine], list[StoredRegion]]:
+        new_regions: Sequence[StoredRegion] = (),
+    ) -> list[StoredLine]:
         """Replace lines and regions by edited ones, new and removed ones included, as one change.
 
-        `edit_lines` also gets the new regions, with their numbers. Raises StaleError, and changes nothing, if one of
-        those given has another version by now.
+        New lines have the number 0, new regions numbers below 0, by which lines name them. Raises StaleError, and
+        changes nothing, if one of `lines` or `regions` has another version by now.
         """
         with self._transaction() as run:
             before, regions_before = self._unchanged(lines, regions)
             stamp = _new_stamp(run)
-            edited = edit_regions(regions_before)
-            regions_after = [self._write_region(run, replace(region, version=stamp)) for region in edited]
-            for number in {region.number for region in regions_before} - {region.number for region in regions_after}:
-                run("DELETE FROM region WHERE number = ?", (number,))
-            after = [self._write(run, replace(line, version=stamp)) for line in edit_lines(before, regions_after)]
-            for number in {line.number for line in before} - {line.number for line in after}:
-                run("DELETE FROM line WHERE number = ?", (number,))
+            stamped_lines = [replace(line, version=stamp) for line in new_lines]
+            stamped_regions = [replace(region, version=stamp) for region in new_regions]
+            after, regions_after = self._exchange(run, before, regions_before, stamped_lines, stamped_regions)
             sides = [_dump_lines(before), _dump_lines(after), _dump_regions(regions_before)]
             run(
                 f"INSERT INTO change ({_CHANGE.removeprefix('number, ')}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 (_now(), who, what, *sides, _dump_regions(regions_after)),
             )
-        return after, regions_after
+        return after
+
+    def _exchange(
+        self,
+        run: Callable[..., sqlite3.Cursor],
+        lines: Iterable[StoredLine],
+        regions: Iterable[StoredRegion],
+        new_lines: Sequence[StoredLine],
+        new_regions: Sequence[StoredRegion],
+    ) -> tuple[list[StoredLine], list[StoredRegion]]:
+        """Put lines and regions in the place of others; new ones get numbers that were never used."""
+        for table, old in (("line", lines), ("region", regions)):
+            for each in old:
+                run(f"DELETE FROM {table} WHERE number = ?", (each.number,))  # noqa: S608
+        numbers: dict[int | None, int] = {}
+        for region in new_regions:
+            numbers[region.number] = _insert(run, "region", _dump_region(region))
+        written = []
+        for line in new_lines:
+            placed = replace(line, region=numbers.get(line.region, line.region))
+            written.append(replace(placed, number=_insert(run, "line", _dump_line(placed))))
+        return written, [replace(region, number=numbers[region.number]) for region in new_regions]
 
     def _unchanged(
         self, lines: Sequence[StoredLine], regions: Sequence[StoredRegion]
@@ -470,17 +464,6 @@ class CorrectionStore:
                 raise StaleError(None)
             stored_regions.append(current)
         return stored, stored_regions
-
-    def _write_region(self, run: Callable[..., sqlite3.Cursor], region: StoredRegion) -> StoredRegion:
-        values = (region.number or None, *_dump_region(region)[1:])
-        added = run("INSERT OR REPLACE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        return replace(region, number=region.number or int(added.lastrowid or 0))
-
-    def _write(self, run: Callable[..., sqlite3.Cursor], line: StoredLine) -> StoredLine:
-        """Insert a line or replace the one with its number; one without a number gets one that was never used."""
-        values = (line.number or None, *_dump_line(line)[1:])
-        added = run(f"INSERT OR REPLACE INTO line VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
-        return replace(line, number=line.number or int(added.lastrowid or 0))
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -556,6 +539,13 @@ def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
     return int(run("INSERT INTO stamp DEFAULT VALUES").lastrowid or 0)
 
 
+def _insert(run: Callable[..., sqlite3.Cursor], table: str, row: Sequence[Any]) -> int:
+    """Insert a row or replace the one with its number, which is returned; below 1 it gets one that was never used."""
+    values = (row[0] if row[0] > 0 else None, *row[1:])
+    places = ", ".join("?" * len(values))
+    return int(run(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values).lastrowid or 0)  # noqa: S608
+
+
 def _dump_line(line: StoredLine) -> tuple[Any, ...]:
     characters = json.dumps([round(probability, 4) for probability in line.characters])
     texts = (line.text, line.state.value, line.machine, characters)
@@ -566,19 +556,10 @@ def _dump_line(line: StoredLine) -> tuple[Any, ...]:
 
 def _load_line(row: Sequence[Any]) -> StoredLine:
     number, page, place, outline, text, state, machine, characters, confidence, version, elements, *people = row
+    outline, state = load_outline(outline), State(state)
+    characters, elements = (tuple(json.loads(numbers)) for numbers in (characters, elements))
     return StoredLine(
-        number,
-        page,
-        place,
-        load_outline(outline),
-        text,
-        State(state),
-        machine,
-        tuple(json.loads(characters)),
-        confidence,
-        version,
-        tuple(json.loads(elements)),
-        *people,
+        number, page, place, outline, text, state, machine, characters, confidence, version, elements, *people
     )
 
 

@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 
-from dsocr.document import Box, CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
+from dsocr.document import CellPlace, Outline, Point, Table, TableCell, bounds, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.outlines import clip_points
 from dsocr.registers.edits import nodes_of, whole_outline
@@ -36,20 +35,6 @@ def area(outline: Outline) -> int:
     return (right - left) * (bottom - top)
 
 
-def clip_outline(outline: Outline, box: Box) -> Outline:
-    """The part of an outline between the left and the right of a box, with a baseline from one side to the other."""
-    left, _, right, _ = box
-    polygon = outline.polygon
-    for sign, side in ((1, left), (-1, right)):
-        polygon = clip_points(polygon, [sign * (x - side) for x, _ in polygon], is_closed=True)
-    baseline: tuple[Point, ...] = ()
-    if len(outline.baseline) >= 2:
-        between = [point for point in outline.baseline if left < point[0] < right]
-        ends = [(x, _height_at(outline.baseline, x)) for x in (left, right)]
-        baseline = (ends[0], *between, ends[1])
-    return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
-
-
 def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Outline, float]:
     """Cut an outline along the straight line through two points.
 
@@ -64,17 +49,18 @@ def cut_outline(outline: Outline, start: Point, end: Point) -> tuple[Outline, Ou
     def side(point: Point) -> float:
         return (x2 - x1) * (point[1] - y1) - (y2 - y1) * (point[0] - x1)
 
+    left, top, right, bottom = outline.box
+    corners = ((left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1))
     parts = []
     for sign in (1, -1):
         polygon, baseline = (
             clip_points(points, [sign * side(point) for point in points], is_closed=is_closed)
-            for points, is_closed in ((outline.border, True), (outline.baseline, False))
+            for points, is_closed in ((outline.polygon or corners, True), (outline.baseline, False))
         )
         if len(polygon) < 3:
             hint = "draw the cut across the line of text"
             raise DataError("the cut does not divide the line", code="edit-invalid", hint=hint)
         parts.append(Outline.of_polygon(polygon, baseline if len(baseline) >= 2 else ()))
-    left, top, right, bottom = outline.box
     share = 1.0
     if is_steep:
         at = x1 if y1 == y2 else x1 + ((top + bottom) / 2 - y1) * (x2 - x1) / (y2 - y1)
@@ -101,16 +87,16 @@ def outline_around(outlines: Sequence[Outline]) -> Outline:
     return Outline(bounds_of_boxes(outline.box for outline in outlines), _hull(points), tuple(baseline))
 
 
-def within(points: Iterable[tuple[float, float]], width: int, height: int) -> tuple[Point, ...]:
-    """Points as whole pixels of a page of that size."""
-    return tuple((min(max(round(x), 0), width - 1), min(max(round(y), 0), height - 1)) for x, y in points)
+def within(page: "StoredPage", points: Iterable[tuple[float, float]]) -> tuple[Point, ...]:
+    """Points as whole pixels of a page."""
+    return tuple((min(max(round(x), 0), page.width - 1), min(max(round(y), 0), page.height - 1)) for x, y in points)
 
 
 def checked_outline(
-    polygon: Iterable[tuple[float, float]], baseline: Iterable[tuple[float, float]], width: int, height: int
+    page: "StoredPage", polygon: Iterable[tuple[float, float]], baseline: Iterable[tuple[float, float]] = ()
 ) -> Outline:
-    """The outline of points on a page of that size. Raises DataError if the polygon has no area."""
-    corners, line = within(polygon, width, height), within(baseline, width, height)
+    """The outline of points on a page. Raises DataError if the polygon has no area."""
+    corners, line = within(page, polygon), within(page, baseline)
     left, top, right, bottom = bounds(corners) if corners else (0, 0, 0, 0)
     if len(set(corners)) < 3 or min(right - left, bottom - top) < 2:
         raise DataError("the outline has no area", code="edit-invalid", hint="draw at least three corners")
@@ -127,15 +113,6 @@ def load_outline(text: str) -> Outline:
     (left, top, right, bottom), *point_lists = json.loads(text)
     polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
     return Outline((left, top, right, bottom), polygon, baseline)
-
-
-def _height_at(baseline: Sequence[Point], x: int) -> int:
-    """The y coordinate of a baseline at a column; beyond its ends it is level."""
-    ordered = sorted(baseline)
-    for (x1, y1), (x2, y2) in pairwise(ordered):
-        if x1 <= x <= x2:
-            return y1 if x1 == x2 else round(y1 + (y2 - y1) * (x - x1) / (x2 - x1))
-    return ordered[0][1] if x < ordered[0][0] else ordered[-1][1]
 
 
 def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -261,16 +238,10 @@ def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
     if not first or not second or not left < cut < right:
         hint = "put the cursor where the second line begins"
         raise DataError("a line can only be split inside its text", code="edit-invalid", hint=hint)
-    halves = [
-        clip_outline(line.outline, (left, top, cut, bottom)),
-        clip_outline(line.outline, (cut, top, right, bottom)),
-    ]
+    *halves, _ = cut_outline(line.outline, (cut, top), (cut, bottom))
     if from_right:
         halves.reverse()
-    return (
-        redrawn(line, first, halves[0]),
-        replace(redrawn(line, second, halves[1]), number=0, elements=()),
-    )
+    return redrawn(line, first, halves[0]), replace(redrawn(line, second, halves[1]), number=0, elements=())
 
 
 def join_lines(first: StoredLine, *others: StoredLine) -> StoredLine:
@@ -293,7 +264,7 @@ def redrawn(line: StoredLine, text: str, outline: Outline, *joined: StoredLine) 
 
     `joined` are lines whose text is part of it now.
     """
-    state = State.UNREAD if all(part.is_reading for part in (line, *joined)) else State.READ
+    state = State.UNREAD if not text or all(part.is_reading for part in (line, *joined)) else State.READ
     unread = replace(line, text=text, outline=outline, state=state, machine=None, characters=())
     return replace(unread, author="", reviewed_at="", checked_by="")
 

@@ -11,7 +11,9 @@ from dsocr.errors import DsocrError
 from dsocr.text import percentage
 from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.dialogs import (
+    Language,
     disabled,
+    interface_text,
     notify_error,
     open_export_dialog,
     open_help_dialog,
@@ -19,14 +21,20 @@ from dsocr.workbench.dialogs import (
     open_note_dialog,
     open_search_dialog,
 )
-from dsocr.workbench.interface_texts import Language, interface_text
 from dsocr.workbench.line_field import GAPS, MARKS, Action, LineField, label_of, load_keyboard
+from dsocr.workbench.page_changes import (
+    FIND_AGAIN,
+    FIND_TABLES,
+    carry_out,
+    move_beside,
+    put_tables,
+    replace_unreviewed,
+    search_tables,
+)
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
 from dsocr.workbench.session import Outlook, Session, seconds_a_line
-from dsocr.workbench.shape_changes import FIND_AGAIN, carry_out, move_beside, replace_unreviewed
 from dsocr.workbench.store import StaleError
 from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, line_at
-from dsocr.workbench.table_changes import FIND_TABLES, TABLE_EDITS, carry_out_in_table, put_tables, search_tables
 from dsocr.workbench.words import Hit, replace_all, word_at
 
 _POLL_SECONDS = 1.5
@@ -390,7 +398,7 @@ class Window:
             "help": lambda _: open_help_dialog(self._t),
         }
         try:
-            return handlers[action.name](action) or ()
+            return handlers[action.action](action) or ()
         except StaleError as error:
             if error.line is None:
                 ui.notify(self._t("removed"), type="warning")
@@ -429,9 +437,10 @@ class Window:
         line = self._line_of(action)
         following = self._store.following(line)
         draft = action.drafts.get(following.number) if following else None
+        next_text = None
         if following is not None and draft is not None:
-            following = replace(following, version=draft.version, text=draft.text)
-        self._line = self._store.join(line, following, who=self._user, text=action.text)
+            following, next_text = replace(following, version=draft.version), draft.text
+        self._line = self._store.join(line, following, who=self._user, text=action.text, next_text=next_text)
         self._show()
         return (action.line,) if following is None else (action.line, following.number)
 
@@ -459,13 +468,9 @@ class Window:
                 self._line = self._store.lines(page.number)[0]
             elif edit["what"] == FIND_TABLES:
                 await self._find_tables(page)
-            elif edit["what"] in TABLE_EDITS:
-                carry_out_in_table(self._store, page, edit, who=self._user)
-                self._line = self._refreshed()
             else:
                 select = carry_out(self._store, page, edit, who=self._user)
-                number = select or (self._line.number if self._line else 0)
-                self._line = self._store.line(number) or self._line
+                self._refresh(select)
             self._read_unread()
         self._show(notified=True)
 
@@ -477,10 +482,12 @@ class Window:
             return
         tables = put_tables(self._store, page.number, search, who=self._user)
         ui.notify(self._t("found_tables", tables=tables), type="positive")
-        self._line = self._refreshed()
+        self._refresh()
 
-    def _refreshed(self) -> StoredLine | None:
-        return self._line and (self._store.line(self._line.number) or self._line)
+    def _refresh(self, number: int | None = None) -> None:
+        """Read the selected line again, or select another one."""
+        if self._line is not None:
+            self._line = self._store.line(number or self._line.number) or self._line
 
     def _read_unread(self) -> None:
         if self._session.reader is not None:
@@ -489,7 +496,7 @@ class Window:
     def _reorder(self, number: int, target: int, after: bool) -> None:
         with self._showing_errors():
             move_beside(self._store, number, target, after=after, who=self._user)
-        self._line = self._refreshed()
+        self._refresh()
         self._show(notified=True)
 
     @contextmanager
