@@ -6,13 +6,11 @@ A file of the source keeps everything that nobody changed, byte for byte: ids, t
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from lxml import etree
 
 from dsocr import __version__
 from dsocr.console import ignore_progress
@@ -20,14 +18,14 @@ from dsocr.data.convert import Conversion, PageFitter, converted_files, require_
 from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import NamePatterns
-from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason
+from dsocr.document import Line, Outline, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.documents import DOCUMENTS
 from dsocr.formats.format import Format
 from dsocr.formats.registers import TARGETS
 from dsocr.formats.tables import escape_formula
-from dsocr.formats.xml import parse_xml, read_xml
+from dsocr.formats.xml import read_xml
 from dsocr.formats.xml_tree import XmlTree
 from dsocr.io.files import UniqueStems, inside
 from dsocr.io.work import explain_disk_errors, write_file, writing_folder
@@ -84,22 +82,15 @@ def export(
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with writing_folder(out) as folder:
-        rest: list[tuple[StoredPage, list[StoredLine], Mapping[int, StoredRegion]]] = []
+        rest = []
         for page in store.pages():
             lines = store.lines(page.number)
             regions = {region.number: region for region in store.regions(page.number)}
             filled = _fill_file(archive, page, lines, regions, target, step, notes, accepted_only=accepted_only)
             if filled is None:
-                rest.append(
-                    (
-                        page,
-                        [
-                            line if line.state is State.ACCEPTED or not accepted_only else replace(line, text="")
-                            for line in lines
-                        ],
-                        regions,
-                    )
-                )
+                if accepted_only:
+                    lines = [line if line.state is State.ACCEPTED else replace(line, text="") for line in lines]
+                rest.append((page, lines, regions))
                 continue
             content, texts = filled
             _write_inside(folder, page.markup or "", content)
@@ -110,18 +101,15 @@ def export(
             stems.take(Path(page.markup or "").stem)
             report.pages += 1
             report.texts += texts
-
-        def read() -> Iterator[Page]:
-            return (archive.source_image(page, lines, regions) for page, lines, regions in rest)
-
         if rest:
             with target.writing(folder, ()) as write:
                 if target.keeps_regions:
-                    for page_and_shapes in rest:
-                        _note_empty_regions(*page_and_shapes, notes)
+                    for item in rest:
+                        _note_empty_regions(*item, notes)
                 if not target.keeps_tables:
                     _note_tables([page for page, _, regions in rest if tables_of(regions.values())], target, notes)
-                for new in PageFitter(read, NamePatterns({}), target).pages(notes):
+                fitter = PageFitter(lambda: (archive.source_image(*item) for item in rest), NamePatterns({}), target)
+                for new in fitter.pages(notes):
                     for skipped in write(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
                     report.pages += 1
@@ -200,15 +188,59 @@ def _fill_file(
     accepted_only: bool,
 ) -> tuple[bytes, int] | None:
     """The page's own file, filled, and the number of its lines with a text; None if it needs a new file."""
+    if page.markup is None or target.name not in _ROOT_BY_FORMAT:
+        return None
     try:
-        file = _SourceFile.find(archive, page, regions, target)
-        if file is None:
+        path = inside(archive.root, page.markup)
+        raw = read_xml(path)
+        tree = XmlTree(raw)
+        if tree.root.name != _ROOT_BY_FORMAT[target.name]:
             return None
-        texts = file.final_texts(lines, accepted_only=accepted_only)
-        return file.fill(lines, texts, step, target, notes), sum(map(bool, texts.values()))
+        described = parse_xml_page(path)
+        originals = {line.index or 0: line for line in described.lines}
+        if not {element for line in lines for element in line.elements} <= originals.keys():
+            raise DataError("it was changed since its lines were imported", code="source-changed")
+        width, height = described.size or (page.width, page.height)
+        scale, across, down = (width / page.width, height / page.height), page.width / width, page.height / height
+        whole = Outline((0, 0, page.width, page.height))
+        outlines = {
+            element: line.outline.scaled(across, down) if line.outline and not described.is_line_image else whole
+            for element, line in originals.items()
+        }
+        former = {
+            region.element or 0: replace(region, outline=region.outline.scaled(across, down))
+            for region, _ in read_regions(raw)
+            if region.element in page.regions
+        }
+        structure = PageStructure(tree, lines, regions, former, scale)
+        structure.write(outlines, page.elements)
+        places = {element: place for place, element in enumerate(tree.iter("TextLine"))}
+        fills, texts = dict[int, Line](), 0
+        for line in lines:
+            element = line.elements[0] if len(line.elements) == 1 else None
+            original = None if element is None else originals[element].text.strip()
+            is_as_drawn = element is not None and line.outline == outlines[element]
+            if original is not None and is_as_drawn and accepted_only and not line.is_reviewed:
+                text = original
+            else:
+                is_empty = line.state is State.UNREADABLE or (accepted_only and line.is_reading)
+                text = "" if is_empty else line.text
+            texts += bool(text)
+            is_aligned = element is not None and originals[element].alignment is not None
+            if text == original and not (line.is_reviewed and is_aligned):
+                continue
+            if match := target.forbidden.search(text):
+                message = f"the text contains {match[0]!a}, which {target.name} cannot hold"
+                notes.skip(Skipped(SkipReason.UNWRITABLE, f"{page.name}:{line.number}", message))
+                continue
+            is_machine_text = text == line.machine
+            read = {"confidence": line.confidence, "characters": line.characters} if is_machine_text else {}
+            place = places[structure.line_elements[line.number]]
+            fills[place] = Line(text, page.name, line.outline.scaled(*scale), prediction=read)
+        return fill_xml(tree.content(), fills, step), texts
     except DataError as error:
         message = f"its file cannot be filled, so a new one is written: {error.message}"
-        notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup or page.name, message))
+        notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup, message))
         return None
 
 
@@ -220,9 +252,8 @@ def _note_empty_regions(
         region = regions[number]
         if region.cell:
             continue
-        message = (
-            f"region {region.name or number} ({region.kind or 'no type'}) has no lines, so it is not in the new file"
-        )
+        name = f"{region.name or number} ({region.kind or 'no type'})"
+        message = f"region {name} has no lines, so it is not in the new file"
         notes.skip(Skipped(SkipReason.UNWRITABLE, page.name, message))
 
 
@@ -254,92 +285,3 @@ def _write_card(store: CorrectionStore, archive: Archive, target: Format, report
         notes=[f"{item.where}: {item.message}" for item in report.skipped],
         files=converted_files(folder),
     ).write(folder)
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceFile:
-    """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own.
-
-    `regions` are the page's in the workbench, `aligned` the lines with aligned texts that nobody accepted.
-    """
-
-    page: StoredPage
-    raw: bytes
-    texts: Mapping[int, str]
-    outlines: Mapping[int, Outline]
-    regions: Mapping[int, StoredRegion]
-    scale: tuple[float, float]
-    aligned: frozenset[int]
-
-    @classmethod
-    def find(
-        cls, archive: Archive, page: StoredPage, regions: Mapping[int, StoredRegion], target: Format
-    ) -> "_SourceFile | None":
-        """The file of a page, if there is one of the target's format. Raises DataError if it is damaged."""
-        if page.markup is None or target.name not in _ROOT_BY_FORMAT:
-            return None
-        path = inside(archive.root, page.markup)
-        if etree.QName(parse_xml(path)).localname != _ROOT_BY_FORMAT[target.name]:
-            return None
-        described = parse_xml_page(path)
-        width, height = described.size or (page.width, page.height)
-        whole = Outline((0, 0, page.width, page.height))
-        outlines = {}
-        for line in described.lines:
-            is_whole = line.outline is None or described.is_line_image
-            scaled = line.outline.scaled(page.width / width, page.height / height) if line.outline else whole
-            outlines[line.index or 0] = whole if is_whole else scaled
-        texts = {line.index or 0: line.text.strip() for line in described.lines}
-        aligned = frozenset(line.index or 0 for line in described.lines if line.alignment)
-        scale = (width / page.width, height / page.height)
-        return cls(page, read_xml(path), texts, outlines, regions, scale, aligned)
-
-    def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
-        """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""
-        if not {place for line in lines for place in line.elements} <= self.texts.keys():
-            raise DataError("it was changed since its lines were imported", code="source-changed")
-        texts = {}
-        for line in lines:
-            is_as_drawn = len(line.elements) == 1 and line.outline == self.outlines[line.elements[0]]
-            is_kept = accepted_only and is_as_drawn and not line.is_reviewed
-            is_empty = line.state is State.UNREADABLE or (accepted_only and line.is_reading)
-            text = "" if is_empty else line.text
-            texts[line.number] = self.texts[line.elements[0]] if is_kept else text
-        return texts
-
-    def fill(
-        self,
-        lines: Sequence[StoredLine],
-        texts: Mapping[int, str],
-        step: ProcessingStep,
-        target: Format,
-        notes: SourceReport,
-    ) -> bytes:
-        """The file with the structure of `lines` and the `texts` of these, by number."""
-        across, down = 1 / self.scale[0], 1 / self.scale[1]
-        regions = {
-            region.element or 0: replace(region, outline=region.outline.scaled(across, down))
-            for region, _ in read_regions(self.raw)
-            if region.element in self.page.regions
-        }
-        tree = XmlTree(self.raw)
-        structure = PageStructure(tree, lines, self.regions, regions, self.scale)
-        structure.write(self.outlines, self.page.elements)
-        places = {element: place for place, element in enumerate(tree.iter("TextLine"))}
-        fills = {}
-        for line in lines:
-            text = texts[line.number]
-            is_unchanged = len(line.elements) == 1 and text == self.texts[line.elements[0]]
-            if is_unchanged and not (line.is_reviewed and line.elements[0] in self.aligned):
-                continue
-            if match := target.forbidden.search(text):
-                message = f"the text contains {match[0]!a}, which {target.name} cannot hold"
-                notes.skip(Skipped(SkipReason.UNWRITABLE, f"{self.page.name}:{line.number}", message))
-                continue
-            is_machine_text = text == line.machine
-            confidences = {"confidence": line.confidence, "characters": line.characters} if is_machine_text else {}
-            outline = line.outline.scaled(*self.scale)
-            fills[places[structure.line_elements[line.number]]] = Line(
-                text, self.page.name, outline, prediction=confidences
-            )
-        return fill_xml(tree.content(), fills, step)
