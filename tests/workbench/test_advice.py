@@ -10,7 +10,7 @@ import pytest
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, Learner, Lesson
-from dsocr.workbench.interface_texts import interface_text
+from dsocr.workbench.dialogs import interface_text
 from dsocr.workbench.session import Outlook, Session, Statistics
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
@@ -106,7 +106,8 @@ def test_the_sentence_of_the_first_hour(
     learner: Watching | None,
     expected: tuple[str, dict[str, Any], bool],
 ) -> None:
-    session = Session("scans", empty_store, archive, tmp_path, reader=reader_of(100), learner=cast("Learner", learner))
+    session = Session("scans", empty_store, archive, tmp_path)
+    session.reader, session.learner = reader_of(100), cast("Learner", learner)
     statistics = Statistics(ErrorRate(80, 1000), judged, Outlook(), unfamiliar)
     monkeypatch.setattr(session, "statistics", lambda: statistics)
     monkeypatch.setattr(empty_store, "counts", lambda: {State.ACCEPTED: accepted})
@@ -120,8 +121,10 @@ def test_the_sentence_of_the_first_hour(
 def test_without_a_model_that_reads_there_is_no_sentence(
     empty_store: CorrectionStore, archive: Archive, tmp_path: Path
 ) -> None:
-    assert Session("scans", empty_store, archive, tmp_path).advice() is None
-    assert Session("scans", empty_store, archive, tmp_path, reader=reader_of(0)).advice() is None, "all had texts"
+    session = Session("scans", empty_store, archive, tmp_path)
+    assert session.advice() is None
+    session.reader = reader_of(0)
+    assert session.advice() is None, "all had texts"
 
 
 def reader_of(total: int) -> BackgroundReader:

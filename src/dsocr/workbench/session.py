@@ -116,9 +116,9 @@ class Presence:
 class Session:
     """One source with its corrections; `reader` is None without a model, `training` without settings to train with.
 
-    `only` has the numbers of the lines to review, in their order, and what is given for them; all if empty. `audited`
-    is how many lines the audit has that lists them. With `is_shared` others than the user
-    of this machine are let in, who may write into the work folder only.
+    `only` has the numbers of the lines to review, in their order, with their entries in the table; all lines if empty.
+    `audited`: number of lines audited. With `is_shared` people on other machines are let in, who may write into the
+    work folder only.
     """
 
     def __init__(
@@ -128,25 +128,21 @@ class Session:
         archive: Archive,
         work: Path,
         *,
-        reader: BackgroundReader | None = None,
-        training: BackgroundTraining | None = None,
-        learner: Learner | None = None,
-        calibration: Calibration | None = None,
         only: Mapping[int, ListedText] | None = None,
         audited: int = 0,
         is_shared: bool = False,
     ) -> None:
         self.only = only or {}
         self.audited = audited
-        self.calibration = calibration
+        self.calibration: Calibration | None = None
         self.is_shared = is_shared
         self.name = name
         self.store = store
         self.archive = archive
         self.work = work
-        self.reader = reader
-        self.training = training
-        self.learner = learner
+        self.reader: BackgroundReader | None = None
+        self.training: BackgroundTraining | None = None
+        self.learner: Learner | None = None
         self.presence = Presence()
         self.pages = {page.number: page for page in store.pages()}
         self.pictures = Pictures(archive, self.pages, work / "thumbnails")

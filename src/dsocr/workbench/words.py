@@ -23,13 +23,13 @@ Span = tuple[int, int]
 class Query:
     """What to look for: a text as it is written, upper and lower case alike unless `match_case`.
 
-    With `whole_words` no letter or digit may stand beside it. `pages` limits the search; all pages if empty.
+    With `whole_words` no letter or digit may stand beside it. `page` limits the search to one page.
     """
 
     text: str
     match_case: bool = False
     whole_words: bool = False
-    pages: frozenset[int] = frozenset()
+    page: int | None = None
 
     def pattern(self) -> re.Pattern[str]:
         """Raises DataError if there is nothing to look for."""
@@ -49,22 +49,19 @@ class Hit:
     line: StoredLine
     spans: tuple[Span, ...]
 
-    def replaced(self, replacement: str, only: Sequence[int] | None = None) -> str:
-        """The text with the replacement in all places, or in those of these indexes."""
+    def replaced(self, replacement: str) -> str:
+        """The text with the replacement in all places."""
         parts, end = [], 0
-        for place, (start, stop) in enumerate(self.spans):
-            if only is None or place in only:
-                parts += [self.line.text[end:start], replacement]
-                end = stop
+        for start, stop in self.spans:
+            parts += [self.line.text[end:start], replacement]
+            end = stop
         return "".join([*parts, self.line.text[end:]])
 
 
 def search(store: CorrectionStore, query: Query) -> Iterator[Hit]:
     """Yield the lines with a match, in their order. Raises DataError for an empty query."""
     pattern = query.pattern()
-    for line in store.lines():
-        if query.pages and line.page not in query.pages:
-            continue
+    for line in store.lines(query.page):
         if spans := tuple(match.span() for match in pattern.finditer(line.text)):
             yield Hit(line, spans)
 
@@ -81,7 +78,6 @@ def replace_all(store: CorrectionStore, hits: Sequence[Hit], replacement: str, *
     return len(changes)
 
 
-FILE = "words.txt"
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _MIN_WORDS = 300
 """With fewer words nearly every word would be unknown."""
@@ -94,7 +90,7 @@ class WordList:
     """Words with their frequency: those of accepted texts, and of a list without frequencies."""
 
     def __init__(self, texts: Iterable[str], listed: Iterable[str] = ()) -> None:
-        self._words = Counter(word for text in texts for word in words_of(text))
+        self._words = Counter(word for text in texts for word in _WORD.findall(text))
         self._listed = frozenset(listed)
         self._folded = {word.casefold() for word in (*self._words, *self._listed)}
         self._all = sorted({*self._words, *self._listed})
@@ -111,11 +107,6 @@ class WordList:
         near = process.extract(word, self._all, scorer=OSA.distance, score_cutoff=most, limit=4 * limit)
         ranked = sorted(near, key=lambda match: (match[1], -self._words[match[0]]))
         return [match for match, _, _ in ranked if match != word][:limit]
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, without digits and punctuation."""
-    return _WORD.findall(text)
 
 
 def word_at(text: str, caret: int) -> Span | None:
@@ -164,5 +155,5 @@ def counterpart(text: str, other: str, start: int, end: int) -> Span:
 
 def read_words(work: Path) -> list[str]:
     """The words of `words.txt` in a work folder, one a line; none without the file."""
-    path = work / FILE
-    return [word for word in read_text(path).split() if word] if path.is_file() else []
+    path = work / "words.txt"
+    return read_text(path).split() if path.is_file() else []
