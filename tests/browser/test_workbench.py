@@ -1,16 +1,16 @@
 """Correcting, splitting, joining and exporting lines in a real browser."""
 
 import http.client
+from contextlib import closing
 from urllib.parse import quote, urlsplit
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, OpenWindow, Served, texts
+from tests.browser.workbench import FIELD, Served, texts
 from tests.workbench.fakes import TEXTS
 
 
@@ -29,18 +29,11 @@ def test_accept_and_undo(window: Page, store: CorrectionStore) -> None:
     assert texts(store)[0] == TEXTS[0][0]
 
 
-@pytest.mark.parametrize(
-    ("place", "text"),
-    [
-        pytest.param("page/scan-2.xml:3", TEXTS[1][2], id="a line"),
-        pytest.param("page/scan-1.xml:2", TEXTS[0][1], id="of another page"),
-        pytest.param("nowhere.xml:3", TEXTS[0][0], id="unknown: the first line"),
-    ],
-)
-def test_a_link_of_a_finding_opens_its_line(new_window: OpenWindow, place: str, text: str) -> None:
-    window = new_window()
-    window.goto(f"/?at={quote(place)}")
-    expect(window.get_by_label(FIELD)).to_have_value(text)
+def test_a_link_of_a_finding_opens_its_line(window: Page) -> None:
+    places = {"page/scan-2.xml:3": TEXTS[1][2], "page/scan-1.xml:2": TEXTS[0][1], "nowhere.xml:3": TEXTS[0][0]}
+    for place, text in places.items():
+        window.goto(f"/?at={quote(place)}")
+        expect(window.get_by_label(FIELD)).to_have_value(text)
 
 
 def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) -> None:
@@ -127,25 +120,22 @@ def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     expect(window.get_by_label("Output folder")).to_have_value(str(served.work / "exports" / "dataset"))
 
 
-def test_other_host_names_and_frames_are_rejected(window: Page) -> None:
-    assert window.request.get("/", headers={"Host": "evil.example"}).status == 421
-    headers = window.request.get("/").headers
-    assert headers["x-frame-options"] == "DENY"
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-
-
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", None])
-def test_websockets_of_other_origins_are_rejected(window: Page, served: Served, origin: str | None) -> None:
+def test_other_host_names_frames_and_origins_of_websockets_are_rejected(served: Served) -> None:
     address = served.address.removesuffix("/")
 
-    def handshake(origin: str | None) -> int:
-        headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-        headers |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **({"Origin": origin} if origin else {})}
-        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
-        connection.request("GET", "/_nicegui_ws/socket.io/?EIO=4&transport=websocket", headers=headers)
-        status = connection.getresponse().status
-        connection.close()
-        return status
+    def get(path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        with closing(http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)) as connection:
+            connection.request("GET", path, headers=headers)
+            return connection.getresponse()
 
-    assert handshake(origin) == 403
-    assert handshake(address) == 101
+    def handshake(**origin: str) -> int:
+        headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        headers |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **origin}
+        return get("/_nicegui_ws/socket.io/?EIO=4&transport=websocket", headers).status
+
+    assert get("/", {"Host": "evil.example"}).status == 421
+    answer = get("/", {})
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert [handshake(Origin="http://evil.example"), handshake(Origin="null"), handshake()] == [403] * 3
+    assert handshake(Origin=address) == 101

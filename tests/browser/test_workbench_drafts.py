@@ -93,6 +93,7 @@ def test_drafts_survive_a_reload_and_another_language(window: Page, store: Corre
     field = window.get_by_label("Текст строки")
     expect(field).to_have_value("не принято")
     expect(window.locator("html")).to_have_attribute("lang", "ru")
+    expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
     field.press("Enter")
     expect(field).to_have_value("")
     assert texts(store)[:3] == [TEXTS[0][0], "не принято", ""]

@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
 from tests.browser.workbench import FIELD, OpenWindow, Served
-from tests.workbench.fakes import TEXTS
 
 
 def test_a_line_without_an_image_says_why(window: Page, served: Served, store: CorrectionStore) -> None:
@@ -47,12 +46,6 @@ def test_a_line_from_right_to_left_is_aligned_right(window: Page, store: Correct
     store.review(store.lines()[0], "שלום.", State.READ, who="another")
     for shown in (window.get_by_label(FIELD), window.get_by_role("list").get_by_text("שלום.")):
         expect(shown).to_have_css("direction", "rtl")
-
-
-def test_russian(window: Page) -> None:
-    window.get_by_text("Русский").click()
-    expect(window.get_by_label("Текст строки")).to_have_value(TEXTS[0][0])
-    expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
 
 
 IS_IN_VIEW = """() => {

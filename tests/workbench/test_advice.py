@@ -33,67 +33,49 @@ class Watching:
         return 50
 
 
+def case(
+    accepted: int,
+    judged: int,
+    expected: str,
+    learner: Watching | None,
+    unfamiliar: float | None = None,
+    *,
+    can_learn: bool = False,
+    **values: object,
+) -> tuple[object, ...]:
+    return accepted, judged, unfamiliar, learner, (expected, values, can_learn)
+
+
+WAITING, ON = Watching(), Watching(is_on=True)
+OFF_WORSE, OFF_UNSURE = Watching(lesson=WORSE), Watching(lesson=UNSURE)
+CASES = {
+    "the first line": case(0, 0, "first_lines", WAITING, left=20),
+    "lines that no model read": case(25, 19, "first_lines", WAITING, left=1),
+    "enough to say": case(20, 20, "hand_read_waits", WAITING, wrong=8, lines=20, left=30),
+    "49": case(49, 49, "hand_read_waits", WAITING, wrong=8, lines=49, left=1),
+    "it offers to learn": case(50, 50, "hand_read", WAITING, can_learn=True, wrong=8, lines=50),
+    "it is on": case(50, 50, "hand_read", ON, wrong=8, lines=50),
+    "it learns": case(50, 50, "hand_read", Watching(is_learning=True), wrong=8, lines=50),
+    "nothing to train with": case(50, 50, "hand_read", None, wrong=8, lines=50),
+    "unlike anything known": case(0, 0, "unfamiliar", WAITING, 0.61, mean="61 %", left=60),
+    "enough of it": case(70, 70, "unfamiliar", WAITING, 0.61, can_learn=True, mean="61 %", left=0),
+    "what learning changed": case(
+        60, 60, "learnt", Watching(is_on=True, lesson=BETTER), 0.61, before="10.0 %", after="6.0 %", learnt=50, lines=40
+    ),
+    "on pages that it learnt from": case(
+        60, 60, "learnt_here", Watching(is_on=True, lesson=HERE), before="10.0 %", after="6.0 %", learnt=43, lines=7
+    ),
+    "what learning did not change": case(
+        60, 60, "learnt_worse", OFF_WORSE, can_learn=True, before="6.0 %", after="10.0 %", learnt=50, lines=40
+    ),
+    "what may be chance": case(
+        60, 60, "learnt_unsure", OFF_UNSURE, can_learn=True, before="10.0 %", after="9.5 %", learnt=50, lines=40
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("accepted", "judged", "unfamiliar", "learner", "expected"),
-    [
-        pytest.param(0, 0, None, Watching(), ("first_lines", {"left": 20}, False), id="the first line"),
-        pytest.param(25, 19, None, Watching(), ("first_lines", {"left": 1}, False), id="lines that no model read"),
-        pytest.param(
-            20,
-            20,
-            None,
-            Watching(),
-            ("hand_read_waits", {"wrong": 8, "lines": 20, "left": 30}, False),
-            id="enough to say",
-        ),
-        pytest.param(
-            49, 49, None, Watching(), ("hand_read_waits", {"wrong": 8, "lines": 49, "left": 1}, False), id="49"
-        ),
-        pytest.param(50, 50, None, Watching(), ("hand_read", {"wrong": 8, "lines": 50}, True), id="it offers to learn"),
-        pytest.param(
-            50, 50, None, Watching(is_on=True), ("hand_read", {"wrong": 8, "lines": 50}, False), id="it is on"
-        ),
-        pytest.param(
-            50, 50, None, Watching(is_learning=True), ("hand_read", {"wrong": 8, "lines": 50}, False), id="it learns"
-        ),
-        pytest.param(50, 50, None, None, ("hand_read", {"wrong": 8, "lines": 50}, False), id="nothing to train with"),
-        pytest.param(
-            0, 0, 0.61, Watching(), ("unfamiliar", {"mean": "61 %", "left": 60}, False), id="unlike anything known"
-        ),
-        pytest.param(70, 70, 0.61, Watching(), ("unfamiliar", {"mean": "61 %", "left": 0}, True), id="enough of it"),
-        pytest.param(
-            60,
-            60,
-            0.61,
-            Watching(is_on=True, lesson=BETTER),
-            ("learnt", {"before": "10.0 %", "after": "6.0 %", "learnt": 50, "lines": 40}, False),
-            id="what learning changed",
-        ),
-        pytest.param(
-            60,
-            60,
-            0.61,
-            Watching(is_on=True, lesson=HERE),
-            ("learnt_here", {"before": "10.0 %", "after": "6.0 %", "learnt": 43, "lines": 7}, False),
-            id="what learning changed on pages that it learnt from",
-        ),
-        pytest.param(
-            60,
-            60,
-            None,
-            Watching(lesson=WORSE),
-            ("learnt_worse", {"before": "6.0 %", "after": "10.0 %", "learnt": 50, "lines": 40}, True),
-            id="what learning did not change",
-        ),
-        pytest.param(
-            60,
-            60,
-            None,
-            Watching(lesson=UNSURE),
-            ("learnt_unsure", {"before": "10.0 %", "after": "9.5 %", "learnt": 50, "lines": 40}, True),
-            id="what may be chance",
-        ),
-    ],
+    ("accepted", "judged", "unfamiliar", "learner", "expected"), [pytest.param(*CASES[name], id=name) for name in CASES]
 )
 def test_the_sentence_of_the_first_hour(
     empty_store: CorrectionStore,

@@ -26,6 +26,10 @@ def cut(store: CorrectionStore, start: tuple[int, int], end: tuple[int, int]) ->
     edit(store, "cut", **{"from": start, "to": end})
 
 
+def corners(left: int, top: int, right: int, bottom: int) -> list[tuple[int, int]]:
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
 def snapshot(store: CorrectionStore) -> tuple[list[StoredLine], list[StoredRegion]]:
     return store.lines(), store.regions()
 
@@ -54,39 +58,11 @@ def in_groups(store: CorrectionStore) -> list[tuple[Any, list[tuple[str, list[in
 
 
 points = st.tuples(st.integers(0, 285), st.integers(0, 139)).map(lambda point: (2 * point[0], 2 * point[1]))
-boxes = st.tuples(points, st.integers(10, 60), st.integers(10, 60)).map(
-    lambda box: [
-        (x, y)
-        for x, y in (
-            box[0],
-            (box[0][0] + 2 * box[1], box[0][1]),
-            (box[0][0] + 2 * box[1], box[0][1] + 2 * box[2]),
-            (box[0][0], box[0][1] + 2 * box[2]),
-        )
-    ]
-)
+sides = st.integers(10, 60).map(lambda side: 2 * side)
+boxes = st.builds(lambda at, w, h: corners(*at, at[0] + w, at[1] + h), points, sides, sides)
 KINDS = ["paragraph", "heading", "marginalia", ""]
-edits = st.tuples(
-    st.sampled_from(
-        [
-            "addBox",
-            "addRegion",
-            "reshape",
-            "remove",
-            "merge",
-            "cut",
-            "assign",
-            "move",
-            "retype",
-            "removeRegion",
-            "shift",
-        ]
-    ),
-    boxes,
-    st.integers(0, 7),
-    st.integers(0, 7),
-    st.sampled_from(KINDS),
-)
+WHAT = ["addBox", "addRegion", "reshape", "remove", "merge", "cut", "assign", "move", "retype", "removeRegion", "shift"]
+edits = st.tuples(st.sampled_from(WHAT), boxes, st.integers(0, 7), st.integers(0, 7), st.sampled_from(KINDS))
 
 
 def perform(store: CorrectionStore, what: str, box: list[tuple[int, int]], one: int, other: int, kind: str) -> None:
@@ -162,7 +138,7 @@ def test_random_edits_are_undone_exactly_and_exports_read_back_equal(
 
 def test_two_people_do_not_overwrite_each_other(empty_store: CorrectionStore, archive: Archive) -> None:
     seen = empty_store.lines(1)
-    edit(empty_store, "addRegion", polygon=[(0, 0), (600, 0), (600, 150), (0, 150)], kind="heading")
+    edit(empty_store, "addRegion", polygon=corners(0, 0, 600, 150), kind="heading")
     added = empty_store.regions(1)[-1]
     with pytest.raises(StaleError):
         edit(empty_store, "remove", seen[:1])
@@ -179,7 +155,7 @@ def test_shapes_may_be_changed_while_a_model_reads(empty_store: CorrectionStore,
     assert empty_store.add_reading(seen, "gelsn", (0.5,) * 5, 0.5)
     seen = empty_store.lines(1)[0]
     assert empty_store.add_reading(seen, "gelesen", (0.9,) * 7, 0.9)
-    shape = {"number": seen.number, "polygon": [(0, 0), (600, 0), (600, 80), (0, 80)], "baseline": []}
+    shape = {"number": seen.number, "polygon": corners(0, 0, 600, 80), "baseline": []}
     edit(empty_store, "reshape", [seen], shapes=[shape])
     assert empty_store.lines(1)[0].outline.polygon[2] == (600, 80)
     empty_store.review(other, "typed", State.ACCEPTED, who="boris")
@@ -200,7 +176,7 @@ def test_changes_of_shapes_are_undone_after_a_model_read_the_lines(
     first, second, third = empty_store.lines(1)
     edit(empty_store, "lineBelow", [third])
     read()
-    shape = {"number": first.number, "polygon": [(0, 0), (600, 0), (600, 80), (0, 80)], "baseline": []}
+    shape = {"number": first.number, "polygon": corners(0, 0, 600, 80), "baseline": []}
     edit(empty_store, "reshape", [first], shapes=[shape])
     read()
     edit(empty_store, "merge", [empty_store.lines(1)[0], second])
@@ -248,10 +224,10 @@ def test_a_drawn_line_is_as_high_as_the_others(empty_store: CorrectionStore, arc
 
 def test_a_drawn_line_is_placed_among_the_lines_of_its_region(empty_store: CorrectionStore, archive: Archive) -> None:
     first, second, third = empty_store.lines(1)
-    edit(empty_store, "addRegion", polygon=[(0, 385), (600, 385), (600, 399), (0, 399)], kind="heading")
+    edit(empty_store, "addRegion", polygon=corners(0, 385, 600, 399), kind="heading")
     heading = empty_store.regions(1)[-1].number
     edit(empty_store, "assign", [first], region=heading)
-    drawn = edit(empty_store, "addBox", polygon=[(40, 32), (300, 32), (300, 44), (40, 44)])
+    drawn = edit(empty_store, "addBox", polygon=corners(40, 32, 300, 44))
     numbers = [line.number for line in empty_store.lines(1)]
     assert numbers == [first.number, drawn, second.number, third.number], (
         "it is above the first line, in another region"
@@ -263,8 +239,8 @@ def test_a_region_is_moved_past_the_region_beside_it(empty_store: CorrectionStor
         return [line.text for line in empty_store.lines(1)]
 
     first, second, third = order()
-    before = empty_store.lines(), empty_store.regions()
-    edit(empty_store, "addRegion", polygon=[(20, 140), (680, 140), (680, 250), (20, 250)], kind="marginalia")
+    before = snapshot(empty_store)
+    edit(empty_store, "addRegion", polygon=corners(20, 140, 680, 250), kind="marginalia")
     around, inner = empty_store.regions(1)
     edit(empty_store, "earlier", region=inner.number)
     assert order() == [second, first, third]
@@ -279,7 +255,7 @@ def test_a_region_is_moved_past_the_region_beside_it(empty_store: CorrectionStor
         edit(empty_store, "later", region=inner.number)
     while empty_store.undo("anna"):
         pass
-    assert (empty_store.lines(), empty_store.regions()) == before
+    assert snapshot(empty_store) == before
 
 
 def test_after_a_line_is_removed_the_next_one_is_chosen(empty_store: CorrectionStore, archive: Archive) -> None:

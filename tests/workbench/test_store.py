@@ -139,7 +139,7 @@ def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]
 
 
 def test_splitting_and_joining_take_the_edited_text_in_one_change(store: CorrectionStore) -> None:
-    first, _, _ = store.lines()
+    first = store.lines()[0]
     with raises_code("edit-invalid"):
         store.split(first, 99, who="anna", text="другой текст")
     assert texts(store) == ["первая строка", "вторая", "третья"]

@@ -3,7 +3,6 @@
 import io
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -370,7 +369,7 @@ def _add_page(
         scan = archive.page_image(page)
         with suppress(DataError):  # there is none; a file to fill in keeps its lines
             found = search_tables(scan, numbered, split=markup is None)
-            lines, replaced, cells = found.fill(regions)
+            lines, replaced, cells = found.fill(0, regions)
             regions = [region for region in regions if region not in replaced] + cells
     return store.add_page(page, lines, regions)
 
@@ -399,64 +398,31 @@ class Pictures:
         self._archive = archive
         self._pages = pages
         self._folder = folder
-        self._files: OrderedDict[object, bytes] = OrderedDict()
-        self._decoded: OrderedDict[int, Image.Image] = OrderedDict()
+        self._decode = lru_cache(_DECODED_PAGES)(archive.page_image)
+        self._page_file = lru_cache(_CACHED_IMAGES)(self._draw_page)
+        self._line_file = lru_cache(_CACHED_IMAGES)(self._draw_line)
         self._lock = threading.Lock()
         self._thumbnails_lock = threading.Lock()
 
     def page(self, number: int, width: int = 0) -> bytes:
         """A page, upright, at a width at most; at its own with 0. Raises DataError if there is none."""
         page = self._page(number)
-
-        def make() -> bytes:
-            if not 0 < width < page.width:
-                data = self._archive.image_bytes(page)
-                decoded = decode_image(data, name=page.name)
-                if decoded.as_stored and decoded.format == "JPEG":
-                    return data
-            image = self._decode(page)
-            if 0 < width < page.width:
-                size = (width, max(1, round(page.height * width / page.width)))
-                image = image.resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0)
-            return _jpeg(image)
-
-        return self._cached(("page", number, width), make)
+        with self._lock:
+            return self._page_file(page, width if 0 < width < page.width else 0)
 
     def line(self, line: StoredLine) -> bytes:
         """A line with its neighbours faded, turned if it is sideways. Raises DataError if it is not on its page."""
-        page = self._page(line.page)
-
-        def cut() -> bytes:
-            image = self._decode(page)
-            left, top, right, bottom = crop_box(line.outline, image.size)
-            if min(right - left, bottom - top) <= 0:
-                raise DataError("the line is outside the image", code="page-not-cut", where=page.name)
-            turns = quarter_turns(line.outline)
-            height = right - left if turns else bottom - top
-            across, down = round(_SIDES * height), round(_NEIGHBOURS * height)
-            if turns:
-                across, down = down, across
-            right_end, bottom_end = min(right + across, image.width), min(bottom + down, image.height)
-            box = (max(left - across, 0), max(top - down, 0), right_end, bottom_end)
-            around = image.crop(box).convert("RGB")
-            paper = Image.new("RGB", around.size, paper_colour(around))
-            mask = Image.new("1", around.size)
-            margin = left - line.outline.box[0]
-            drawing = ImageDraw.Draw(mask)
-            drawn = [(x - box[0], y - box[1]) for x, y in line.outline.border]
-            drawing.polygon(drawn, fill=1, outline=1, width=max(1, 2 * abs(margin)))
-            strip = Image.composite(around, Image.blend(around, paper, _FADED), mask)
-            return _jpeg(strip.rotate(90 * turns, expand=True) if turns else strip)
-
-        return self._cached(("line", line.number, line.outline), cut)
+        with self._lock:
+            return self._line_file(self._page(line.page), line.outline)
 
     def thumbnail(self, number: int) -> bytes:
         """A small image of a page, from its file if it was made before. Raises DataError if there is none."""
-        path = self._folder / f"{self._page(number).number}.jpg"
+        page = self._page(number)
+        path = self._folder / f"{page.number}.jpg"
         if path.is_file():
             return path.read_bytes()
         with self._thumbnails_lock:  # one at a time, so that the page being worked on is not kept waiting
-            image = self._archive.page_image(self._page(number))
+            image = self._archive.page_image(page)
             image.thumbnail(_THUMBNAIL, reducing_gap=2.0)
             content = _jpeg(image)
             path.parent.mkdir(exist_ok=True)
@@ -468,22 +434,34 @@ class Pictures:
             raise DataError(f"there is no page {number}", code="no-such-place")
         return self._pages[number]
 
-    def _decode(self, page: StoredPage) -> Image.Image:
-        if page.number not in self._decoded:
-            self._decoded[page.number] = self._archive.page_image(page)
-        self._decoded.move_to_end(page.number)
-        while len(self._decoded) > _DECODED_PAGES:
-            self._decoded.popitem(last=False)
-        return self._decoded[page.number]
+    def _draw_page(self, page: StoredPage, width: int) -> bytes:
+        if width:
+            size = (width, max(1, round(page.height * width / page.width)))
+            return _jpeg(self._decode(page).resize(size, Image.Resampling.LANCZOS, reducing_gap=2.0))
+        data = self._archive.image_bytes(page)
+        decoded = decode_image(data, name=page.name)
+        return data if decoded.as_stored and decoded.format == "JPEG" else _jpeg(decoded.image)
 
-    def _cached(self, key: object, make: Callable[[], bytes]) -> bytes:
-        with self._lock:
-            if key not in self._files:
-                self._files[key] = make()
-            self._files.move_to_end(key)
-            while len(self._files) > _CACHED_IMAGES:
-                self._files.popitem(last=False)
-            return self._files[key]
+    def _draw_line(self, page: StoredPage, outline: Outline) -> bytes:
+        image = self._decode(page)
+        left, top, right, bottom = crop_box(outline, image.size)
+        if min(right - left, bottom - top) <= 0:
+            raise DataError("the line is outside the image", code="page-not-cut", where=page.name)
+        turns = quarter_turns(outline)
+        height = right - left if turns else bottom - top
+        across, down = round(_SIDES * height), round(_NEIGHBOURS * height)
+        if turns:
+            across, down = down, across
+        right_end, bottom_end = min(right + across, image.width), min(bottom + down, image.height)
+        box = (max(left - across, 0), max(top - down, 0), right_end, bottom_end)
+        around = image.crop(box).convert("RGB")
+        paper = Image.new("RGB", around.size, paper_colour(around))
+        mask = Image.new("1", around.size)
+        margin = left - outline.box[0]
+        drawn = [(x - box[0], y - box[1]) for x, y in outline.border]
+        ImageDraw.Draw(mask).polygon(drawn, fill=1, outline=1, width=max(1, 2 * abs(margin)))
+        strip = Image.composite(around, Image.blend(around, paper, _FADED), mask)
+        return _jpeg(strip.rotate(90 * turns, expand=True) if turns else strip)
 
 
 def _jpeg(image: Image.Image) -> bytes:

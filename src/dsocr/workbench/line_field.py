@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from nicegui import events, ui
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dsocr.config import problems_in, read_yaml
 from dsocr.errors import ConfigError
 from dsocr.workbench.dialogs import Language
 from dsocr.workbench.stored_lines import StoredLine
 
 FILE = "keyboards.yaml"
-_MAX_BYTES = 1 << 20
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "mark_doubtful": ("", "[?]"),
@@ -152,7 +151,7 @@ class Keyboard:
 def load_keyboard(work: Path, language: Language) -> Keyboard:
     """The letters that come with the program and those of `keyboards.yaml` in a work folder, which count more.
 
-    Raises ConfigError if that file is not valid.
+    Raises ConfigError if that file is invalid.
     """
     sets: dict[str, tuple[str, ...]] = {}
     shorthands: dict[str, str] = {}
@@ -177,12 +176,6 @@ def label_of(key: str) -> str:
 def _read(path: Path) -> _File:
     hint = "see the guide of the workbench for an example"
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError("it is larger than 1 MiB")
-        return _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return _File.model_validate(read_yaml(path, example="shorthands: {dsq: dominus}", hint=hint))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{place}: {first['msg']}", code="keyboard-invalid", where=path, hint=hint) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot be read: {error}", code="keyboard-invalid", where=path, hint=hint) from error
+        raise ConfigError("; ".join(problems_in(error)), code="keyboard-invalid", where=path, hint=hint) from error

@@ -405,38 +405,37 @@ def _index_for(line: StoredLine, order: Sequence[StoredLine], ranks: Mapping[int
     return min(ranked)[1] if ranked else sum(other.place < line.place for other in order)
 
 
-class LinePart(NamedTuple):
-    """A part of a line of this number; `cell` is its rank among the cells of all tables, None outside."""
-
-    line: int
-    outline: Outline
-    cell: int | None
-
-
 class FoundTables(NamedTuple):
-    """Tables of a page: its lines at that time, their parts in the order of the cells, and the cells."""
+    """Tables of a page, with its lines at that time and their parts in the order of the cells."""
 
     lines: Sequence[StoredLine]
-    parts: Sequence[LinePart]
-    cells: Sequence[StoredRegion]
+    parts: Sequence[Line]
+    tables: Sequence[Table]
 
-    def fill(self, regions: Sequence[StoredRegion]) -> tuple[list[StoredLine], list[StoredRegion], list[StoredRegion]]:
+    def fill(
+        self, page: int, regions: Sequence[StoredRegion]
+    ) -> tuple[list[StoredLine], list[StoredRegion], list[StoredRegion]]:
         """Return the lines in their cells, in the order of these, the regions that are replaced, and the new cells.
 
         Former cells are replaced, and regions that lose all their lines. Lines over several columns are cut, unless
         they are reviewed.
         """
-        lowest = min((0, *(region.number for region in regions)))
-        cells = [replace(cell, number=lowest - 1 - rank) for rank, cell in enumerate(self.cells)]
-        in_cells = {part.line for part in self.parts if part.cell is not None}
+        number = min((0, *(region.number for region in regions)))
+        cells: dict[str, StoredRegion] = {}
+        for table in self.tables:
+            for cell in table.cells:
+                assert cell.outline
+                number -= 1
+                cells[cell.id] = StoredRegion(number, page, cell.outline, table=table.id, cell=cell.place)
+        in_cells = {_line_number(part) for part in self.parts if part.region and part.region.id in cells}
         replaced = [region for region in regions if region.cell] + _emptied(regions, self.lines, in_cells)
+        others = [region for region in regions if region not in replaced]
         gone = {region.number for region in replaced}
-        others = [region for region in regions if region.number not in gone]
         placed = []
-        for cell, line in _laid_out(self.lines, self.parts):
+        for id_, line in _laid_out(self.lines, self.parts):
             loose = region_at(others, line.outline) if line.region in gone else line.region
-            placed.append(replace(line, region=loose if cell is None else cells[cell].number))
-        return placed, replaced, cells
+            placed.append(replace(line, region=cells[id_].number if id_ in cells else loose))
+        return placed, replaced, [*cells.values()]
 
 
 def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: bool = True) -> FoundTables:
@@ -449,47 +448,41 @@ def search_tables(image: Image.Image, lines: Sequence[StoredLine], *, split: boo
     if not tables:
         hint = "a table has three columns with text, or two ruled ones; draw it, and its rulings"
         raise DataError("no table was found on the page", code="no-tables", hint=hint)
-    cells = [(cell, table.id) for table in tables for cell in table.cells]
-    ranks = {cell.id: rank for rank, (cell, _) in enumerate(cells)}
-    placed = [
-        LinePart(int(part.where.rstrip("+")), part.outline, ranks.get(part.region.id) if part.region else None)
-        for part in parts
-        if part.outline
-    ]
-    regions = [StoredRegion(0, 0, cell.outline, table=table, cell=cell.place) for cell, table in cells if cell.outline]
-    return FoundTables(lines, placed, regions)
+    return FoundTables(lines, parts, tables)
 
 
 def put_tables(store: CorrectionStore, page: int, search: FoundTables, *, who: str) -> int:
     """Replace the tables of a page by found ones; returns their number. Raises StaleError for changed lines."""
-    lines, replaced, cells = search.fill(store.regions(page))
-    store.change("table", who, search.lines, lines, replaced, [replace(cell, page=page) for cell in cells])
-    return len({cell.table for cell in cells})
+    lines, replaced, cells = search.fill(page, store.regions(page))
+    store.change("table", who, search.lines, lines, replaced, cells)
+    return len(search.tables)
 
 
-def _laid_out(lines: Sequence[StoredLine], parts: Sequence[LinePart]) -> Iterator[tuple[int | None, StoredLine]]:
-    """Yield the cells and lines of a page from now on, in the order of the cells."""
-    by_line: dict[int, list[tuple[int, LinePart]]] = {}
+def _line_number(part: Line) -> int:
+    return int(part.where.rstrip("+"))
+
+
+def _laid_out(lines: Sequence[StoredLine], parts: Sequence[Line]) -> Iterator[tuple[str, StoredLine]]:
+    """Yield the ids of regions and the lines of a page from now on, in the order of the cells."""
+    by_line: dict[int, list[tuple[int, str, Outline]]] = {}
     for place, part in enumerate(parts):
-        by_line.setdefault(part.line, []).append((place, part))
-    cut: dict[int, tuple[int | None, StoredLine]] = {}
+        if part.outline:
+            id_ = part.region.id if part.region else ""
+            by_line.setdefault(_line_number(part), []).append((place, id_, part.outline))
+    cut: dict[int, tuple[str, StoredLine]] = {}
     for line in lines:
-        ordered = sorted(by_line[line.number], key=lambda part: part[1].outline.box[0])
+        ordered = sorted(by_line[line.number], key=lambda part: part[2].box[0])
+        widths = [outline.box[2] - outline.box[0] for _, _, outline in ordered]
         if len(ordered) == 1 or line.is_reviewed:
-            place, part = max(ordered, key=lambda part: _width(part[1].outline))
-            cut[place] = part.cell, line
+            place, id_, _ = ordered[widths.index(max(widths))]
+            cut[place] = id_, line
             continue
         if is_right_to_left(line.text):
-            ordered.reverse()
+            ordered, widths = ordered[::-1], widths[::-1]
         rest = line.text
-        for number, (place, part) in enumerate(ordered):
-            left = sum(_width(other.outline) for _, other in ordered[number:])
-            text, rest = cut_text(rest, _width(part.outline) / max(left, 1))
-            new = redrawn(line, text, part.outline)
-            cut[place] = part.cell, new if number == 0 else replace(new, number=0, elements=())
-    for place, (cell, line) in sorted(cut.items()):
-        yield cell, replace(line, place=float(place))
-
-
-def _width(outline: Outline) -> int:
-    return outline.box[2] - outline.box[0]
+        for number, (place, id_, outline) in enumerate(ordered):
+            text, rest = cut_text(rest, widths[number] / max(sum(widths[number:]), 1))
+            new = redrawn(line, text, outline)
+            cut[place] = id_, new if number == 0 else replace(new, number=0, elements=())
+    for place, (id_, line) in sorted(cut.items()):
+        yield id_, replace(line, place=float(place))

@@ -46,6 +46,10 @@ _MIN_KEPT, _MAX_KEPT = 6, 1 / 3
 """Lines, and part of all lines, that a page must have to be kept for validation where there are few pages."""
 
 
+Shapes = tuple[StoredPage, list[StoredLine], Mapping[int, StoredRegion]]
+"""A page with its lines, and its regions by number."""
+
+
 @dataclass(slots=True)
 class ExportReport:
     """Numbers of written pages and lines with a text, and the parts that the format cannot hold."""
@@ -82,7 +86,7 @@ def export(
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with writing_folder(out) as folder:
-        rest = []
+        rest: list[Shapes] = []
         for page in store.pages():
             lines = store.lines(page.number)
             regions = {region.number: region for region in store.regions(page.number)}
@@ -103,11 +107,7 @@ def export(
             report.texts += texts
         if rest:
             with target.writing(folder, ()) as write:
-                if target.keeps_regions:
-                    for item in rest:
-                        _note_empty_regions(*item, notes)
-                if not target.keeps_tables:
-                    _note_tables([page for page, _, regions in rest if tables_of(regions.values())], target, notes)
+                _note_losses(rest, target, notes)
                 fitter = PageFitter(lambda: (archive.source_image(*item) for item in rest), NamePatterns({}), target)
                 for new in fitter.pages(notes):
                     for skipped in write(new, stems.take(new.name)).skipped:
@@ -157,7 +157,6 @@ def export_log(store: CorrectionStore, out: Path) -> Path:
     """
     names = store.names()
     pages = {page.number: page.name for page in store.pages()}
-    out.mkdir(parents=True, exist_ok=True)
     rows = io.StringIO(newline="")
     table = csv.writer(rows)
     table.writerow(("at", "who", "what", "page", "line", "before", "after"))
@@ -244,25 +243,19 @@ def _fill_file(
         return None
 
 
-def _note_empty_regions(
-    page: StoredPage, lines: Sequence[StoredLine], regions: Mapping[int, StoredRegion], notes: SourceReport
-) -> None:
-    """Note the regions without lines, since a new file has the regions of its lines."""
-    for number in regions.keys() - {line.region for line in lines}:
-        region = regions[number]
-        if region.cell:
-            continue
-        name = f"{region.name or number} ({region.kind or 'no type'})"
-        message = f"region {name} has no lines, so it is not in the new file"
-        notes.skip(Skipped(SkipReason.UNWRITABLE, page.name, message))
-
-
-def _note_tables(pages: Sequence[StoredPage], target: Format, notes: SourceReport) -> None:
-    """Note once, if pages have tables, that the format has no place for rows and columns."""
-    if pages:
-        more = f" and on {len(pages) - 1} more pages" if len(pages) > 1 else ""
+def _note_losses(pages: Sequence[Shapes], target: Format, notes: SourceReport) -> None:
+    """Note the regions without lines, which are not in a new file, and once the tables, if the format has none."""
+    has_tables = [page.name for page, _, regions in pages if tables_of(regions.values())]
+    if has_tables and not target.keeps_tables:
+        more = f" and on {len(has_tables) - 1} more pages" if len(has_tables) > 1 else ""
         message = f"the rows and columns of its table{more} are not in the file: {target.name} has no tables"
-        notes.skip(Skipped(SkipReason.UNWRITABLE, pages[0].name, message))
+        notes.skip(Skipped(SkipReason.UNWRITABLE, has_tables[0], message))
+    for page, lines, regions in pages if target.keeps_regions else ():
+        for number in regions.keys() - {line.region for line in lines}:
+            if not (region := regions[number]).cell:
+                name = f"{region.name or number} ({region.kind or 'no type'})"
+                message = f"region {name} has no lines, so it is not in the new file"
+                notes.skip(Skipped(SkipReason.UNWRITABLE, page.name, message))
 
 
 def _write_inside(folder: Path, name: str, content: bytes) -> None:

@@ -299,11 +299,11 @@ def is_editable(cells: Sequence[TableCell]) -> bool:
 
 def middle_of(line: StoredLine) -> tuple[float, float]:
     """The middle of a line's letters; its box's without a baseline."""
-    left, top, right, bottom = line.outline.box
-    if not line.outline.baseline:
-        return (left + right) / 2, (top + bottom) / 2
-    heights = [y for _, y in line.outline.baseline]
-    return (left + right) / 2, max(top, sum(heights) / len(heights) - _LETTERS * (bottom - top))
+    _, top, _, bottom = line.outline.box
+    across, down = center(line.outline)
+    if heights := [y for _, y in line.outline.baseline]:
+        down = max(top, sum(heights) / len(heights) - _LETTERS * (bottom - top))
+    return across, down
 
 
 def region_id(region: StoredRegion) -> str:

@@ -148,12 +148,8 @@ class Window:
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
             # of a fixed height, so that nothing moves from line to line
-            self._line_image = (
-                ui.image()
-                .classes("w-full h-[clamp(5rem,min(22vh,16vw),20rem)]")
-                .props('fit="contain" loading-show-delay=250')
-            )
-            self._line_image.props(f'alt="{self._t("line")}" no-transition')
+            self._line_image = ui.image().classes("w-full h-[clamp(5rem,min(22vh,16vw),20rem)]")
+            self._line_image.props(f'alt="{self._t("line")}" fit="contain" loading-show-delay=250 no-transition')
             self._line_image.on("error", self._show_image_error)
             self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
@@ -195,9 +191,8 @@ class Window:
             keys.set_visibility(bool(sets.value))
             with keys:
                 for key in self._keyboard.sets.get(sets.value, ()):
-                    self._field.local_button(label_of(key), "insert", key).props("flat dense no-caps").classes(
-                        "text-lg"
-                    )
+                    button = self._field.local_button(label_of(key), "insert", key)
+                    button.props("flat dense no-caps").classes("text-lg")
 
         def choose() -> None:
             self._store.set_setting(f"letters {self._visitor}", sets.value)
@@ -341,14 +336,12 @@ class Window:
         self._show()
 
     def _move(self, *, back: bool = False) -> None:
-        neighbour = self._store.neighbour(self._line, before=back) if self._line else None
-        if neighbour is not None:
+        if self._line and (neighbour := self._store.neighbour(self._line, before=back)):
             self._select(neighbour.number)
 
     def _select_next(self) -> None:
         """Go to the next line to review, in the selected order."""
-        line = self._next_by_order(self._line)
-        if line is not None:
+        if (line := self._next_by_order(self._line)) is not None:
             self._select(line.number)
             return
         if self._order != "pages":
@@ -367,10 +360,7 @@ class Window:
             self._select(hit.number)
 
     def _show_page(self, number: int) -> None:
-        if self._line is None or number == self._line.page:
-            return
-        lines = self._store.lines(number)
-        if lines:
+        if self._line is not None and number != self._line.page and (lines := self._store.lines(number)):
             self._select(next((line.number for line in lines if not line.is_reviewed), lines[0].number))
 
     def _order_selected(self, event: events.ValueChangeEventArguments[Any]) -> None:
@@ -501,7 +491,7 @@ class Window:
 
     @contextmanager
     def _showing_errors(self) -> Iterator[None]:
-        """Show errors of changing shapes; the page is shown as it is afterwards."""
+        """Show errors of a change; the page is shown as it is afterwards."""
         try:
             yield
         except StaleError:
@@ -534,22 +524,17 @@ class Window:
         line = self._line_of(action)
 
         def save(note: str) -> None:
-            try:
+            with self._showing_errors():
                 self._line = self._store.annotate(line, note, who=self._user)
-            except DsocrError as error:
-                notify_error(error)
             self._show()
 
         open_note_dialog(line, self._t, save)
 
     def _search(self) -> None:
         def replace_hits(hits: Sequence[Hit], replacement: str) -> None:
-            try:
+            with self._showing_errors():
                 lines = replace_all(self._store, hits, replacement, who=self._user)
-            except DsocrError as error:
-                notify_error(error)
-                return
-            ui.notify(self._t("replaced", lines=lines), type="positive")
+                ui.notify(self._t("replaced", lines=lines), type="positive")
             if self._line is not None:
                 self._select(self._line.number)
 
@@ -567,14 +552,9 @@ class Window:
     # Training
 
     async def _train(self, button: ui.button) -> None:
-        training = self._session.training
-        if training is None:
-            return
-        try:
-            with disabled(button):
+        if (training := self._session.training) is not None:
+            with self._showing_errors(), disabled(button):
                 plan = self._plan()
                 await run.io_bound(training.start)
                 ui.notify(plan)
-        except DsocrError as error:
-            notify_error(error)
-        await self._show_status()
+            await self._show_status()
