@@ -59,7 +59,7 @@ def in_groups(store: CorrectionStore) -> list[tuple[Any, list[tuple[str, list[in
 
 points = st.tuples(st.integers(0, 285), st.integers(0, 139)).map(lambda point: (2 * point[0], 2 * point[1]))
 sides = st.integers(10, 60).map(lambda side: 2 * side)
-boxes = st.builds(lambda at, w, h: corners(*at, at[0] + w, at[1] + h), points, sides, sides)
+boxes = st.builds(lambda at, w, h: corners(at[0], at[1], at[0] + w, at[1] + h), points, sides, sides)
 KINDS = ["paragraph", "heading", "marginalia", ""]
 WHAT = ["addBox", "addRegion", "reshape", "remove", "merge", "cut", "assign", "move", "retype", "removeRegion", "shift"]
 edits = st.tuples(st.sampled_from(WHAT), boxes, st.integers(0, 7), st.integers(0, 7), st.sampled_from(KINDS))
