@@ -368,8 +368,8 @@ def _add_page(
         numbered = [replace(line, number=number) for number, line in enumerate(lines, start=1)]
         scan = archive.page_image(page)
         with suppress(DataError):  # there is none; a file to fill in keeps its lines
-            found = search_tables(scan, numbered, split=markup is None)
-            lines, replaced, cells = found.fill(0, regions)
+            search = search_tables(scan, numbered, split=markup is None)
+            lines, replaced, cells = search.fill(0, regions)
             regions = [region for region in regions if region not in replaced] + cells
     return store.add_page(page, lines, regions)
 

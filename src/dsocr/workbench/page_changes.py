@@ -430,10 +430,10 @@ class FoundTables(NamedTuple):
         in_cells = {_line_number(part) for part in self.parts if part.region and part.region.id in cells}
         replaced = [region for region in regions if region.cell] + _emptied(regions, self.lines, in_cells)
         others = [region for region in regions if region not in replaced]
-        gone = {region.number for region in replaced}
+        numbers = {region.number for region in replaced}
         placed = []
         for id_, line in _laid_out(self.lines, self.parts):
-            loose = region_at(others, line.outline) if line.region in gone else line.region
+            loose = region_at(others, line.outline) if line.region in numbers else line.region
             placed.append(replace(line, region=cells[id_].number if id_ in cells else loose))
         return placed, replaced, [*cells.values()]
 
