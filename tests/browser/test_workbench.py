@@ -10,7 +10,7 @@ from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import CorrectionStore
 from dsocr.workbench.stored_lines import State
-from tests.browser.workbench import FIELD, Served, texts
+from tests.browser.workbench import FIELD, OpenWindow, Served, texts
 from tests.workbench.fakes import TEXTS
 
 
@@ -29,9 +29,10 @@ def test_accept_and_undo(window: Page, store: CorrectionStore) -> None:
     assert texts(store)[0] == TEXTS[0][0]
 
 
-def test_a_link_of_a_finding_opens_its_line(window: Page) -> None:
+def test_a_link_of_a_finding_opens_its_line(new_window: OpenWindow) -> None:
     places = {"page/scan-2.xml:3": TEXTS[1][2], "page/scan-1.xml:2": TEXTS[0][1], "nowhere.xml:3": TEXTS[0][0]}
     for place, text in places.items():
+        window = new_window()  # a tab remembers its line
         window.goto(f"/?at={quote(place)}")
         expect(window.get_by_label(FIELD)).to_have_value(text)
 
