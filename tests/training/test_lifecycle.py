@@ -75,7 +75,7 @@ def test_the_lock_is_free_again_when_a_training_ends(tmp_path: Path) -> None:
 def test_what_a_kill_left_half_written_is_removed_and_hinders_nobody(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     left = [tmp_path / name for name in ("..lock.json.0a1b2c3d.tmp", ".config.yaml.0a1b2c3d.tmp")]
-    folders = [tmp_path / f".{name}.0a1b2c3d.tmp" for name in ("adapter", "model", "checkpoints")]
+    folders = [run.features, *(tmp_path / f".{name}.0a1b2c3d.tmp" for name in ("adapter", "model", "checkpoints"))]
     others = tmp_path / ".scorecard.json.0a1b2c3d.tmp"
     for path in left:
         path.touch()

@@ -26,7 +26,6 @@ from dsocr.training.checkpoint import (
     checkpoint_path,
     latest_checkpoint,
     step_of,
-    verify_checkpoint,
 )
 from tests.conftest import PATIENCE, eight_steps
 from tests.raising import raises_code
@@ -197,8 +196,6 @@ def drop_entry(manifest: Path) -> None:
 def test_a_checkpoint_is_only_as_good_as_its_manifest(edit: Callable[[Path], None], killed: RunConfig) -> None:
     folder = RunFolder(killed.output).checkpoints
     edit(folder / "step-0000006" / MANIFEST)
-    with raises_code("checkpoint-damaged", "step-0000006"):
-        verify_checkpoint(folder / "step-0000006")
     assert latest_checkpoint(folder) == folder / "step-0000003"
 
 

@@ -19,7 +19,7 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.training.distributed import decide_threads
+from dsocr.training.distributed import limit_threads
 from dsocr.training.readers import fresh_adapter
 from tests.raising import raises_code
 from tests.training.running import train
@@ -313,4 +313,5 @@ def test_a_run_computes_in_as_many_threads_as_it_began_with(
     monkeypatch.setattr("dsocr.training.distributed.free_threads", lambda: free)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     former = config(*recorded) if recorded else None
-    assert decide_threads(config(given), former).training.threads == decided
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    assert limit_threads(config(given), former)[0].training.threads == decided

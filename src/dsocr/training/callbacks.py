@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -39,21 +39,12 @@ _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
 class MetricsWriter(Callback):
     """Appends every logged step and every validation to metrics.jsonl, passes them to trackers, reports progress."""
 
-    def __init__(
-        self,
-        run: RunFolder,
-        log: logging.Logger,
-        *,
-        batch_size: int,
-        trackers: Sequence["Tracker"] = (),
-        reporter: Reporter,
-    ) -> None:
-        self._run = run
-        self._batch_size = batch_size
-        self._trackers = trackers
+    def __init__(self, run: RunFolder, log: logging.Logger, config: RunConfig, reporter: Reporter) -> None:
+        self._run, self._log = run, log
+        self._batch_size = config.training.batch_size
+        self._trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
         self._reporter, self._bar = reporter, ExitStack()
         self._show: NotedProgress = ignore_progress
-        self._log = log
         self._started, self._first_step, self._first_tokens = math.nan, 0, 0
         self._elapsed_before = 0.0
         self._values: Mapping[str, float | None] = {}
@@ -190,12 +181,6 @@ class Tracker:
             self._tracker.finish()
 
 
-def make_writer(run: RunFolder, log: logging.Logger, config: RunConfig, reporter: Reporter) -> MetricsWriter:
-    """Make the callback that writes metrics, to the configured trackers too, and shows the progress."""
-    trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-    return MetricsWriter(run, log, batch_size=config.training.batch_size, trackers=trackers, reporter=reporter)
-
-
 class SignalHandler(Callback):
     """Stops training after the step in which a signal arrives, with a checkpoint; a second signal ends the process.
 
@@ -208,6 +193,7 @@ class SignalHandler(Callback):
         self._dist = dist
         self.signal: int | None = None
         self._handled: list[int] = []
+        self._terminals: list[int] = []
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -215,6 +201,7 @@ class SignalHandler(Callback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
         # nohup ignores the end of the terminal, and it stays ignored.
         self._handled = [
             number for number in SIGNALS if number != _HANGUP or signal.getsignal(number) != signal.SIG_IGN
@@ -235,8 +222,11 @@ class SignalHandler(Callback):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        if number == _HANGUP:
-            _leave_terminal()
+        if number == _HANGUP:  # writing to a terminal that was closed is an error, so output goes nowhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for descriptor in self._terminals:
+                os.dup2(nowhere, descriptor)
+            os.close(nowhere)
         message = "finishing the current step, then saving a checkpoint"
         if rank_and_count()[1] == 1:
             message += "; interrupt again to stop at once, with the previous checkpoint"
@@ -246,24 +236,6 @@ class SignalHandler(Callback):
                 signal.signal(other, signal.SIG_IGN if number == other == _HANGUP else signal.SIG_DFL)
         # A signal may arrive while something is being printed; only another thread can wait for that to end.
         threading.Thread(target=self._on_message, args=(message,), daemon=True).start()
-
-
-def _leave_terminal() -> None:
-    """Let what is printed go nowhere: writing to a terminal that was closed is an error."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        if os.isatty(descriptor) or not _is_writable(descriptor):
-            os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
-def _is_writable(descriptor: int) -> bool:
-    """False for the side of a terminal that was closed."""
-    try:
-        os.write(descriptor, b"")
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from dsocr.console import current_reporter
 from dsocr.errors import RunError, option
+from dsocr.io.encodings import read_object
 from dsocr.io.files import rename
 from dsocr.io.work import find_damage, remove_folder, write_folder
 from dsocr.models.adapters import trained_files
@@ -84,15 +86,6 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def verify_checkpoint(path: Path) -> None:
-    """Raise RunError unless the manifest lists exactly the files that are there, each as it was written."""
-    fault = find_damage(path) or next(
-        (f"{name} is missing" for name in (_STATE, _TENSORS) if not (path / name).is_file()), None
-    )
-    if fault:
-        raise RunError(fault, code="checkpoint-damaged", where=path)
-
-
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest intact checkpoint whose best adapter is intact too; None if there are no checkpoints.
 
@@ -102,10 +95,9 @@ def latest_checkpoint(folder: Path) -> Path | None:
     faults: dict[Path, str] = {}
     without_best: Path | None = None
     for path in sorted(folder.glob("step-*"), reverse=True):
-        try:
-            verify_checkpoint(path)
-        except RunError as error:
-            faults[path] = error.message
+        missing = (f"{name} is missing" for name in (_STATE, _TENSORS) if not (path / name).is_file())
+        if fault := find_damage(path) or next(missing, None):
+            faults[path] = fault
             continue
         best = _best_of(path)
         if best is None or not (fault := find_damage(best)):
@@ -162,14 +154,14 @@ def require_best(run: RunFolder, step: int) -> Path:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of the global random number generators of Python, NumPy and torch."""
+    """Return the state of the global random number generators of Python, NumPy and torch, CUDA's if it is in use."""
     _, keys, position, has_gauss, gauss = np.random.get_state()
     state: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": [torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(gauss)],
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 
@@ -185,14 +177,21 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
+@contextmanager
+def preserved_random() -> Iterator[None]:
+    """Restore the random numbers of Python, NumPy and torch after the block."""
+    state = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)
+
+
 def _best_of(checkpoint: Path) -> Path | None:
     """The best adapter that a checkpoint refers to; None if it has none or is damaged."""
-    try:
-        states = read_state(checkpoint)["callbacks"].values()
-        steps = [state["best_step"] for state in states if state.get("best_step") is not None]
-        return best_path(checkpoint.parent, int(steps[0])) if steps else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
-        return None
+    states = read_object(checkpoint / _STATE).get("callbacks", {}).values()
+    steps = [state["best_step"] for state in states if state.get("best_step") is not None]
+    return best_path(checkpoint.parent, int(steps[0])) if steps else None
 
 
 def _extract_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

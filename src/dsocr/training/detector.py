@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -40,11 +41,11 @@ from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import PeriodicValidation, ValidationLine, draw_samples
 
 _TRIED = 100
-"""Training pages whose lines are looked at before the first step, at most."""
+"""Maximum number of training pages checked before the first step."""
 _MANY = 0.1
-"""Share of training lines that cannot be found from which a message says so."""
+"""Share of training lines that cannot be found above which a message says so."""
 _HARD = 3
-"""Pixels beside lines that count in the loss, those taken most for text, by the number of pixels in lines."""
+"""The hardest pixels beside lines count in the loss, this many for each pixel in lines."""
 _STEEP = 50.0
 """The steepness of binarization."""
 
@@ -54,7 +55,7 @@ _STEEP = 50.0
 
 @dataclass(frozen=True, slots=True)
 class EncodedPage:
-    """A page as the detector sees it, bytes `(3, H, W)`, what it shall say of it, `(H, W)`, and its drawn lines."""
+    """A page as the detector sees it, bytes `(3, H, W)`, its training target `(H, W)`, and its drawn lines."""
 
     id: str
     size: tuple[int, int]
@@ -260,7 +261,7 @@ class DetectorLearner:
             network,
             optimizer,
             build_scheduler(training, optimizer, max_steps),
-            DataLoader(self._pages, batch_sampler=sampler, collate_fn=_only),
+            DataLoader(self._pages, batch_sampler=sampler, collate_fn=itemgetter(0)),
             max_steps=max_steps,
             gradient_accumulation_steps=training.batch_size,
             max_grad_norm=training.max_grad_norm,
@@ -281,8 +282,3 @@ class DetectorLearner:
         """Return the field of `TrainResult` for the best weights."""
         best = None if self.validator is None else self.validator.state.best
         return {} if best is None else {"best_f1": -best[0]}
-
-
-def _only(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    (batch,) = batches
-    return batch

@@ -159,27 +159,26 @@ def _backend() -> str:
 # Threads
 
 
-def decide_threads(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Return the configuration with its threads: as set, else as the run began, else fewer beside other work.
+def limit_threads(config: RunConfig, recorded: RunConfig | None) -> tuple[RunConfig, str]:
+    """Compute in the threads that are set, else in those of the run to resume, else in fewer beside other work.
 
-    A run that resumes computes in as many as before, whatever else the machine does now: another number gives other
-    last digits.
+    Returns the configuration with its threads, and why they are fewer, or an empty text. A run that resumes computes in
+    as many as before: another number gives other last digits.
     """
-    if config.training.threads is not None:
-        return config
-    threads = free_threads() if recorded is None else recorded.training.threads
-    if recorded is None and threads is not None and threads >= torch.get_num_threads():
-        threads = None
-    return config.model_copy(update={"training": config.training.model_copy(update={"threads": threads})})
-
-
-def limit_threads(config: RunConfig, decided: RunConfig) -> str:
-    """Compute in the threads that were decided; return why these are fewer than `config` has, or an empty text."""
-    threads = decided.training.threads
+    threads = config.training.threads
+    is_set = threads is not None
+    if recorded is not None and not is_set:
+        threads = recorded.training.threads
+    elif not is_set:
+        threads = free_threads()
+        threads = None if threads is None or threads >= torch.get_num_threads() else threads
     if threads is None:
-        return ""
+        return config, ""
     torch.set_num_threads(threads)
-    if config.training.threads is not None:
-        return ""
+    if is_set:
+        return config, ""
     few, choice = counted(threads, "thread"), setting("training.threads", available_cores())
-    return f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"
+    reason = (
+        f"training computes in {few}, since other programs kept this machine busy when it began; {choice} takes all"
+    )
+    return config.model_copy(update={"training": config.training.model_copy(update={"threads": threads})}), reason

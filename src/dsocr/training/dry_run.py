@@ -20,7 +20,7 @@ from dsocr.job import Job, micro_batches_per_epoch, micro_batches_per_step, step
 from dsocr.models.adapters import omitted_layers
 from dsocr.models.family import Check, trains_all_weights
 from dsocr.training.callbacks import peak_memory
-from dsocr.training.distributed import decide_threads, limit_threads
+from dsocr.training.distributed import limit_threads
 from dsocr.training.lifecycle import explain_out_of_memory, preserved_process
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
@@ -143,7 +143,7 @@ def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallba
             fix = "raise training.max_text_tokens, or cut them into lines; they are skipped"
             checks.append(Check("text budget", "warning", message, fix))
         with explain_out_of_memory(config), preserved_process():
-            if busy := limit_threads(config, decide_threads(config, None)):
+            if busy := limit_threads(config, None)[1]:
                 checks.append(Check("machine", "warning", busy))
             setup = set_up(config, samples, base, start=job.start)
             checks.append(_describe_layers(setup, config))

@@ -31,13 +31,12 @@ from dsocr.inference.confidence import Prediction
 from dsocr.io.encodings import read_object
 from dsocr.io.processes import ProgressCallback
 from dsocr.io.work import remove_drafts, write_file
-from dsocr.job import Job, expand_changes, resolve
+from dsocr.job import expand_changes, resolve
 from dsocr.models.generation import batches
 from dsocr.options import ON, Changes, Count, Output, RecipeKeys, StrPath, between
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.training.many_runs import (
     ManyProgress,
-    PlannedRun,
     WorkDone,
     keep_reading,
     plan_run,
@@ -106,7 +105,17 @@ def read_folds(
     every_steps = min(config.checkpoints.every_steps, _CHECKPOINT_STEPS)
     checkpoints = config.checkpoints.model_copy(update={"every_steps": every_steps})
     job = resolve(config.model_copy(update={"checkpoints": checkpoints}), overwrite=True, dataset=dataset)
-    runs = [_plan(job, fold, overwrite) for fold in opened]
+    runs = [
+        plan_run(
+            job,
+            job.run.path / f"fold-{fold.fold}",
+            len(training_samples(fold, job.given)),
+            dataset=fold,
+            overwrite=overwrite,
+            hint=_HINT,
+        )
+        for fold in opened
+    ]
     samples = [fold.samples(Split.TEST) for fold in opened]
     step_work = config.training.batch_size * _STEP_COST
     total = sum(run.steps * step_work for run in runs if not run.finished)
@@ -193,7 +202,11 @@ def cross_validate(
             "generation": settings.generation,
             "text_policy": settings.text_policy.as_dict(),
         },
-        notes=(_describe_folds(len(folds), dataset.card.split_by),),
+        notes=(
+            f"All lines are scored: each was read by one of {len(folds)} models, which was trained without its fold "
+            f"and chosen on another (folds by {dataset.card.split_by}). A model trained on all lines has seen more "
+            "and reads a little better.",
+        ),
     )
     write_file(folder.config, config.to_yaml())
     write_lines(folder.lines, lines)
@@ -223,13 +236,6 @@ def _score_fold(
     return rows
 
 
-def _describe_folds(folds: int, unit: str) -> str:
-    return (
-        f"All lines are scored: each was read by one of {folds} models, which was trained without its fold and chosen "
-        f"on another (folds by {unit}). A model trained on all lines has seen more and reads a little better."
-    )
-
-
 def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dataset:
     """Open the dataset if it has folds, else its copy with folds, made if it is missing or outdated."""
     dataset = Dataset.open(config.dataset)
@@ -252,11 +258,6 @@ def _with_folds(config: RunConfig, folds: int | None, *, overwrite: bool) -> Dat
     remove_drafts(config.output)
     write_file(source, to_json(origin))
     return copy_with_folds(dataset, copy, folds or FOLDS, seed=config.seed)
-
-
-def _plan(job: Job, fold: Dataset, overwrite: bool) -> PlannedRun:
-    output, samples = job.run.path / f"fold-{fold.fold}", len(training_samples(fold, job.given))
-    return plan_run(job, output, samples, dataset=fold, overwrite=overwrite, hint=_HINT)
 
 
 # Audit: rank lines by how surely their text is wrong

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import random
 import shutil
 import sys
 import warnings
@@ -188,26 +187,12 @@ def describe_lighter_settings(config: RunConfig) -> str:
 
 
 @contextmanager
-def preserved_random() -> Iterator[None]:
-    """Restore the random numbers of Python, NumPy and torch after the block."""
-    import numpy as np
-    import torch
-
-    state, drawn = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(drawn)
-
-
-@contextmanager
 def preserved_process() -> Iterator[None]:
     """Restore what a run changes in its process: random numbers, warning filters, log levels and threads."""
     import torch
     from transformers.utils import logging
+
+    from dsocr.training.checkpoint import preserved_random
 
     verbosity, threads = logging.get_verbosity(), torch.get_num_threads()
     try:

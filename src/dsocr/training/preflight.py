@@ -29,7 +29,7 @@ from dsocr.models.adapters import train_mode
 from dsocr.models.family import IGNORED, Check, Encoded, Processor, Verdict, trains_all_weights
 from dsocr.models.generation import Generation, batches, spread
 from dsocr.text import comparable, percentage
-from dsocr.training.lifecycle import preserved_random
+from dsocr.training.checkpoint import preserved_random
 from dsocr.training.preview import text_limit
 from dsocr.training.samples import Setup
 

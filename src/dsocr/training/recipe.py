@@ -21,7 +21,7 @@ from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_fo
 from dsocr.job import Job, list_ancestors, require_trainable
 from dsocr.models.adapters import restore_trained, trained_files
 from dsocr.runs import RunFolder, TrainResult, UnlabelledReport
-from dsocr.training.callbacks import SignalHandler, make_writer, run_logger
+from dsocr.training.callbacks import MetricsWriter, SignalHandler, run_logger
 from dsocr.training.checkpoint import (
     best_path,
     checkpoint_path,
@@ -34,7 +34,7 @@ from dsocr.training.checkpoint import (
     step_of,
 )
 from dsocr.training.detector import DetectorLearner
-from dsocr.training.distributed import Distributed, connect, decide_threads, limit_threads
+from dsocr.training.distributed import Distributed, connect, limit_threads
 from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, preserved_process, rewind_run, start_run
 from dsocr.training.readers import ReaderLearner
 from dsocr.training.samples import OwnReadings
@@ -83,10 +83,10 @@ def run_job(
             reporter.complain(message)
 
         # Setup
-        threads = decide_threads(job.config, job.recorded)
-        if busy := limit_threads(job.config, threads):
+        limited, busy = limit_threads(job.config, job.recorded)
+        if busy:
             reporter.complain(busy)
-        job = replace(job, config=threads)
+        job = replace(job, config=limited)
         learner = dist.main_first(partial(_make_learner, job, dist, own_readings, reporter))
         ancestors = [] if checkpoint else dist.broadcast(partial(list_ancestors, job.config, job.samples_from))
 
@@ -120,7 +120,7 @@ def run_job(
         validator: PeriodicValidation | None = learner.validator
         hooks: list[Callback] = []
         if dist.is_main:  # first, since it opens the trackers
-            hooks.append(writer := make_writer(run, log, job.config, reporter))
+            hooks.append(writer := MetricsWriter(run, log, job.config, reporter))
         if validator is not None:
             hooks.append(validator)
             if dist.is_main:
