@@ -107,20 +107,6 @@ def test_a_base_that_is_not_downloaded_gets_a_hint() -> None:
     assert "hf download somewhere/else --revision v1 --local-dir models/else" in str(error.value.hint)
 
 
-def test_an_invalid_base_name_is_rejected() -> None:
-    with raises_code("base-not-found"):
-        load_base("not here")
-
-
-def test_a_tokenizer_without_the_image_token_is_rejected(copied_base: Path) -> None:
-    text = (copied_base / "tokenizer.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
-    (copied_base / "tokenizer.json").write_text(text, encoding="utf-8")
-    settings = (copied_base / "tokenizer_config.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
-    (copied_base / "tokenizer_config.json").write_text(settings, encoding="utf-8")
-    with raises_code("base-incomplete"):
-        load_base(str(copied_base)).processor(None, "free_ocr")
-
-
 PUBLISHED = {"model_type": "deepseek_vl_v2", "vision_config": {"model_name": "deeplip_b_l"}}
 
 

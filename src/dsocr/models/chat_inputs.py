@@ -280,13 +280,14 @@ def validate_resolution(name: str | None) -> "re.Match[str] | None":
     """Match the name of a resolution. Raises ConfigError for one that no chat model has."""
     match = _RESOLUTION.fullmatch(name or DEFAULT)
     if match is None:
-        raise _unknown_resolution(name or DEFAULT, "default, pixelsN, pixelsM-N, edgeN, pad and wrap")
+        raise _unknown_resolution(name or DEFAULT)
     return match
 
 
-def _unknown_resolution(name: str, names: str) -> ConfigError:
+def _unknown_resolution(name: str) -> ConfigError:
     message = f"This base has no resolution {name!r} (input.resolution)"
-    return ConfigError(message, code="resolution-unknown", hint=f"chat models have {names}, some of them each")
+    names = "default and, as their images are prepared, pixelsN and pixelsM-N, edgeN, or pad and wrap"
+    return ConfigError(message, code="resolution-unknown", hint=f"chat models have {names}")
 
 
 def load_processor(family: TokenFamily, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
@@ -430,13 +431,7 @@ def _set_resolution(images: Any, name: str) -> Resolution | None:
     if "longest_edge" in size and not _resizes_by_pixels(images) and match["edge"]:
         images.size = SizeDict(longest_edge=int(match["edge"]))
         return None
-    raise _unknown_resolution(name, _resolutions_of(images, size))
-
-
-def _resolutions_of(images: Any, size: Mapping[str, Any]) -> str:
-    if _resizes_by_pixels(images):
-        return "default, pixelsN (at most N pixels) and pixelsM-N"
-    return "default, pad and wrap" if "height" in size else "default and edgeN (the longer edge)"
+    raise _unknown_resolution(name)
 
 
 def _resizes_by_pixels(images: Any) -> bool:
@@ -445,10 +440,7 @@ def _resizes_by_pixels(images: Any) -> bool:
 
 
 def shown_size(processor: Any, width: int, height: int) -> tuple[int, int]:
-    """Return width and height to which a processor resizes an image of this size, in all tiles together.
-
-    Raises DataError for a shape that it does not take.
-    """
+    """Return width and height to which a processor resizes an image of this size, in all tiles together."""
     images = processor.image_processor
     size = dict(images.size)
     if _cuts_tiles(processor):
@@ -464,11 +456,7 @@ def shown_size(processor: Any, width: int, height: int) -> tuple[int, int]:
         options |= {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
         if "num_frames" in signature(resize).parameters:
             options |= {"num_frames": images.temporal_patch_size, "temporal_factor": images.temporal_patch_size}
-        try:
-            shown_height, shown_width = resize(height=height, width=width, **options)
-        except ValueError as error:
-            message = f"Cannot prepare an image of {width} x {height} pixels: {error}"
-            raise DataError(message, code="image-shape") from error
+        shown_height, shown_width = resize(height=height, width=width, **options)
         return int(shown_width), int(shown_height)
     scale = size["longest_edge"] / max(width, height)
     if isinstance(getattr(images, "patch_size", None), int | type(None)):
@@ -487,12 +475,8 @@ def _cuts_tiles(processor: Any) -> bool:
 
 
 def count_image_tokens(processor: Any, width: int, height: int) -> int:
-    """Return the number of tokens that a processor of transformers writes for an image of this size.
-
-    Raises DataError for a shape that it does not take.
-    """
+    """Return the number of tokens that a processor of transformers writes for an image of this size."""
     images = processor.image_processor
-    shown_size(processor, width, height)
     if hasattr(processor, "_get_num_multimodal_tokens"):
         return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
     if hasattr(images, "get_number_of_image_patches"):
