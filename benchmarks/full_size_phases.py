@@ -31,10 +31,10 @@ from dsocr.models.adapters import (
     save_adapter,
 )
 from dsocr.models.base_folder import tensor_shapes, tensor_types
-from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.deepseek_ocr import DeepseekProcessor, find_prompt
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_batches import collate, drop_ignored_positions
 from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy

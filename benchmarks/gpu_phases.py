@@ -17,11 +17,10 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 
 from dsocr.config import TrainingSection
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
-from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_ocr import DeepseekOcr, DeepseekProcessor, find_prompt, find_resolution, original_config
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
+from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels
 from dsocr.models.token_family import CanvasEncoded, TokenFamily
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.trainer import Callback, Trainer, build_optimizer

@@ -24,11 +24,10 @@ from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
+from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels
 from dsocr.training.feature_cache import cache_features
 from dsocr.training.readers import fresh_adapter, make_sampler
 from dsocr.training.samples import EncodedSamples, Setup

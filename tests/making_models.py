@@ -23,9 +23,9 @@ from transformers import (
 from dsocr.io.work import write_manifest
 from dsocr.models.adapters import adapter_files, adapter_tensors, attach_adapter
 from dsocr.models.base_folder import find_base
-from dsocr.models.batch import collate
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS, DeepseekProcessor
 from dsocr.models.loading import BaseModel, load_base, recognize
+from dsocr.models.token_batches import collate
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

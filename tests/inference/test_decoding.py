@@ -10,11 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.models.batch import collate
-from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
+from dsocr.models.token_batches import NoRepeatNgram, StopLoops, collate, decode
 from dsocr.models.token_family import CanvasEncoded
 from tests.making_models import deepseek_processor
 

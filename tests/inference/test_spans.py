@@ -9,8 +9,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from dsocr.inference.confidence import words_of
-from dsocr.models.causal_decoding import TokenSpans
 from dsocr.models.generation import ScoredText, TokenScore
+from dsocr.models.token_batches import TokenSpans
 from dsocr.text import TextPolicy
 
 

@@ -17,10 +17,10 @@ from dsocr.inference.transcribe import TranscribeReport
 from dsocr.io.work import write_manifest
 from dsocr.layout import DetectOutlines, choose_detector
 from dsocr.models.adapters import attach_adapter, save_adapter
-from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_batches import decode
 from dsocr.runs import SHIPPED_BASES, ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line

@@ -24,8 +24,8 @@ from dsocr.models.adapters import (
     save_adapter,
     vision_parameters,
 )
-from dsocr.models.batch import collate
 from dsocr.models.loading import load_base
+from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor, write_first, write_second
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code

@@ -13,11 +13,11 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.batch import collate
 from dsocr.models.canvas import show
 from dsocr.models.deepseek_ocr import DeepseekProcessor, Variant, find_prompt, find_resolution
 from dsocr.models.family import IGNORED
 from dsocr.models.loading import BaseModel, load_processor
+from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 

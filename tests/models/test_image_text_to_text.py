@@ -20,13 +20,13 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import load_adapter, omitted_layers
-from dsocr.models.batch import collate
 from dsocr.models.canvas import PAD_COLOUR
 from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.export import export_merged
 from dsocr.models.family import IGNORED
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, family_of, load_base, load_processor, recognize
+from dsocr.models.token_batches import collate
 from dsocr.training.feature_cache import vision_features
 from dsocr.training.preflight import forward_backward
 from tests.integration.calling import fail

@@ -10,9 +10,9 @@ from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.models.adapters import adapter_tensors, attach_adapter
-from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_ocr import SparseLastBlock
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_batches import collate, drop_ignored_positions, normalize_pixels
 from dsocr.training.readers import fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed

@@ -19,9 +19,9 @@ from dsocr.models.adapters import (
     save_adapter,
     scaled_config,
 )
-from dsocr.models.batch import collate
 from dsocr.models.export import merge
 from dsocr.models.loading import load_base
+from dsocr.models.token_batches import collate
 from tests.raising import raises_code
 
 

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dsocr.models.batch import collate
 from dsocr.models.deepseek_ocr import DeepseekProcessor, find_resolution
 from dsocr.models.loading import load_processor
+from dsocr.models.token_batches import collate
 
 OWN = {"<｜begin▁of▁sentence｜>": 0, "<｜end▁of▁sentence｜>": 1, "<｜▁pad▁｜>": 2, "<image>": 128815, "<td>": 128821}
 """Some of the tokens that are DeepSeek-OCR's own, with their published ids."""

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr.models.batch import collate
 from dsocr.models.deepseek_ocr import DeepseekProcessor
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_batches import collate
 from tests.making_models import deepseek_processor
 from tests.parity.rules import Fixture, fixture_stems, picture
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsocr.models.batch import collate
 from dsocr.models.chat_inputs import ChatProcessor
 from dsocr.models.family import IGNORED
 from dsocr.models.loading import load_base
+from dsocr.models.token_batches import collate
 from tests.models.chat_models import draw_text, write_chat_model
 
 pytest.importorskip("trl")

@@ -14,10 +14,9 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.causal_decoding import decode
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from dsocr.models.token_batches import collate, decode, drop_ignored_positions, normalize_pixels
 from dsocr.models.token_family import CanvasEncoded
 from dsocr.runs import RunFolder
 from dsocr.training.feature_cache import cache_features, vision_features

@@ -77,7 +77,7 @@ class EncoderDecoderProcessor(CanvasProcessor):
         """
         import torch
 
-        from dsocr.models.batch import list_features, pad_rows
+        from dsocr.models.token_batches import list_features, pad_rows
 
         longest = max(len(sample.answer_ids) for sample in samples)
         if longest > self.family.positions:

@@ -162,8 +162,8 @@ class TokenProcessor(Processor):
         return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
 
     def collate(self, samples: Sequence[Any], padding: Literal["left", "right"] = "right") -> Batch:
-        """Batch encoded samples on the CPU, labels where there are some only; see `batch.collate`."""
-        from dsocr.models.batch import collate, drop_ignored_positions
+        """Batch encoded samples on the CPU, labels where there are some only; see `token_batches.collate`."""
+        from dsocr.models.token_batches import collate, drop_ignored_positions
 
         batch = collate(samples, self.pad_id, padding=padding, dtype=None, join_features=self.joins_features)
         return drop_ignored_positions(batch) if "labels" in batch else batch
@@ -248,7 +248,7 @@ class TokenFamily(Family):
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
         """Normalize bytes, and convert the pixels to a number format."""
-        from dsocr.models.batch import normalize_pixels
+        from dsocr.models.token_batches import normalize_pixels
 
         return normalize_pixels(batch, dtype)
 
@@ -317,7 +317,7 @@ class TokenFamily(Family):
 
     def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
         """Generate a text for each sample of a batch, token by token."""
-        from dsocr.models.causal_decoding import decode
+        from dsocr.models.token_batches import decode
 
         return decode(network, processor, samples, self.limit(generation))
 
