@@ -219,9 +219,17 @@ def map_doubtful(
     return [function(rows[:count]) for rows, count in zip(logits, steps, strict=True)]
 
 
-def doubtful_lines(processor: Any, texts: list[str]) -> list[torch.Tensor]:
-    """The logits of a network that takes every `a` for `e` by a hair."""
-    return map_doubtful(None, lambda logits: logits, None, processor, texts)
+TEXTS = ["a cat", "a bad cat", "sat"] * 3
+TAKEN = [text.replace("a", "e") for text in TEXTS]
+
+
+@pytest.fixture
+def doubtful(base: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, list[torch.Tensor]]:
+    """A base whose network takes every `a` for `e` by a hair, its processor, and the logits of `TEXTS`."""
+    loaded = load_base(str(base))
+    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
+    processor = loaded.processor(None, "")
+    return loaded, processor, map_doubtful(None, lambda logits: logits, None, processor, TEXTS)
 
 
 def has_fewer(before: Sequence[int], after: Sequence[int]) -> bool:
@@ -229,51 +237,35 @@ def has_fewer(before: Sequence[int], after: Sequence[int]) -> bool:
 
 
 @pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
-def test_language_model_is_used_where_it_helps(
-    learned: str, helps: bool, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_base(str(base))
-    processor: Any = loaded.processor(None, "")
-    texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
-    lines = doubtful_lines(processor, texts)
-    fitted: Any = processor.family.fit_language_model(
-        processor, [learned] * 9, lines, texts, Generation(), is_better=has_fewer
-    )
-    read = loaded.family.decode(loaded.network, fitted, texts, Generation())
-    assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
+def test_language_model_is_used_where_it_helps(learned: str, helps: bool, doubtful: Any) -> None:
+    (base, processor, lines), plain = doubtful, Generation()
+    fitted: Any = base.family.fit_language_model(processor, [learned] * 9, lines, TEXTS, plain, is_better=has_fewer)
+    read = base.family.decode(base.network, fitted, TEXTS, plain)
+    assert [line.text for line in read] == (TEXTS if helps else TAKEN)
     assert (fitted.language_model is not None) is helps
     if helps:
         without, with_model = fitted.language_model.gain
         assert without > with_model == 0
-        assert [line.plain for line in read] == [text.replace("a", "e") for text in texts]
-        spared = loaded.family.decode(loaded.network, fitted, texts, Generation(language_model="none"))
-        assert [line.text for line in spared] == [line.plain for line in read]
+        assert [line.plain for line in read] == TAKEN
+        spared = base.family.decode(base.network, fitted, TEXTS, Generation(language_model="none"))
+        assert [line.text for line in spared] == TAKEN
         assert all(len(line.scores) - 1 == len(line.positions) == len(line.text) for line in read)
         chosen = [
             score.log_probability for line in read for score in line.scores if line.text[score.start :][:1] == "a"
         ]
-        assert math.exp(min(chosen)) > 0.5, "the language model has its part in what is likely"
+        assert math.exp(min(chosen)) > 0.5, "the language model has its part in the probabilities"
 
 
-def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_base(str(base))
-    former = LanguageModel.fit(["a bad cat sat"] * 9)
-    plain: Any = loaded.processor(None, "")
-    processor = replace(plain, language_model_source=former)
-    texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
-    lines = doubtful_lines(processor, texts)
-    fitted: Any = processor.family.fit_language_model(
-        processor, ["123"], lines, texts, Generation(), is_better=has_fewer
-    )
+def test_language_model_of_the_base_is_kept_and_added_to(doubtful: Any) -> None:
+    base, processor, lines = doubtful
+    former, plain, fit = LanguageModel.fit(["a bad cat sat"] * 9), Generation(), base.family.fit_language_model
+    processor = replace(processor, language_model_source=former)
+    fitted: Any = fit(processor, ["123"], lines, TEXTS, plain, is_better=has_fewer)
     assert fitted.language_model.followers[""]["1"] == 4
     assert fitted.language_model.followers["b"] == former.followers["b"]
-    assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
-    spared: Any = processor.family.fit_language_model(
-        processor, ["123"], lines, texts, Generation(), is_better=lambda before, after: sum(before) < sum(after)
-    )
-    assert spared.language_model is None, "the judge decides"
+    assert [line.text for line in base.family.decode(base.network, fitted, TEXTS, plain)] == TEXTS
+    spared: Any = fit(processor, ["123"], lines, TEXTS, plain, is_better=lambda before, after: False)
+    assert spared.language_model is None, "the judge decides, whatever the gain"
 
 
 @pytest.mark.parametrize(
@@ -281,24 +273,19 @@ def test_language_model_of_the_base_is_kept_and_added_to(base: Path, monkeypatch
     [
         pytest.param(["123"], ["a bad cat sat"] * 9, 9, id="texts of the archive"),
         pytest.param(["a bad cat sat"] * 9, ["e bed cet set"] * 30, 0, id="texts of something else"),
-        pytest.param(["a bad cat sat"] * 9, ["a bad cat sat"], 0, id="texts that bring nothing"),
+        pytest.param(["a bad cat sat"] * 9, ["a bad cat sat"], 0, id="texts without a gain"),
     ],
 )
 @pytest.mark.parametrize("of_base", [[], ["a rat"]])
 def test_texts_without_images_are_learnt_where_they_help(
-    learnt: list[str], others: list[str], used: int, of_base: list[str], base: Path, monkeypatch: pytest.MonkeyPatch
+    learnt: list[str], others: list[str], used: int, of_base: list[str], doubtful: Any
 ) -> None:
-    loaded = load_base(str(base))
-    plain: Any = loaded.processor(None, "")
-    processor = replace(plain, language_model_source=LanguageModel.fit(of_base) if of_base else None)
-    texts = ["a cat", "a bad cat", "sat"] * 3
-    monkeypatch.setattr(type(loaded.family), "map_logits", map_doubtful)
-    lines = doubtful_lines(processor, texts)
-    fitted: Any = processor.family.fit_language_model(
-        processor, learnt, lines, texts, Generation(), others, is_better=has_fewer
-    )
+    (base, processor, lines), plain = doubtful, Generation()
+    processor = replace(processor, language_model_source=LanguageModel.fit(of_base) if of_base else None)
+    fit = base.family.fit_language_model
+    fitted: Any = fit(processor, learnt, lines, TEXTS, plain, others, is_better=has_fewer)
     assert fitted.language_model.others == used
-    assert [line.text for line in loaded.family.decode(loaded.network, fitted, texts, Generation())] == texts
+    assert [line.text for line in base.family.decode(base.network, fitted, TEXTS, plain)] == TEXTS
 
 
 def test_what_a_validation_saw_is_not_read_again(

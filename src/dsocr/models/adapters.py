@@ -334,7 +334,7 @@ def trained_files(model: Any) -> list[tuple[str, bytes]]:
 
 
 def restore_trained(model: Any, folder: Path) -> None:
-    """Load what `trained_files` returned into a model of the same shape. Raises ModelError for other tensors."""
+    """Load the files of `trained_files` into a model of the same shape. Raises ModelError for other tensors."""
     if isinstance(model, PeftModel):
         load_tensors(model, load_file(folder / WEIGHTS), where=folder / WEIGHTS)
         return

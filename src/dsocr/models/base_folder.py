@@ -101,7 +101,7 @@ def read_config_json(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def explain_damage(folder: Path) -> Iterator[None]:
-    """Raise ModelError for what libraries raise about the files of a checkpoint, each in its own way.
+    """Turn the errors of libraries about the files of a checkpoint into ModelError.
 
     Errors of dsocr and of an accelerator, and that memory ran out, stay as they are.
     """

@@ -227,7 +227,7 @@ _SHARE = 0.315
 _TALL = 0.1
 """Share of the columns with strokes that may be cut: a flourish is in few of them, ascenders are in many."""
 _LEAST = 0.25
-"""Share of an image that stays at least: what looks like a thin line of writing may be a rule."""
+"""Share of an image that stays at least: a thin line of writing may be a rule."""
 _LONGEST = 60
 """Width by height to which cutting may bring an image."""
 _SMALLEST = 8

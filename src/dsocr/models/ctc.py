@@ -1,4 +1,4 @@
-"""The family of line recognisers with a CTC head: PP-OCRv6 small, PP-OCRv5 mobile and server, and what grew from them.
+"""The family of line recognisers with a CTC head: PP-OCRv6 small, PP-OCRv5 mobile and server, and their descendants.
 
 A line is cut to the rows of its writing, so that a flourish does not make the letters smaller, and drawn 48 pixels high
 and `stretch` times as wide as it is, because joined letters need more steps than the eight pixels of printed ones. The
@@ -73,7 +73,7 @@ def count_steps(text: Sequence[str] | Sequence[int]) -> int:
 class LineInput:
     """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
 
-    An image with too few steps for its text is drawn wider; `as_read` is then what transcription sees.
+    An image with too few steps for its text is drawn wider; transcription then sees `as_read`.
     """
 
     image: NDArray[np.uint8]
@@ -305,7 +305,7 @@ class LineRecognizer(Family):
         return self.map_logits(self.logits_decoder(processor, generation), network, processor, samples)
 
     def logits_decoder(self, processor: Any, generation: Generation) -> "Callable[[Tensor], Decoded]":
-        """Return what reads a line from its logits, as `decode` does."""
+        """Return the function that reads a line from its logits, as `decode` does."""
         decode_line = self._line_decoder(processor, generation)
         return lambda logits: decode_line(_probabilities_of(logits))
 
@@ -361,7 +361,7 @@ class LineRecognizer(Family):
         return None if generation.language_model == "none" else processor.language_model
 
     def _line_decoder(self, processor: Any, generation: Generation) -> Callable[[NDArray[np.float32]], Decoded]:
-        """Return what decodes a line; scores are of the text that was chosen, language model included."""
+        """Return the decoder of a line; scores are of the chosen text, language model included."""
         model, characters = self._language_model(processor, generation), processor.characters
         weight = generation.language_model_share * model.weight if model else 0.0
         num_beams = max(generation.num_beams, _NUM_BEAMS if model else 1)

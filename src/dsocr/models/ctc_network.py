@@ -179,7 +179,7 @@ NETWORKS: dict[str, Any] = {
 
 
 def _keep_padding_out(network: Network) -> None:
-    """Register what clears the padding before a convolution or an average would see it beyond the end of a line."""
+    """Clear the padding before a convolution or an average would see it beyond the end of a line."""
     stems = [module for module in network.modules() if isinstance(module, (PPLCNetV4LargeStem, HGNetV2Embeddings))]
     # A stem widens images by a column for its first layers.
     for stem in stems:

@@ -97,12 +97,12 @@ class Export:
     folder: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what identifies the export in JSON's types."""
+        """Return name, form, base and scale in JSON's types."""
         return {"name": self.name, "form": self.form, "base": self.settings.base, "scale": self.scale}
 
     @classmethod
     def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, scale: float = 1.0) -> Self:
-        """Collect what the run's files say. Raises ConfigError for a scale that its adapter cannot have.
+        """Collect the facts in a run's files. Raises ConfigError for a scale that its adapter cannot have.
 
         Merged weights may have a scale of 0: the base in the form in which vLLM serves adapters on it.
         """
@@ -215,7 +215,7 @@ def original_tensors(network: PreTrainedModel, types: Mapping[str, torch.dtype])
 def _unused_tensors(folder: Path, unused: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights of a base that no code uses, so that its files keep the same names.
 
-    Buffers of indices are left out: they say nothing, and vLLM 0.32 refuses DeepSeek-OCR's `position_ids`.
+    Buffers of indices are omitted: they hold no weights, and vLLM 0.32 refuses DeepSeek-OCR's `position_ids`.
     """
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:

@@ -3,7 +3,7 @@
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
 inputs, which weights are trained, how the loss of a batch is computed, and how a batch is read. Everything else asks
 the family and never compares names of networks. To add one, write a module with subclasses of `Family` (`TokenFamily`
-if it writes a text token by token) and `Processor` that state what differs from the defaults, and pass the family to
+if it writes a text token by token) and `Processor` that override the defaults, and pass the family to
 `loading.register_family`, or list a function that recognises its checkpoints in `loading`.
 """
 
@@ -91,7 +91,7 @@ _PIXELS = re.compile(r"pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
 
 
 class Serving(NamedTuple):
-    """How vLLM serves a family: arguments, how it shows images, what to know of serving a base.
+    """How vLLM serves a family: arguments, how it shows images, and a note on serving a base.
 
     `resolution` is the one at which it shows images, which `images` describes; None if it shows them at the run's own,
     see `options_at`.
@@ -203,7 +203,7 @@ class Family(ABC):
     target_modules: ClassVar[Mapping[str, str]] = {}
     """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
     saved_names: ClassVar[tuple[str, str]] = ("", "")
-    """A part of the native tensor names, and what replaces it in saved adapters."""
+    """A part of the native tensor names, and its replacement in saved adapters."""
     expert_parameters: ClassVar[Sequence[str]] = ()
     """Parameters of routed experts that `decoder+experts` adapts."""
 
@@ -218,7 +218,7 @@ class Family(ABC):
         return ()
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
-        """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
+        """Return defaults of the section `training` for a peak learning rate."""
         return {}
 
     def is_vision(self, parameter: str) -> bool:

@@ -23,7 +23,7 @@ class Generation:
     1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read. With
     `language_model` "none" the language model that a run may have is not used. With `script` "latin" or "cyrillic"
     line recognisers leave the other script's letters out; "auto" is "any" until a job or a page decides it, which also
-    decides what share of its weight the language model has.
+    decides the share of its weight that the language model has.
     """
 
     max_new_tokens: int = 256

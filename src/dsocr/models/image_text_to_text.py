@@ -43,7 +43,7 @@ TARGET_MODULES = {
     "vision": rf"(model\.)+({_TOWER}|{_MERGER})",
     "decoder+vision": rf"(model\.)+({_DECODER}|{_TOWER}|{_MERGER})",
 }
-"""Named sets of layers for an adapter; `vision` includes what connects the vision tower with the text model."""
+"""Named sets of layers for an adapter; `vision` includes the projector to the text model."""
 
 _LIMITS = ("--limit-mm-per-prompt", '{"image": 1, "video": 0}')
 _SERVING = Serving(

@@ -259,7 +259,7 @@ def score_letters(
 
     The text competes with its neighbours, which differ in one place: another letter, one fewer or one more. Each counts
     with all its paths through the probabilities and, as in the search, with the language model. What could be missing
-    before a letter counts against that letter, and what could follow the last one against the end.
+    before a letter counts against that letter, and a letter behind the last one against the end.
     """
     text = "".join(characters[number - 1] for number in classes)
     paths = _Paths.of(np.maximum(probabilities, _FLOOR).astype(np.float64), np.array(classes, dtype=np.int64))

@@ -1,7 +1,7 @@
 """Find and load bases from the package, a folder or the Hub: their family, and transformers' own class.
 
 No code of a checkpoint ever runs: the family is recognised from `config.json`, and `auto_map` is ignored. torch is
-imported where it is needed, so that what only asks about errors and settings starts fast.
+imported where it is needed, so that code that only asks about errors and settings starts fast.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The script of a collection or a page and the trust in a language model: decided from texts or logits.
 
 A network that saw real ink in Latin only answers in Latin letters where it is unsure. Where the script is known,
-letters of the other one are left out, but for whole words that are clearly in it. A language model is asked as far as
+letters of the other one are omitted, but for whole words that are clearly in it. A language model is asked as far as
 it foresees the letters that are clear on a page, so that it does not turn one language into another.
 """
 
