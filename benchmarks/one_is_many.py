@@ -26,8 +26,8 @@ from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.models.base_folder import embedded_bases
 from dsocr.models.loading import Base
+from dsocr.server.access import ServerLimits
 from dsocr.server.engine import ServedModels
-from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
 from runner import Table, make_parser, parse, record
 

@@ -15,7 +15,7 @@ from dsocr.document import Unit
 from dsocr.errors import ModelError
 from dsocr.inference.confidence import Prediction
 from dsocr.models.generation import TokenScore
-from dsocr.server.limits import ServerLimits
+from dsocr.server.access import ServerLimits
 from dsocr.server.routes import make_server
 from tests.conftest import PATIENCE
 

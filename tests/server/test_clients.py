@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from dsocr.server.limits import ServerLimits
+from dsocr.server.access import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, listening, png

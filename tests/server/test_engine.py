@@ -14,9 +14,8 @@ from PIL import Image
 
 from dsocr.images import DecodedImage, decode_image
 from dsocr.inference.confidence import Prediction
-from dsocr.server.access import RequestError
+from dsocr.server.access import RequestError, ServerLimits
 from dsocr.server.engine import Engine, QueuedImage
-from dsocr.server.limits import ServerLimits
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, png
 

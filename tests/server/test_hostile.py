@@ -20,7 +20,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from dsocr.server.limits import ServerLimits
+from dsocr.server.access import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.data.hostile_files import chunk, gif_file, stored, tiff_entries, tiff_file

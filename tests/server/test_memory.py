@@ -16,9 +16,8 @@ from PIL import Image
 
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
-from dsocr.server.access import RequestError
+from dsocr.server.access import RequestError, ServerLimits
 from dsocr.server.engine import QueuedImage, Transcript
-from dsocr.server.limits import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, png

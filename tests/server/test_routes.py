@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dsocr.server.limits import ServerLimits
+from dsocr.server.access import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, png

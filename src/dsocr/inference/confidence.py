@@ -9,7 +9,7 @@ import json
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -197,7 +197,13 @@ def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
     for match in _WORD.finditer(scored.text):
         while first < len(scored.scores) and scored.scores[first].end <= match.start():
             first += 1
-        total = sum(score.log_probability for score in _until(scored.scores, first, match.end()))
+        total = 0.0
+        for score in scored.scores[first:]:
+            is_after = score.start >= match.end()
+            if is_after or score.end > score.start:
+                total += score.log_probability
+            if is_after:
+                break
         sides = word_sides(scored.positions, match.start(), match.end())
         words.append(Word(match[0], match.start(), match.end(), scale(math.exp(total)), *sides))
     return tuple(words)
@@ -226,16 +232,6 @@ def line_confidence(scored: ScoredText, scale: Scale = PLAIN) -> float | None:
     if not scored.scores:
         return None
     return scale(sum(math.exp(score.log_probability) for score in scored.scores) / len(scored.scores))
-
-
-def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterator[TokenScore]:
-    """Yield the scores from `first` on that stand for a character before `end`, and the next one."""
-    for score in scores[first:]:
-        if score.start >= end:
-            yield score
-            return
-        if score.end > score.start:
-            yield score
 
 
 @dataclass(frozen=True, slots=True)

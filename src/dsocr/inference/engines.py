@@ -31,14 +31,7 @@ from PIL import Image
 
 from dsocr import __version__, errors
 from dsocr.errors import ConfigError, DsocrError, RunError, command, option
-from dsocr.inference.confidence import (
-    UNCALIBRATED,
-    Calibration,
-    Prediction,
-    character_confidences,
-    line_confidence,
-    words_of,
-)
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Prediction
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.io.web import WebError, post
@@ -118,30 +111,20 @@ class RemoteReader:
 
     def _read(self, item: tuple[str, Image.Image]) -> Prediction:
         name, image = item
-        answer = self._post(self._request(image))
+        content = self._post(self._request(image))
         try:
+            answer = json.loads(content)
             choice = answer["choices"][0]
             text, reason = choice["message"]["content"] or "", choice.get("finish_reason")
             tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise RunError("Answer is not a chat completion", code="engine-refused", where=self._url) from error
         scored = _scored(text, choice)
         start = loop_start(text)
         if start is not None:
             scored = scored.cut(start)
-        scored = scored.rewrite(self._policy.apply(scored.text))
-        scales = self._calibration
-        return Prediction(
-            id=name,
-            text=scored.text,
-            tokens=tokens,
-            truncated=reason == "length",
-            looping=start is not None,
-            confidence=line_confidence(scored, scales.line),
-            words=words_of(scored, scales.word),
-            characters=tuple(character_confidences(scored, scales.character)),
-            lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
-        )
+        read = Prediction(name, text, tokens, truncated=reason == "length", looping=start is not None)
+        return read.rescore(scored.rewrite(self._policy.apply(scored.text)), self._calibration)
 
     def _request(self, image: Image.Image) -> bytes:
         file = io.BytesIO()
@@ -167,12 +150,14 @@ class RemoteReader:
             body["vllm_xargs"] = guard
         return json.dumps(body).encode()
 
-    def _post(self, body: bytes) -> dict[str, Any]:
+    def _post(self, body: bytes) -> bytes:
         """Return the server's answer, after several tries if it is busy or unreachable."""
         for number in range(1, _MAX_TRIES + 1):
             pause = 0.25 * 2**number
             try:
-                return self._post_once(body)
+                content = post(self._url, body, self._headers, timeout=_TIMEOUT, limit=_MAX_ANSWER_BYTES)
+                self._has_answered = True
+                return content
             except WebError as error:
                 if error.status:
                     self._has_answered = True
@@ -190,17 +175,6 @@ class RemoteReader:
             if number < _MAX_TRIES:
                 time.sleep(min(_MAX_PAUSE, pause))
         raise failure
-
-    def _post_once(self, body: bytes) -> dict[str, Any]:
-        content = post(self._url, body, self._headers, timeout=_TIMEOUT, limit=_MAX_ANSWER_BYTES)
-        self._has_answered = True
-        try:
-            answer = json.loads(content)
-        except ValueError as error:
-            raise RunError("Answer is not JSON", code="engine-refused", where=self._url) from error
-        if not isinstance(answer, dict):
-            raise RunError("Answer is not a JSON object", code="engine-refused", where=self._url)
-        return answer
 
 
 def _scored(text: str, choice: Mapping[str, Any]) -> ScoredText:

@@ -178,7 +178,12 @@ def read_locally(
     """
     opened_reader = cache(open_reader)
     for group in groups:
-        prepared = _prepare(group, preparer)
+        is_large = any(page.is_large for page in group)
+        if is_large:
+            return_free_memory()
+        prepared = [preparer.try_prepare(page) for page in group]
+        if is_large:
+            return_free_memory()
         for page, result in prepared if strict else ():
             if isinstance(result, str):
                 raise DataError(result, code="page-not-readable", where=page.id)
@@ -192,17 +197,6 @@ def read_locally(
             answers = list(islice(predictions, len(result.crops))) if isinstance(result, PreparedPage) else []
             rows.append((page_key(page), _row(result, answers, preparer, opened_reader)))
         yield rows
-
-
-def _prepare(group: Sequence[InputPage], preparer: PagePreparer) -> list[tuple[InputPage, PreparedPage | str]]:
-    """Open the pages of a group; free memory is given back before and after a large one."""
-    is_large = any(page.is_large for page in group)
-    if is_large:
-        return_free_memory()
-    prepared = [preparer.try_prepare(page) for page in group]
-    if is_large:
-        return_free_memory()
-    return prepared
 
 
 def _choose_direction(

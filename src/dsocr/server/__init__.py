@@ -60,8 +60,8 @@ def serve(
         from dsocr.server.routes import create_app, make_server
     except ModuleNotFoundError as error:
         raise not_installed("serving", error.name, "server") from error
+    from dsocr.server.access import ServerLimits
     from dsocr.server.engine import ServedModels
-    from dsocr.server.limits import ServerLimits
 
     printer, limits = current_reporter(), ServerLimits(deadline=deadline, max_queued=waiting)
     models = ServedModels(adapters, script=script)

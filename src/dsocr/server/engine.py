@@ -28,8 +28,7 @@ from dsocr.models.adapters import add_adapter, is_whole_network
 from dsocr.models.generation import Generation
 from dsocr.models.loading import load_processor
 from dsocr.runs import ReadingSettings
-from dsocr.server.access import RequestError
-from dsocr.server.limits import ServerLimits, busy, check_image, disconnected
+from dsocr.server.access import RequestError, ServerLimits, busy, check_image, disconnected
 
 _LOG = logging.getLogger(__name__)
 _QUEUED = Gauge("dsocr_queued_images", "Images in the queue.")

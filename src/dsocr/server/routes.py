@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -15,9 +16,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from dsocr import __version__
 from dsocr.inference.confidence import Prediction
-from dsocr.server.access import AccessMiddleware, RequestError
+from dsocr.server.access import (
+    AccessMiddleware,
+    ByteBudget,
+    RequestError,
+    ServerLimits,
+    decode_data_uri,
+    read_body,
+)
 from dsocr.server.engine import Engine, ServedModels, Transcript, read_images
-from dsocr.server.limits import ByteBudget, ServerLimits, decode_data_uri, read_body
 
 _REJECTIONS = Counter("dsocr_rejections", "Rejected requests by error code.", ["reason"])
 _MAX_COMMAS = 10_000
@@ -244,13 +251,10 @@ def _logprobs(predictions: Sequence[Prediction]) -> dict[str, Any] | None:
         if tokens:
             tokens.append(("\n", 0.0))  # between images; not generated
         at = 0
-        for score in prediction.scores:
-            logprob = max(score.log_probability, _MIN_LOGPROB)
-            if score.end > at:
-                tokens.append((prediction.text[at : score.end], logprob))
-                at = score.end
-            elif score.end > score.start:  # another part of the same letter; the end token stands for none
-                tokens[-1] = (tokens[-1][0], max(tokens[-1][1] + logprob, _MIN_LOGPROB))
+        spelling = (score for score in prediction.scores if score.end > score.start)  # without the end token
+        for end, parts in groupby(spelling, key=lambda score: score.end):  # several tokens may spell one letter
+            tokens.append((prediction.text[at:end], max(sum(part.log_probability for part in parts), _MIN_LOGPROB)))
+            at = end
         if at < len(prediction.text):
             tokens.append((prediction.text[at:], 0.0))
     content = [
