@@ -32,7 +32,7 @@ def typed(word: str | Path) -> str:
 
 _FLAGS: Mapping[str, str] = {"columns": "--column", "output": "-o"}
 """Options whose name on the command line is not that of the parameter."""
-# Characters for private use, around what the command line and what Python calls the same thing.
+# Characters for private use, around the names that the command line and Python have for the same thing.
 _FORMS = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
 
 
@@ -125,7 +125,7 @@ class DsocrError(Exception):
     """A problem that the user can solve: the fault, its place, and the remedy.
 
     `str(error)` is the place and the message, e.g. `letters.jsonl:17: transcription is empty`. `code` identifies the
-    problem for programs, `hint` says what to do.
+    problem for programs, `hint` is the remedy.
     """
 
     def __init__(self, message: str, *, code: str = "", where: object = None, hint: str | None = None) -> None:
@@ -202,4 +202,4 @@ class Interrupted(KeyboardInterrupt):
 
 
 class FilesWarning(UserWarning):
-    """A file that decides what is read was edited, or nothing would show that it was damaged."""
+    """A file that decides the readings was edited, or nothing would show that it was damaged."""

@@ -40,6 +40,20 @@ class Hashes:
             )
 
 
+class Fails(Hashes):
+    """Reads like Hashes for a number of images, then fails."""
+
+    def __init__(self, after: int, error: BaseException) -> None:
+        super().__init__()
+        self.after, self.error = after, error
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for prediction in super().read(images):
+            if len(self.read_ids) > self.after:
+                raise self.error
+            yield prediction
+
+
 def text_of(image: Image.Image) -> str:
     """What `Hashes` reads of an image."""
     digest = hashlib.sha256(np.asarray(image.convert("RGB")).tobytes()).hexdigest()

@@ -24,22 +24,13 @@ from dsocr.inference.inputs import InputPage, PagePreparer, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.inference.transcribe import TranscribeReport
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, files, find_bars, transcribe
+from tests.inference.reading_pages import Fails, Hashes, draw_job, files, find_bars, transcribe
 from tests.making_models import make_run
 from tests.raising import raises_code
 
 PAGES = 13
 FORMATS = ["alto", "jsonl", "pdf"]
 OPENING = PagePreparer("line", find_bars)
-
-
-class Raises(Hashes):
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        raise self.error
 
 
 class Dies(Hashes):
@@ -114,7 +105,7 @@ def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
 )
 def test_errors_keep_their_type_across_processes(pages: list[InputPage], error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
-        answered(pages, Raises(error))
+        answered(pages, Fails(0, error))
     assert str(caught.value) == str(error)
     assert getattr(caught.value, "hint", None) == getattr(error, "hint", None)
 

@@ -19,24 +19,10 @@ from dsocr.inference.inputs import find_pages
 from dsocr.inference.pages import group_pages
 from dsocr.io import work
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of, transcribe
+from tests.inference.reading_pages import Fails, Hashes, draw_job, draw_page, files, rows_of, transcribe
 from tests.raising import raises_code
 
 PAGES = 13
-
-
-class Falling(Hashes):
-    """Reads like Hashes for a number of images, then is interrupted."""
-
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self.after = after
-
-    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        for prediction in super().read(images):
-            if len(self.read_ids) > self.after:
-                raise KeyboardInterrupt
-            yield prediction
 
 
 @pytest.fixture
@@ -48,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 def test_an_interrupted_job_resumes_and_writes_the_same_files(after: int, run: RunFolder, tmp_path: Path) -> None:
     whole, formats = Hashes(), ["alto", "jsonl", "pdf"]
     calm = transcribe(run, [tmp_path / "in"], tmp_path / "calm", format=formats, reader=whole)
-    falling, rest = Falling(after), Hashes()
+    falling, rest = Fails(after, KeyboardInterrupt()), Hashes()
     with pytest.raises(KeyboardInterrupt):
         transcribe(run, [tmp_path / "in"], tmp_path / "out", format=formats, reader=falling)
     assert not (tmp_path / "out").exists()
@@ -112,14 +98,14 @@ def test_finished_output_is_moved_into_place_after_an_interruption(
 
 def test_a_different_job_does_not_reuse_the_journal(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Fails(20, KeyboardInterrupt()))
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", unit="page", reader=Hashes())
     assert report.resumed == 0
 
 
 def test_pages_that_changed_meanwhile_are_read_again_in_their_group(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Fails(20, KeyboardInterrupt()))
     for number in (5, 6):
         draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=2)
     seen: list[tuple[int, int]] = []

@@ -25,7 +25,6 @@ def read(network: Any, shallow_base: BaseModel, guard: int) -> list[Prediction]:
 @pytest.mark.parametrize(
     ("unit", "guard"),
     [
-        pytest.param("а", 0, id="a letter, no guard"),
         pytest.param("да ", 20, id="a word, guard"),
         pytest.param("слон, ", 0, id="a phrase, no guard"),
     ],

@@ -3,40 +3,23 @@
 import codecs
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from lxml import etree
-from PIL import Image
 
 from dsocr.errors import RunError
-from dsocr.inference.confidence import Prediction
 from dsocr.io import work
 from dsocr.io.work import Journal
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.formats.making_pdf import encrypted_pdf, image_object, scan, write_pdf
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, transcribe
+from tests.inference.reading_pages import Fails, Hashes, draw_page, fake_run, rows_of, transcribe
 from tests.integration.calling import call
 from tests.raising import raises_code
 
 NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
-
-
-class Fails(Hashes):
-    """Reads like Hashes for a number of images, then fails."""
-
-    def __init__(self, after: int, error: BaseException) -> None:
-        super().__init__()
-        self.after, self.error = after, error
-
-    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        for prediction in super().read(images):
-            if len(self.read_ids) > self.after:
-                raise self.error
-            yield prediction
 
 
 @pytest.fixture

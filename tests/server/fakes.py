@@ -2,12 +2,16 @@
 
 import base64
 import io
+import multiprocessing
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from typing import Any
 
+import psutil
 from fastapi import FastAPI
 from PIL import Image
 
@@ -82,3 +86,23 @@ def png(width: int = 20, height: int = 10) -> bytes:
 def data_uri(data: bytes) -> str:
     """An image as chat clients send it."""
     return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def _host(make_app: Callable[[], FastAPI], addresses: Any, stopping: Event) -> None:
+    with listening(make_app()) as address:
+        addresses.put(address)
+        stopping.wait()
+
+
+@contextmanager
+def hosted(make_app: Callable[[], FastAPI]) -> Iterator[tuple[str, psutil.Process]]:
+    """A server in another process: its address, and the process."""
+    spawn = multiprocessing.get_context("spawn")
+    addresses, stopping = spawn.Queue(), spawn.Event()
+    child = spawn.Process(target=_host, args=(make_app, addresses, stopping))
+    child.start()
+    try:
+        yield addresses.get(timeout=PATIENCE), psutil.Process(child.pid)
+    finally:
+        stopping.set()
+        child.join()

@@ -4,15 +4,14 @@ import http.client
 import io
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.synchronize import Event
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from fastapi import FastAPI
 from PIL import Image
 
 from dsocr.inference.transcribe import transcribe
@@ -20,7 +19,7 @@ from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE, draw_line
-from tests.server.fakes import listening
+from tests.server.fakes import hosted
 
 REQUESTS, PAGES = 2000, 500
 _WARM = 200
@@ -40,24 +39,8 @@ _PAGE = (
 pytestmark = pytest.mark.slow
 
 
-def _serve_small(results: Any, stopping: Event) -> None:
-    with listening(create_app(ServedModels({"small": RunFolder.to_read_with(Path("small")).adapter}))) as address:
-        results.put(address)
-        stopping.wait()
-
-
-@contextmanager
-def _served_small() -> Iterator[tuple[str, psutil.Process]]:
-    """The base small on a server in another process: its address without the scheme, and the process."""
-    spawn = multiprocessing.get_context("spawn")
-    results, stopping = spawn.Queue(), spawn.Event()
-    child = spawn.Process(target=_serve_small, args=(results, stopping))
-    child.start()
-    try:
-        yield results.get(timeout=PATIENCE).removeprefix("http://"), psutil.Process(child.pid)
-    finally:
-        stopping.set()
-        child.join()
+def _small() -> FastAPI:
+    return create_app(ServedModels({"small": RunFolder.to_read_with(Path("small")).adapter}))
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
@@ -95,9 +78,9 @@ def test_a_server_does_not_grow_with_its_requests(tmp_path: Path) -> None:
         bodies.append((tmp_path / f"{number}.png").read_bytes())
     bodies.append(bodies[0][:60])  # damaged
     sizes = dict[int, int]()
-    with _served_small() as (address, process):
+    with hosted(_small) as (address, process):
         for number in range(REQUESTS):
-            connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+            connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE)
             connection.request("POST", "/v1/transcriptions", bodies[number % len(bodies)])
             assert connection.getresponse().status in {200, 422}
             connection.close()
@@ -114,10 +97,10 @@ def test_large_images_leave_nothing(tmp_path: Path) -> None:
         buffer = io.BytesIO()
         Image.new("RGB", size, (200, 190, 180)).save(buffer, "PNG", compress_level=1)
         bodies.append(buffer.getvalue())
-    with _served_small() as (address, process):
+    with hosted(_small) as (address, process):
         sizes = []
         for body in bodies:
-            connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+            connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE)
             connection.request("POST", "/v1/transcriptions", body)
             assert connection.getresponse().status == 200
             connection.close()

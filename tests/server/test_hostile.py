@@ -4,19 +4,18 @@ Where these are measured, the server runs in a process of its own, so that its m
 """
 
 import json
-import multiprocessing
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.synchronize import Event
 from typing import Any
 from zlib import compress
 
 import psutil
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -24,7 +23,7 @@ from dsocr.server.access import ServerLimits
 from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.data.hostile_files import chunk, gif_file, stored, tiff_entries, tiff_file
-from tests.server.fakes import FakeModels, data_uri, listening, png
+from tests.server.fakes import FakeModels, data_uri, hosted, png
 
 _MIB = 2**20
 _LARGEST = 21 * _MIB
@@ -38,10 +37,8 @@ _URI_END = b'"}}]}]}'
 Body = Callable[[], bytes]
 
 
-def _serve(addresses: Any, stopping: Event) -> None:
-    with listening(create_app(FakeModels(), limits=ServerLimits(deadline=PATIENCE))) as address:  # type: ignore[arg-type]
-        addresses.put(address)
-        stopping.wait()
+def _app() -> FastAPI:
+    return create_app(FakeModels(), limits=ServerLimits(deadline=PATIENCE))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +88,11 @@ class HostedServer:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[HostedServer]:
-    spawn = multiprocessing.get_context("spawn")
-    addresses, stopping = spawn.Queue(), spawn.Event()
-    process = spawn.Process(target=_serve, args=(addresses, stopping))
-    process.start()
-    hosted = HostedServer(addresses.get(timeout=PATIENCE), psutil.Process(process.pid))
-    for path, body in ((_IMAGE, png()), (_CHAT, chat(data_uri(png())))):
-        assert hosted.post(path, body) == (200, "")  # what is loaded at the first request counts as the start
-    yield hosted
-    stopping.set()
-    process.join()
+    with hosted(_app) as (address, process):
+        server = HostedServer(address, process)
+        for path, body in ((_IMAGE, png()), (_CHAT, chat(data_uri(png())))):
+            assert server.post(path, body) == (200, "")  # what is loaded at the first request counts as the start
+        yield server
 
 
 def chat(*urls: str) -> bytes:
@@ -146,7 +138,7 @@ CHATS: list[tuple[str, Body]] = [
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(create_app(FakeModels(), limits=ServerLimits(deadline=PATIENCE))) as client:  # type: ignore[arg-type]
+    with TestClient(_app()) as client:
         yield client
 
 

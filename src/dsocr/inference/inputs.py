@@ -146,7 +146,7 @@ class FoundPages:
                 ids.add(self.pages[-1].id)
 
     def finish(self, shows: Shows | None) -> None:
-        """Drop images that an XML file describes, make names unique, and find out what images show."""
+        """Drop images that an XML file describes, make names unique, and find the subjects of images."""
         described = {page.image.resolve() for page in self.pages if page.image}
         pages = [page for page in self.pages if page.image or page.is_pdf or page.path.resolve() not in described]
         taken = UniqueStems()
@@ -197,7 +197,7 @@ def find_pages(
     """Find the pages of all inputs; archives are unpacked into the folder `unpacked` until the block ends.
 
     The pages of manifests are fetched as `fetch` says, with `progress`.
-    `shows` says what image files show; None guesses it from their shape. Files in `out` are not inputs. Raises
+    `shows` is the subject of image files; None guesses it from their shape. Files in `out` are not inputs. Raises
     DataError for an input that does not exist.
     """
     together = Path(" ".join(map(str, inputs)))
@@ -231,7 +231,7 @@ def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:
 
 
 def _with_shape(page: InputPage, shows: Shows | None) -> InputPage:
-    """Return the page with what its image shows, and whether it is large, both from the image's header."""
+    """Return the page with the subject of its image, and whether it is large, both from the image's header."""
     if page.is_pdf:
         return page
     try:
@@ -291,7 +291,7 @@ def _read_back(line: Line) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPage:
-    """A page ready to be read: its size, all lines known on it, its crops, and messages about what cannot be cut."""
+    """A page ready to be read: its size, all lines known on it, its crops, and messages about parts without a crop."""
 
     source: InputPage
     size: tuple[int, int]

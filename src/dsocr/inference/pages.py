@@ -64,7 +64,7 @@ class TranscribedPage:
 
 
 def journal_job(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the texts, and how the journal keeps them: another job cannot resume."""
+    """Return the settings that decide the texts and their form in the journal: another job cannot resume."""
     return {"journal": _JOURNAL_VERSION, **settings}
 
 

@@ -64,7 +64,7 @@ def point_at(curve: Sequence[CheckedShare], share: float) -> CheckedShare:
 
 
 def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
-    """Say how many errors the first lines and the first letters of a list hold, each beside chance."""
+    """Describe how many errors the first lines and the first letters of a list hold, each beside chance."""
 
     def held(checked: Callable[[CheckedShare], float]) -> str:
         point = min(curve, key=lambda point: abs(checked(point) - share))
@@ -77,8 +77,8 @@ def describe_gain(curve: Sequence[CheckedShare], share: float = 0.1) -> str:
 
 
 _LINE_COST = 20
-"""Finding and looking at a line takes as long as checking this many letters. Lines then find 2.3 times what chance does
-and letters 2.1 times (lab/verdicts.md, "Confidence and review")."""
+"""Finding and looking at a line takes as long as checking this many letters. The first lines then hold 2.3 times as
+many errors as chance, the first letters 2.1 times (lab/verdicts.md, "Confidence and review")."""
 
 
 def worth_checking(confidence: float | None, length: int) -> float:

@@ -107,7 +107,7 @@ def _decode_name(raw: bytes) -> str:
 
 
 def _checked_entries(file: ZipFile, folder: Path) -> dict[str, ZipInfo]:
-    """Name -> entry of every file to write; hidden files and what macOS adds are left out."""
+    """Name -> entry of every file to write; hidden files and additions of macOS are skipped."""
     Budget(elements=MAX_ENTRIES).take(elements=len(file.infolist()))
     named = [(entry_name(entry), entry) for entry in file.infolist()]
     named = [

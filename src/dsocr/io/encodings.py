@@ -1,6 +1,6 @@
 """Read text files: UTF-8, or the encoding the user names, with a suggestion for files of neither kind.
 
-The suggestion covers what Windows, DOS and Unix in Russian wrote. It is never applied without being asked for.
+The suggestion covers Russian texts of Windows, DOS and Unix. It is applied only on request.
 """
 
 import codecs

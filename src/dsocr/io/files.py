@@ -25,7 +25,7 @@ FIXES_FILE = "fixes.jsonl"
 
 _MAX_STEM_BYTES = 60
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between attempts to rename what another program has open."""
+"""Seconds between attempts to rename a file that another program has open."""
 _RESERVED = {"con", "conin$", "conout$", "prn", "aux", "nul"}
 _RESERVED |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}
 _SPLIT_NAMES = {

@@ -121,7 +121,7 @@ def upload(
 
 
 def _explain(error: Exception) -> str:
-    """One line on what went wrong; the first line of some library messages is only a number."""
+    """The error in one line; the first line of some library messages is only a number."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):
@@ -157,7 +157,7 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDataset:
-    """The cached files of a dataset at a commit; `note` is what users must know about them."""
+    """The cached files of a dataset at a commit; `note` is a remark for users."""
 
     folder: Path
     commit: str

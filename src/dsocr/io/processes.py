@@ -70,7 +70,7 @@ class _Process:
         self.pid: int = self.call(os.getpid)  # in a virtual environment on Windows not that of `started`
 
     def call(self, function: Callable[[], R]) -> R:
-        """Return the result, or raise what the function raises. Raises _Died if the process ends meanwhile."""
+        """Return the result, or raise the function's error. Raises _Died if the process ends meanwhile."""
         pickled = pickle.dumps(function)
         try:
             self._calls.write(pickled)
@@ -208,7 +208,7 @@ class Workers:
                 self._idle.append(process)
 
 
-class OverLimit(Exception):  # noqa: N818 - no error of the program: whoever calls says what it means
+class OverLimit(Exception):  # noqa: N818 - no error of the program: the caller names its meaning
     """A call took more memory or time than it may, or ended its process; the message is the end of a sentence."""
 
 
@@ -230,7 +230,7 @@ class LimitedProcess:
         self._owner = 0
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function there and return its result. Raises OverLimit, or what the function raises."""
+        """Call a function there and return its result. Raises OverLimit, or the function's error."""
         with self._lock, ThreadPoolExecutor(1) as thread:
             try:
                 process = self._start()

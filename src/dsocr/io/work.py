@@ -273,7 +273,7 @@ def list_damage(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_listed(path: Path) -> bool:
-    """False for the manifest itself, and for what people add to a folder that they publish, such as a licence."""
+    """False for the manifest itself, and for additions to a published folder, such as a licence."""
     return bool(path.suffix) and path.suffix != ".md" and path.name != MANIFEST and not path.name.startswith(".")
 
 

@@ -65,7 +65,7 @@ def _detector_folder(segmenter: str) -> Path | None:
 
 
 def identify_segmenter(name: str) -> str:
-    """Return what decides which lines a segmenter finds: its name, with a hash of a run's weights."""
+    """Return the identity of a segmenter: its name, with a hash of a run's weights."""
     return f"{name} {adapter_digest(RunFolder.to_find_lines_with(Path(name)))}" if Path(name).is_dir() else name
 
 

@@ -6,7 +6,6 @@ the line's.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -167,7 +166,8 @@ def _piece(mask: Mask, left: int, top: int) -> _Piece:
     used = slice(columns[0], columns[-1] + 1)
     rows, heights = rows[used], np.maximum(heights[used], 1)
     thickness, middle = float(np.median(heights)), float(np.median(rows))
-    levels = _level(rows, thickness), _level(rows[::-1], thickness)
+    start = slice(int(2 * thickness) + 1)
+    levels = float(rows[start].mean()), float(rows[::-1][start].mean())
     return _Piece(left + int(columns[0]), rows, heights, mask, top, thickness, middle, levels)
 
 
@@ -191,58 +191,41 @@ def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usu
     if len(rows) < 2:
         return []
     cuts = [0, *(round((row + following) / 2) - top for row, following in pairwise(rows)), height]
-    bands = [(mask[begin:end], top + begin) for begin, end in pairwise(cuts)]
-    return [_piece(_middle_of(band), left, begin) for band, begin in bands if band.any()]
-
-
-def _middle_of(band: Mask) -> Mask:
-    """The middle half of a band, as thick as a detector marks a line that does not touch the next."""
-    rows = np.flatnonzero(band.any(axis=1))
-    quarter = (rows[-1] + 1 - rows[0]) // 4
-    kept = band.copy()
-    kept[: rows[0] + quarter] = kept[rows[-1] + 1 - quarter :] = False
-    return kept if kept.any() else band
+    pieces = []
+    for begin, end in pairwise(cuts):
+        band = mask[begin:end].copy()
+        rows = np.flatnonzero(band.any(axis=1))
+        if len(rows):
+            # The middle half is as thick as a detector marks a line that does not touch the next.
+            quarter = (rows[-1] + 1 - rows[0]) // 4
+            middle = slice(rows[0] + quarter, rows[-1] + 1 - quarter)
+            if band[middle].any():
+                band[: middle.start] = band[middle.stop :] = False
+            pieces.append(_piece(band, left, top + begin))
+    return pieces
 
 
 def _join_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
     """Pieces of the same line, left to right: each continues the nearest line that ends before it at its height."""
     usual = float(np.median([piece.thickness for piece in pieces])) if pieces else 0.0
-    height = 2 * _MAX_STEP * usual
     lines: list[list[_Piece]] = []
-    # Numbers of the lines that may be continued, by the height at which they end, in bands higher than a step may be.
-    near: defaultdict[int, list[int]] = defaultdict(list)
+    lasts = np.zeros((4, len(pieces)))  # of the last piece of each line
     for piece in sorted(pieces, key=lambda piece: piece.begin):
-        start, end = (int(level // height) for level in piece.levels)
-        beside = sorted(number for band in range(start - 1, start + 2) for number in near.get(band, ()))
-        distances = [(_distance(lines[number][-1], piece, usual), number) for number in beside]
-        distance, number = min(distances, default=(math.inf, 0))
-        if distance == math.inf:
-            number = len(lines)
-            lines.append([])
+        end, level, thickness, length = lasts[:, : len(lines)]
+        gap, step = piece.begin - end, np.abs(level - piece.levels[0])
+        thinner, thicker = np.minimum(thickness, piece.thickness), np.maximum(thickness, piece.thickness)
+        follows = (gap >= -0.5 * np.minimum(length, len(piece.rows))) & (
+            step <= _MAX_STEP * np.minimum(thicker, 1.5 * usual)
+        )
+        follows &= gap <= _MAX_GAP * np.maximum(thinner, 0.6 * usual)
+        number = len(lines)
+        if follows.any():
+            number = int(np.argmin(np.where(follows, step + 0.3 * np.maximum(gap, 0), math.inf)))
         else:
-            near[int(lines[number][-1].levels[1] // height)].remove(number)
+            lines.append([])
         lines[number].append(piece)
-        # Lines that end too far left of this piece do so for all that follow.
-        lasts = [(other, lines[other][-1]) for other in near[end]]
-        gaps = [(other, piece.begin - last.end, max(last.thickness, 0.6 * usual)) for other, last in lasts]
-        near[end] = [other for other, gap, thickness in gaps if gap <= _MAX_GAP * thickness]
-        near[end].append(number)
+        lasts[:, number] = piece.end, piece.levels[1], piece.thickness, len(piece.rows)
     return lines
-
-
-def _distance(last: _Piece, piece: _Piece, usual: float) -> float:
-    """How far a piece is from the end of a line, whose last piece is given; infinite if it cannot continue it."""
-    gap, step = piece.begin - last.end, abs(last.levels[1] - piece.levels[0])
-    thinner, thicker = sorted((last.thickness, piece.thickness))
-    overlap = 0.5 * min(len(last.rows), len(piece.rows))
-    if not -overlap <= gap <= _MAX_GAP * max(thinner, 0.6 * usual) or step > _MAX_STEP * min(thicker, 1.5 * usual):
-        return math.inf
-    return step + 0.3 * max(gap, 0)
-
-
-def _level(rows: Floats, thickness: float) -> float:
-    """The mean row where a piece starts."""
-    return float(rows[: int(2 * thickness) + 1].mean())
 
 
 def _outline(line: list[_Piece], scale: tuple[float, float], size: tuple[int, int]) -> Outline:

@@ -83,7 +83,7 @@ keep_detector = until_changed(load_detector, SINGLE)
 
 
 class LineDetector:
-    """How a detector is trained, saved and restored: what `family_of` returns for one."""
+    """How a detector is trained, saved and restored: the result of `family_of` for one."""
 
     name = DETECTOR
 

@@ -16,10 +16,18 @@ from dsocr.layout import DetectOutlines, FindLines
 from dsocr.layout.lines import arrange_lines
 from dsocr.outlines import quarter_turns
 from dsocr.registers.cells import cut_at_rulings, place_lines
-from dsocr.registers.columns import MIN_COLUMNS, MIN_ROWS, NUMBER, Item, columns_of_pages, free_columns, ruled_columns
-from dsocr.registers.headings import divide_heading, drop_ends
+from dsocr.registers.columns import (
+    MIN_COLUMNS,
+    MIN_ROWS,
+    NUMBER,
+    Item,
+    columns_of_pages,
+    free_columns,
+    median_width,
+    ruled_columns,
+)
 from dsocr.registers.narrow_columns import complete_columns
-from dsocr.registers.rows import Grid, find_rows
+from dsocr.registers.rows import Grid, divide_heading, drop_ends, find_rows
 from dsocr.registers.rulings import Floats, Frame, Rulings, find_rulings
 
 _LETTERS = 0.3
@@ -66,7 +74,11 @@ def _find_by_rulings(
     upright = [line for line in numbered if line.outline and line.outline.baseline and not quarter_turns(line.outline)]
     height = float(np.median([_height(line.outline) for line in upright if line.outline]))
     frame = rulings.frame
-    items = [_item(line, frame, height * frame.scale) for line in upright]
+    height *= frame.scale
+    items = []
+    for line in upright:
+        u, v = frame.of_page(line.outline.baseline if line.outline else ()).T
+        items.append(Item(line, float(u.min()), float(u.max()), float(v.mean()) - _LETTERS * height, height))
     tables: list[Table] = []
     parts: Parts = {}
     for number, grid in enumerate(_grids(items, rulings, size), start=1):
@@ -100,12 +112,6 @@ def _height(outline: Outline) -> float:
     return area / max(float(np.ptp(x)), 1.0)
 
 
-def _item(line: Line, frame: Frame, height: float) -> Item:
-    assert line.outline
-    u, v = frame.of_page(line.outline.baseline).T
-    return Item(line, float(u.min()), float(u.max()), float(v.mean()) - _LETTERS * height, height)
-
-
 def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> Iterator[Grid]:
     """Yield the tables of a page."""
     for columns in (ruled_columns(items, rulings), free_columns(items)):
@@ -126,20 +132,16 @@ def _grids(items: Sequence[Item], rulings: Rulings, size: tuple[int, int]) -> It
 
 def _is_table(grid: Grid, items: Sequence[Item]) -> bool:
     """Whether enough columns have text, side by side in enough rows."""
-    filled: dict[int, set[int]] = {}
-    widths: dict[int, list[float]] = {}
-    for item in items:
-        if cell := grid.cell_of(item):
-            filled.setdefault(cell[0], set()).add(cell[1])
-            widths.setdefault(cell[1], []).append(item.width)
-    used = [column for column, lengths in widths.items() if len(lengths) >= 2]
+    filled = grid.filled(items)
+    by_column = grid.by_column(item for item in items if grid.cell_of(item))
+    used = [members for members in by_column.values() if len(members) >= 2]
     beside = sum(len(columns) >= 2 for columns in filled.values())
     if beside < MIN_ROWS or 2 * beside < len(filled):
         return False
     if grid.is_drawn:
         inner = sum(border.is_drawn for border in grid.columns.borders)
         return inner >= 2 and len(used) >= (2 if inner >= MIN_COLUMNS else MIN_COLUMNS)
-    short = sum(float(np.median(widths[column])) <= 2 * NUMBER * grid.height for column in used)
+    short = sum(median_width(members) <= 2 * NUMBER * grid.height for members in used)
     return len(used) >= MIN_COLUMNS and 2 * short >= len(used)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsocr.document import Line
-from dsocr.registers.rulings import LEVEL, STRONG, Floats, Ruling, Rulings, group
+from dsocr.registers.rulings import LEVEL, STRONG, Floats, Ruling, Rulings, group, runs
 
 BESIDE = 0.6
 """Minimum gap between lines side by side, and how far a line that crosses a border extends beyond it, in heights."""
@@ -84,6 +84,11 @@ def group_levels(items: Sequence[Item], unit: float) -> list[list[Item]]:
     return [[items[place] for place in places] for places in group([item.middle for item in items], LEVEL * unit)]
 
 
+def median_width(items: Sequence[Item]) -> float:
+    """Return the median width of lines."""
+    return float(np.median([item.width for item in items]))
+
+
 def ruled_columns(items: Sequence[Item], rulings: Rulings) -> Columns | None:
     """Return the columns between upright rulings, and those outside them where text is."""
     inked = [ruling.coverage(ruling.begin, ruling.end) for ruling in rulings.upright]
@@ -152,7 +157,7 @@ def _is_reached(place: float, inner: float, rulings: Rulings) -> bool | None:
 
 
 def _below_title(borders: Sequence[Ruling], items: Sequence[Item], rulings: Rulings, top: float) -> float:
-    """Return where a table begins: at its first level ruling, if what is above that is a title over several columns."""
+    """Return where a table begins: at its first level ruling, if a title over several columns is above it."""
     left, right = borders[0].at(top), borders[-1].at(top)
     whole = [ruling for ruling in rulings.strong_level() if ruling.length >= MOST * (right - left)]
     if not whole:
@@ -172,7 +177,7 @@ def _without_frame(borders: Sequence[Ruling], items: Sequence[Item], middle: flo
         return is_narrow and not any(is_in(item, begin.at(item.middle), end.at(item.middle)) for item in items)
 
     def is_in(item: Item, begin: float, end: float) -> bool:
-        # A detector may have joined it with what is in the next column.
+        # A detector may have joined it with text of the next column.
         return begin <= item.centre <= end or min(item.right, end) - max(item.left, begin) >= item.height
 
     first, last = 0, len(borders)
@@ -192,7 +197,7 @@ def _ends(uprights: Sequence[Ruling]) -> tuple[float, float]:
 
 
 def free_columns(items: Sequence[Item]) -> Columns | None:
-    """Return the columns that separate what is side by side, between borders that hardly any line crosses."""
+    """Return the columns that separate text side by side, between borders that hardly any line crosses."""
     height = items[0].height
     width = max(item.right for item in items) - min(item.left for item in items)
     levels = group_levels([item for item in items if 2 * item.width < width], height)
@@ -244,8 +249,7 @@ def _separating_borders(levels: Sequence[Sequence[Item]], begin: float, end: flo
                 between = slice(first + 1, second)
                 costs = cost(first, between) + cost(between, second) + cut[between]
                 best = np.flatnonzero(costs == costs.min()) + first + 1
-                runs = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)
-                chosen[place] = int(np.median(max(runs, key=len)))
+                chosen[place] = int(np.median(max(runs(best), key=len)))
 
     centre(chosen)
     separating = list(chosen)

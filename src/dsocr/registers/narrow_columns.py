@@ -11,15 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.document import Outline, Point, Table, TableCell
 from dsocr.layout import DetectOutlines
 from dsocr.outlines import quarter_turns
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from dsocr.registers.rulings import Floats
 
 # Chosen on ten pages of registers (lab/verdicts.md, "Registers").
 _NARROW = 0.15
@@ -115,7 +112,7 @@ def _find_in(columns: Sequence[_Column], detect: DetectOutlines) -> Iterator[Out
 
 
 def _to_page(column: _Column, points: Sequence[Point], begin: int) -> tuple[Point, ...]:
-    """Return where points of the sheet are on the page; what is beyond a column is at its border."""
+    """Return where points of the sheet are on the page; points beyond a column are at its border."""
     corners, picture = column
     across, down = np.clip((np.array(points) - (begin, _GAP)) / picture.size, 0, 1).T[:, :, None]
     left, right = (
@@ -128,34 +125,17 @@ def _merge(known: Sequence[Outline], again: Sequence[Outline]) -> list[Outline]:
     """Return the known outlines and the new ones; a known outline that covers several lines is replaced by them."""
     kept: list[Outline] = []
     boxes = np.array([outline.box for outline in again], dtype=np.float64).reshape(-1, 4)
+    sizes, middles = boxes[:, 2:] - boxes[:, :2], boxes[:, 1::2].mean(axis=1)
     is_new = np.ones(len(boxes), dtype=np.bool_)
     for outline in known:
         box = np.array(outline.box, dtype=np.float64)
-        if _are_apart(boxes[_are_within(box, boxes)]):
+        shared = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
+        is_within = shared.clip(min=0).prod(axis=1) >= _WITHIN * sizes.prod(axis=1)
+        steps = np.diff(np.sort(middles[is_within]))
+        if len(steps) and (steps >= _APART * np.median(sizes[is_within, 1])).all():
             continue
         kept.append(outline)
-        is_new &= ~_are_same(box, boxes)
+        smaller = np.minimum(box[2:] - box[:2], sizes)
+        is_level = np.abs(box[1::2].mean() - middles) < _APART * smaller[:, 1]
+        is_new &= ~(is_level & (shared[:, 0] >= _SAME * smaller[:, 0]))
     return kept + [outline for outline, is_other in zip(again, is_new, strict=True) if is_other]
-
-
-def _are_within(box: Floats, others: Floats) -> Mask:
-    """Whether most of each other line is within a line."""
-    shared = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    within: Mask = shared.clip(min=0).prod(axis=1) >= _WITHIN * (others[:, 2:] - others[:, :2]).prod(axis=1)
-    return within
-
-
-def _are_same(box: Floats, others: Floats) -> Mask:
-    """Mask of outlines that overlap this one horizontally at the same height."""
-    shared = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
-    narrower = np.minimum(box[2] - box[0], others[:, 2] - others[:, 0])
-    apart = np.abs(box[1::2].mean() - others[:, 1::2].mean(axis=1))
-    lower = np.minimum(box[3] - box[1], others[:, 3] - others[:, 1])
-    same: Mask = (apart < _APART * lower) & (shared >= _SAME * narrower)
-    return same
-
-
-def _are_apart(boxes: Floats) -> bool:
-    """Whether there are several lines, one below the other."""
-    heights, middles = boxes[:, 3] - boxes[:, 1], np.sort(boxes[:, 1::2].mean(axis=1))
-    return len(boxes) > 1 and bool((np.diff(middles) >= _APART * np.median(heights)).all())

@@ -1,16 +1,17 @@
-"""Find the rows of a table: between level rulings, at the numbers of entries, or at each line.
+"""Find the rows of a table between level rulings, at the numbers of entries or at each line, and divide its heading.
 
 `unit` is how far lines usually are below each other in their column, at most the usual height of lines.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from dsocr.registers.columns import BESIDE, CENTRED, MOST, NUMBER, Columns, Item, group_levels
+from dsocr.registers.columns import BESIDE, CENTRED, MOST, NUMBER, Columns, Item, group_levels, median_width
 from dsocr.registers.rulings import LEVEL, STRONG, Ruling, Rulings, covered_share, group
 
 _HEADING_LEVELS = 6
@@ -23,6 +24,8 @@ _ROW = 0.9
 """Numbers that are fewer line distances apart belong to one row."""
 _STRAY = 0.05
 """If all rows are numbered and at most this share has a second number, those begin no rows."""
+_TITLE = 0.4
+"""Share of the columns up to which a row at the top of a table without rulings is a title."""
 _FULL = 0.6
 """A second number needs text in this share of the columns that are filled where rows begin."""
 _APART = 1.5
@@ -31,7 +34,7 @@ _APART = 1.5
 
 @dataclass(slots=True)
 class Grid:
-    """A table: borders of its columns and rows, and what is in its cells by row and column."""
+    """A table: borders of its columns and rows, and the lines in its cells by row and column."""
 
     columns: Columns
     level: list[Ruling]
@@ -59,18 +62,28 @@ class Grid:
         """The number of rows and of columns."""
         return len(self.rows) - 1, len(self.columns.borders) - 1
 
-    def row_of(self, item: Item) -> int:
-        """Return the row of a line; -1 above and the number of rows below the table."""
-        return int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1
-
     def column_of(self, item: Item) -> int:
         """Return the column of the middle of a line."""
         return self.columns.column_of(item)
 
     def cell_of(self, item: Item) -> tuple[int, int] | None:
         """Return the row and column of a line; None outside the table."""
-        row, column = self.row_of(item), self.column_of(item)
+        row, column = int(np.searchsorted(self.rows, item.middle - self.bend(item.centre))) - 1, self.column_of(item)
         return (row, column) if 0 <= row < self.size[0] and 0 <= column < self.size[1] else None
+
+    def by_column(self, items: Iterable[Item]) -> dict[int, list[Item]]:
+        """Return the lines of each column."""
+        columns: dict[int, list[Item]] = {}
+        for item in items:
+            columns.setdefault(self.column_of(item), []).append(item)
+        return columns
+
+    def filled(self, items: Iterable[Item]) -> dict[int, set[int]]:
+        """Return the columns with text of each row that has any."""
+        rows: dict[int, set[int]] = {}
+        for row, column in filter(None, map(self.cell_of, items)):
+            rows.setdefault(row, set()).add(column)
+        return rows
 
     def is_in_middle(self, item: Item) -> bool:
         """Whether the middle of a line is near that of the table."""
@@ -154,10 +167,7 @@ def _unique(places: Sequence[float], near: float) -> list[float]:
 def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
     """Return where rows begin: at the numbers on their left if there are any, else at each level."""
     levels = _heading_levels(group_levels(items, unit), grid)
-    by_column: dict[int, list[Item]] = {}
-    for item in items:
-        by_column.setdefault(grid.column_of(item), []).append(item)
-    widths = {column: float(np.median([item.width for item in members])) for column, members in by_column.items()}
+    widths = {column: median_width(members) for column, members in grid.by_column(items).items()}
     keys: set[int] = set()
     for column in range(len(grid.columns.borders) - 1):
         if widths.get(column, math.inf) > (NUMBER / 2 if column else NUMBER) * grid.height:
@@ -167,12 +177,15 @@ def _starts(items: Sequence[Item], grid: Grid, unit: float) -> list[float]:
     if len(begins) < 2:
         begins, are_numbered = set(range(len(levels))), False
     narrow = {column for column, width in widths.items() if 2 * width <= NUMBER * grid.height}
-    alone = {
-        place
-        for place, level in enumerate(levels)
-        if _stands_alone(levels, place, unit)
-        or (_is_section(level, items, grid) and not _is_nearer_above(levels, place))
-    }
+    alone = set()
+    for place, level in enumerate(levels):
+        middle = float(np.mean([item.middle for item in level]))
+        above = middle - max(item.middle for item in levels[place - 1]) if place else math.inf
+        below = min(item.middle for item in levels[place + 1]) - middle if place + 1 < len(levels) else math.inf
+        is_apart = len(level) == 1 and _APART * unit <= min(above, below) and max(above, below) < math.inf
+        # The second line of an entry is nearer to the first.
+        if is_apart or (not above < MOST * below < math.inf and _is_section(level, items, grid)):
+            alone.add(place)
     if not grid.is_drawn:
         alone |= _sections(levels, begins, grid)
     after = {place + 1 for place in alone if place + 1 < len(levels)}
@@ -212,10 +225,8 @@ def _second_numbers(columns: Sequence[set[int]], begins: set[int]) -> set[int]:
 
 def _pitch(items: Sequence[Item], grid: Grid) -> float:
     """Return how far a line usually is below the one before it in its column."""
-    columns: dict[int, list[float]] = {}
-    for item in items:
-        columns.setdefault(grid.column_of(item), []).append(item.middle)
-    steps = [step for middles in columns.values() for step in np.diff(sorted(middles)) if step > LEVEL * grid.height]
+    columns = ([item.middle for item in members] for members in grid.by_column(items).values())
+    steps = [step for middles in columns for step in np.diff(sorted(middles)) if step > LEVEL * grid.height]
     return float(np.percentile(steps, 25)) if steps else grid.height
 
 
@@ -271,25 +282,6 @@ def _heading_levels(levels: list[list[Item]], grid: Grid) -> list[list[Item]]:
     return joined
 
 
-def _is_nearer_above(levels: Sequence[Sequence[Item]], place: int) -> bool:
-    """Whether a level is nearer to that above than to that below it, as the second line of an entry is."""
-    gaps = _gaps(levels, place)
-    return gaps[0] < MOST * gaps[1] < math.inf
-
-
-def _stands_alone(levels: Sequence[Sequence[Item]], place: int, unit: float) -> bool:
-    """Whether a level is a single line with more space above and below it than lines have."""
-    return len(levels[place]) == 1 and _APART * unit <= min(gaps := _gaps(levels, place)) <= max(gaps) < math.inf
-
-
-def _gaps(levels: Sequence[Sequence[Item]], place: int) -> tuple[float, float]:
-    """Return how far the levels above and below are; infinite where there is none."""
-    middle = float(np.mean([item.middle for item in levels[place]]))
-    above = max(item.middle for item in levels[place - 1]) if place else -math.inf
-    below = min(item.middle for item in levels[place + 1]) if place + 1 < len(levels) else math.inf
-    return middle - above, below - middle
-
-
 def _sections(levels: Sequence[Sequence[Item]], begins: set[int], grid: Grid) -> set[int]:
     """Return the levels of a single line in the middle of the table, as far from those above and below as rows are.
 
@@ -325,3 +317,120 @@ def _is_section(level: Sequence[Item], others: Sequence[Item], grid: Grid) -> bo
     column = grid.column_of(item)
     lefts = [other.left for other in others if other is not item and grid.column_of(other) == column]
     return bool(lefts) and item.left - max(lefts) > grid.height
+
+
+class Group(NamedTuple):
+    """A heading over several columns: the first and the last, its lowest line and the highest below it, its middle."""
+
+    first: int
+    last: int
+    above: float
+    below: float
+    centre: float
+    crosses: bool
+    """Whether it is over a border between them."""
+
+
+def drop_ends(grid: Grid, items: Sequence[Item]) -> None:
+    """Drop rows without text above and below all others, and titles above a table without rulings."""
+    filled = grid.filled(items)
+    if not filled:
+        return
+    first, last = min(filled), max(filled)
+    if not grid.is_drawn:
+        while first < last - 1 and len(filled.get(first, ())) <= _TITLE * grid.size[1]:
+            first += 1
+    grid.heading_rows = max(grid.heading_rows - first, 0)
+    grid.rows = grid.rows[first : last + 2]
+
+
+def divide_heading(grid: Grid, items: Sequence[Item]) -> None:
+    """Find the headings over several columns, and make two rows of the heading if no ruling divides it."""
+    flat = [
+        (cell[0], replace(item, middle=item.middle - grid.bend(item.centre)))
+        for item in items
+        if (cell := grid.cell_of(item))
+    ]
+    if grid.heading_rows > 1:
+        groups = _heading_groups(grid, [item for row, item in flat if row < 2])
+        grid.headings = [(group.first, group.last) for group in groups]
+        return
+    for rows in range(1, min(2 if grid.is_drawn else grid.size[0], grid.size[0] - 1) + 1):
+        groups = _groups_of_rows(grid, [item for row, item in flat if row < rows])
+        if not groups:
+            continue
+        above, below = max(group.above for group in groups), min(group.below for group in groups)
+        is_ruled = rows == 2 and above < grid.rows[1] < below
+        if rows == 2 and grid.is_drawn and not is_ruled:
+            return
+        grid.rows[: rows + 1] = [grid.rows[0], grid.rows[1] if is_ruled else (above + below) / 2, grid.rows[rows]]
+        grid.heading_rows = 2
+        grid.headings = [(group.first, group.last) for group in groups]
+        return
+
+
+def _groups_of_rows(grid: Grid, items: Sequence[Item]) -> list[Group]:
+    """Return the headings over several columns, if the rows are two of a heading.
+
+    Headings of other columns are beside both: their middle is between the two rows.
+    """
+    groups = _heading_groups(grid, items)
+    if not groups:
+        return []
+    near = LEVEL * grid.height
+    above, below = max(group.above for group in groups), min(group.below for group in groups)
+    grouped = {column for group in groups for column in range(group.first, group.last + 1)}
+    beside = [item.middle for item in items if grid.column_of(item) not in grouped]
+    is_beside = any(above + near < middle < below - near for middle in beside) and max(beside) < below - near
+    return groups if above < below and (is_beside or all(group.crosses for group in groups)) else []
+
+
+def _heading_groups(grid: Grid, items: Sequence[Item]) -> list[Group]:
+    """Return the headings over several columns if each column has its own heading below."""
+    over = [(item, [place for place, border in enumerate(grid.inner) if item.crosses(border)]) for item in items]
+    columns = grid.by_column(item for item, crossed in over if not crossed)
+    groups: list[Group] = []
+    for item, crossed in sorted((pair for pair in over if pair[1]), key=lambda pair: pair[0].left):
+        first, last, above = min(crossed), max(crossed) + 1, item.middle
+        if groups and groups[-1].last >= first:
+            before = groups.pop()
+            first, last, above = before.first, max(before.last, last), max(before.above, above)
+        below = [
+            [other.middle for other in columns.get(place, []) if other.middle > above + LEVEL * grid.height]
+            for place in range(first, last + 1)
+        ]
+        if all(below):
+            groups.append(Group(first, last, above, min(map(min, below)), item.centre, crosses=True))
+    known = {column for group in groups for column in range(group.first, group.last + 1)}
+    for column in sorted(columns.keys() - known):
+        group = _group_over(column, columns, known, LEVEL * grid.height)
+        if not group:
+            continue
+        if groups and groups[-1].last >= group.first and not groups[-1].crosses:
+            before = groups[-1]
+            shared = range(group.first, before.last + 1)
+            borders = [border.at(group.below) for border in grid.columns.borders]
+            middles = [(borders[place] + borders[place + 1]) / 2 for place in shared]
+            nearer = sum(abs(middle - before.centre) <= abs(middle - group.centre) for middle in middles)
+            groups[-1] = before._replace(last=group.first + nearer - 1)
+            group = group._replace(first=group.first + nearer)
+        groups.append(group)
+    return [group for group in groups if group.first < group.last]
+
+
+def _group_over(column: int, columns: Mapping[int, Sequence[Item]], known: Container[int], near: float) -> Group | None:
+    """Return the group whose heading is in a column: the columns beside it begin level with a lower line there."""
+    lines = sorted(columns[column], key=lambda item: item.middle)
+    tops = {place: min(item.middle for item in members) for place, members in columns.items() if place not in known}
+    for line, lower in pairwise(lines):
+        if lower.middle - line.middle < near:
+            continue
+        first = last = column
+        while abs(tops.get(first - 1, math.inf) - lower.middle) < near:
+            first -= 1
+        while abs(tops.get(last + 1, math.inf) - lower.middle) < near:
+            last += 1
+        if first < last:
+            below = min(lower.middle, *(tops[place] for place in range(first, last + 1) if place != column))
+            return Group(first, last, line.middle, below, line.centre, crosses=False)
+    return None

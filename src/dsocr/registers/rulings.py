@@ -32,9 +32,9 @@ _DARKER = 0.022
 """How much darker a ruling is than the paper on both sides, as a share of the page's light; pale blue ones have 0.03.
 """
 _STRIP = 40
-"""Pixels along a ruling in which it is found or not, and across in which it is compared with what is around it."""
+"""Pixels along a ruling in which it is found or not, and across in which it is compared with its surroundings."""
 _CLEAR = 0.38
-"""How much more of a strip a ruling covers than what is around it; writing has strokes everywhere."""
+"""How much more of a strip a ruling covers than its surroundings; writing has strokes everywhere."""
 _FOUND = 0.3
 """Minimum share of its strips in which a ruling is found, and how much clearer it is on average."""
 _GAP = 8
@@ -115,7 +115,7 @@ class Ruling:
 
     def is_interrupted(self, begin: float, end: float) -> bool:
         """Whether a stretch has hardly any of its usual ink."""
-        begin, end = begin + _NEAR, end - _NEAR  # without the ink of what crosses it there
+        begin, end = begin + _NEAR, end - _NEAR  # without the ink of crossing rulings
         return begin < end and self.coverage(begin, end) < OPEN * self.coverage(self.begin, self.end)
 
 
@@ -192,7 +192,7 @@ def _chain(across: Floats, along: Floats, dark: Floats) -> list[Ruling]:
         chains += [chain for chain in open_chains if number - chain[-1][0] > _GAP]
         open_chains = [chain for chain in open_chains if number - chain[-1][0] <= _GAP]
         free = list(open_chains)
-        for middle in _middles(np.flatnonzero(peaks[number])):
+        for middle in (float(run.mean()) for run in runs(np.flatnonzero(peaks[number]))):
             reachable = [
                 (abs(middle - chain[-1][1]), chain)
                 for chain in free
@@ -257,7 +257,6 @@ def group(values: Sequence[float], reach: float) -> list[list[int]]:
     return groups
 
 
-def _middles(places: NDArray[np.intp]) -> list[float]:
-    """Return the middle of each run of neighbouring places."""
-    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
-    return [float(run.mean()) for run in runs]
+def runs(places: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Split ascending places into runs of neighbours."""
+    return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
