@@ -194,11 +194,11 @@ def _split_at_rows(mask: Mask, left: int, top: int, lines: Sequence[_Piece], usu
     pieces = []
     for begin, end in pairwise(cuts):
         band = mask[begin:end].copy()
-        rows = np.flatnonzero(band.any(axis=1))
-        if len(rows):
+        inked = np.flatnonzero(band.any(axis=1))
+        if len(inked):
             # The middle half is as thick as a detector marks a line that does not touch the next.
-            quarter = (rows[-1] + 1 - rows[0]) // 4
-            middle = slice(rows[0] + quarter, rows[-1] + 1 - quarter)
+            quarter = (inked[-1] + 1 - inked[0]) // 4
+            middle = slice(inked[0] + quarter, inked[-1] + 1 - quarter)
             if band[middle].any():
                 band[: middle.start] = band[middle.stop :] = False
             pieces.append(_piece(band, left, top + begin))
