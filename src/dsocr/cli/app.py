@@ -160,7 +160,7 @@ def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str
     (rank, processes), command = rank_and_count(), COMMANDS[name]
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = f"{launcher}{interrupt.resume}" if name in {"train", "demo"} else AGAIN
+        resume = f"{launcher}{interrupt.resume}" if name == "train" else AGAIN
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
     if command.journal and work_path(Path(given["output"])).exists():

@@ -1,21 +1,14 @@
 """The demo: from scanned pages to scores and transcriptions, with what ships with the package."""
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import dsocr
-from dsocr.cli import printing
-from dsocr.console import Reporter, current_reporter
+from dsocr.console import Printer, current_reporter
 from dsocr.errors import typed
 from dsocr.options import Output
 
-if TYPE_CHECKING:
-    from dsocr.data.dataset import Dataset
-
-_PAGES = "examples/copiste"
-_RUSSIAN = "examples/russian"
-_RENDERED = "examples/handwriting"
-_WRITER = r"((?:imp_)?wikitexte_\d+)"
 _PARTS = {"data", "copiste", "russian", "pages", "nano"}
 """What the demo writes into its folder."""
 
@@ -30,34 +23,28 @@ def demo(*, output: Output = "runs/demo", base: Literal["small", "nano"] = "smal
     from dsocr.io.files import shipped_path
     from dsocr.io.work import require_free_output
 
-    folder = Path(output)
+    folder, say = Path(output), current_reporter().message
     require_free_output(folder, "demo", _demo_files, overwrite=True)
-    printer = current_reporter()
-
     if base == "nano":
-        rendered = shipped_path(_RENDERED)
-        printer.message("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
-        _train(printer, "configs/demo_nano.yaml", folder / "nano", rendered)
-        _evaluate(printer, folder / "nano")
+        say("The demo trains a tiny vision language model (nano) on 330 rendered lines by three writers.")
+        _train("configs/demo_nano.yaml", folder / "nano", shipped_path("examples/handwriting"))
+        _run("evaluate", folder / "nano")
     else:
-        _read_real_hands(printer, folder, shipped_path(_PAGES), shipped_path(_RUSSIAN))
-    printer.message("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
-
-
-def _read_real_hands(printer: Reporter, output: Path, pages: Path, russian: Path) -> None:
-    data, run = output / "data", output / "copiste"
-    printer.message("1. A dataset from 72 pages of real handwriting with ALTO files, split by writer")
-    dataset = _prepare(printer, pages, data)
-    writers = dataset.card.splits[dsocr.Split.TRAIN].writers
-    printer.message(f"\n2. Training on the lines of {writers} writers")
-    _train(printer, "configs/demo.yaml", run, data)
-    printer.message("\n3. Reading the lines of writers that training never saw, before and after")
-    _evaluate(printer, run)
-    printer.message("\n4. Transcribing whole pages by these writers, without their ALTO files")
-    _transcribe(printer, run, dataset, pages, output / "pages")
-    printer.message("\n5. The same in Russian, on synthetic Russian handwriting")
-    _train(printer, "configs/demo.yaml", output / "russian", russian)
-    _evaluate(printer, output / "russian")
+        pages, data, run = shipped_path("examples/copiste"), folder / "data", folder / "copiste"
+        say("1. A dataset from 72 pages of real handwriting with ALTO files, split by writer")
+        _run("prepare", pages, "-o", data, "--writer", r"((?:imp_)?wikitexte_\d+)", "--overwrite")
+        say("\n2. Training on the lines of the writers in its train split")
+        _train("configs/demo.yaml", run, data)
+        say("\n3. Reading the lines of writers that training never saw, before and after")
+        _run("evaluate", run)
+        say("\n4. Transcribing whole pages by these writers, without their ALTO files")
+        names = sorted({str(sample.page) for sample in dsocr.Dataset.open(data).samples("test")})
+        images = [pages / "jpg" / f"{name}.jpg" for name in names]
+        _run("transcribe", run, *images, "-o", folder / "pages", "--format", "alto", "--format", "pdf", "--overwrite")
+        say("\n5. The same in Russian, on synthetic Russian handwriting")
+        _train("configs/demo.yaml", folder / "russian", shipped_path("examples/russian"))
+        _run("evaluate", folder / "russian")
+    say("next:      dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
 
 
 def _demo_files(folder: Path) -> list[str] | None:
@@ -67,37 +54,23 @@ def _demo_files(folder: Path) -> list[str] | None:
     return [*names, *(f"{name}/" for name in names)] if is_demo else None
 
 
-def _shown(path: Path) -> str:
-    """A shipped file as one would type it here."""
-    return typed(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _prepare(printer: Reporter, pages: Path, data: Path) -> "Dataset":
-    printer.message(f"   dsocr prepare {_shown(pages)} -o {typed(data)} --writer '{_WRITER}'")
-    dataset = dsocr.prepare(pages, data, writer=_WRITER, overwrite=True)
-    printing.prepared(printer, dataset)
-    return dataset
-
-
-def _train(printer: Reporter, config: str, run: Path, dataset: Path) -> None:
+def _train(config: str, run: Path, dataset: Path) -> None:
     from dsocr.io.files import shipped_path
 
-    file = shipped_path(config)
-    printer.message(f"   dsocr train {_shown(file)} --set dataset={_shown(dataset)} --set output={typed(run)}")
-    printing.trained(printer, dsocr.train(file, dataset=dataset, output=run, overwrite=True, preflight=False))
+    settings = [word for setting in (f"dataset={dataset}", f"output={run}") for word in ("--set", setting)]
+    _run("train", shipped_path(config), *settings, "--overwrite", "--no-preflight")
 
 
-def _evaluate(printer: Reporter, run: Path) -> None:
-    printer.message(f"   dsocr evaluate {typed(run)}")
-    printing.evaluated(printer, dsocr.evaluate(run))
+def _run(*words: str | Path) -> None:
+    """Print a command and run it; a failure or an interruption ends the demo."""
+    from dsocr.cli.app import invoke
 
-
-def _transcribe(printer: Reporter, run: Path, dataset: "Dataset", pages: Path, output: Path) -> None:
-    names = sorted({str(sample.page) for sample in dataset.samples("test")})
-    images = [pages / "jpg" / f"{name}.jpg" for name in names]
-    listed = " ".join(_shown(image) for image in images[:2])
-    formats = ("alto", "pdf")
-    options = " ".join(f"--format {name}" for name in formats)
-    printer.message(f"   dsocr transcribe {typed(run)} {listed} ... -o {typed(output)} {options}")
-    report = dsocr.transcribe(run, images, output, format=formats, overwrite=True)
-    printer.message(f"{report.images} pages, {report.lines} lines: {output}")
+    printer, here = current_reporter(), Path.cwd()
+    shown = [
+        typed(word.relative_to(here) if isinstance(word, Path) and word.is_relative_to(here) else word)
+        for word in words
+    ]
+    printer.message(f"   dsocr {' '.join(shown)}")
+    quiet = ["--quiet"] if isinstance(printer, Printer) and printer.quiet else []
+    if code := invoke([*map(str, words), *quiet]):
+        sys.exit(code)

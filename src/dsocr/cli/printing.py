@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import dsocr
-from dsocr.console import Printer, Reporter, current_reporter, format_duration
+from dsocr.console import Printer, current_reporter, format_duration
 from dsocr.errors import first_few, group_messages, option, typed
 from dsocr.text import percentage
 
@@ -25,7 +25,7 @@ def list_formats() -> None:
     )
 
 
-def prepared(printer: Reporter, dataset: "dsocr.Dataset") -> None:
+def prepared(printer: Printer, dataset: "dsocr.Dataset") -> None:
     """Print a prepared dataset's splits, skipped items, and the next command."""
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
@@ -46,7 +46,7 @@ def prepared(printer: Reporter, dataset: "dsocr.Dataset") -> None:
     printer.message(f"next:    dsocr check {typed(dataset.folder)}")
 
 
-def _print_skipped(printer: Reporter, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
+def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
     """Print skipped items of a source, and names that a pattern did not match."""
     for reason, part in skipped.items():
         printer.message("\n  ".join([f"skipped, {reason}: {part.count}", *part.examples[:3]]))
@@ -124,7 +124,7 @@ def converted(printer: Printer, report: "dsocr.ConvertReport") -> None:
     printer.message(f"next:    {report.next}")
 
 
-def trained(printer: Reporter, run: "dsocr.Run") -> None:
+def trained(printer: Printer, run: "dsocr.Run") -> None:
     """Print the result of a training run, its folder and the next command."""
     result = run.result
     assert result is not None, "`train` sets it"
@@ -174,7 +174,7 @@ def forecasted(printer: Printer, result: "dsocr.Forecast") -> None:
     printer.message("New lines are assumed to resemble those there are: the same writers, or others like them.")
 
 
-def evaluated(printer: Reporter, card: "dsocr.Scorecard") -> None:
+def evaluated(printer: Printer, card: "dsocr.Scorecard") -> None:
     """Print the scores and their files."""
     from dsocr.runs import RunFolder
 
