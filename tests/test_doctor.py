@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers.utils.versions  # noqa: F401 - before versions are made up
 
 from dsocr import __version__, doctor
 from dsocr.doctor import Fact

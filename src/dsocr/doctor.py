@@ -1,6 +1,7 @@
 """Check this machine: packages, processor, GPUs, disk and bases. Needs no network and changes nothing."""
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -9,9 +10,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
-
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from dsocr import __version__
 
@@ -66,26 +64,34 @@ def packages() -> list[Fact]:
         return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", hint)]
     python = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     running, hint = ".".join(map(str, sys.version_info[:3])), f"create a new environment with Python {python}"
-    facts = [Fact("dsocr", "ok", installed), _compare("Python", running, SpecifierSet(python), hint)]
-    for requirement in map(Requirement, metadata.requires(DISTRIBUTION) or []):
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+    facts = [Fact("dsocr", "ok", installed), _compare("Python", running, f"python{python}", hint)]
+    for requirement in metadata.requires(DISTRIBUTION) or []:
+        if ";" in requirement:  # of an extra
             continue
+        name = re.split("[^\\w.-]", requirement, maxsplit=1)[0]
         hint = f'python -m pip install "{requirement}"'
-        if requirement.name == "torch":
+        if name == "torch":
             # From PyPI, pip replaces a build with CUDA by one without on Windows.
             hint = f"choose the build for your graphics card at {GET_TORCH}"
         try:
-            version = metadata.version(requirement.name)
+            version = metadata.version(name)
         except (metadata.PackageNotFoundError, KeyError):  # KeyError: a folder that pip left
             version = ""
-        facts.append(_compare(requirement.name, version, requirement.specifier, hint))
+        facts.append(_compare(name, version, requirement, hint))
     return facts
 
 
-def _compare(name: str, version: str, admitted: SpecifierSet, hint: str) -> Fact:
-    if version and admitted.contains(version, prereleases=True):
-        return Fact(name, "ok", version, required=True)
-    return Fact(name, "missing", f"{version or 'not installed'}; needs {admitted or 'any'}", hint, required=True)
+def _compare(name: str, version: str, requirement: str, hint: str) -> Fact:
+    from transformers.utils.versions import require_version
+
+    try:
+        if version:
+            require_version(requirement)
+            return Fact(name, "ok", version, required=True)
+    except ImportError:  # the version is out of range
+        pass
+    admitted = requirement[len(name) :] or "any"
+    return Fact(name, "missing", f"{version or 'not installed'}; needs {admitted}", hint, required=True)
 
 
 def processor() -> list[Fact]:
