@@ -52,7 +52,7 @@ _SUFFIXES = IMAGE_SUFFIXES | PDF_SUFFIXES
 class Archive:
     """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on.
 
-    `skipped` is what was left out when it was opened, `detect` what finds lines on its pages.
+    `skipped` are its unusable items, `detect` finds lines on its pages.
     """
 
     root: Path

@@ -29,6 +29,8 @@ from dsocr.workbench.stored_lines import StoredLine, StoredRegion, is_editable, 
 
 _CONTAINERS = ("TextRegion", "TableCell", "TextBlock")
 """Elements that lines are in; a region is known by its place among them."""
+_CORNERS = "0 1 2 3"
+"""The corners of Transkribus' cells: outlines start at the upper left one and continue downwards."""
 _NO_RANK = 1 << 30
 _RANK = re.compile(r"\s*readingOrder\s*\{\s*(?:index\s*:\s*(\d{1,11}))?[^}]*\}")
 
@@ -119,7 +121,8 @@ class PageStructure:
         self._place_lines(imported)
         self._remove_regions()
         if self._is_alto:
-            self._order_blocks()
+            order = [block for number in self._numbers_in_order() if (block := self._elements[number]).all("TextLine")]
+            self._exchange([block for block in self._tree.iter("TextBlock") if block in order], order)
         else:
             self._order_cells()
             self._order_regions()
@@ -223,11 +226,6 @@ class PageStructure:
         numbers = (line.region if line.region in self._regions else 0 for line in self._lines)
         return [number for number in dict.fromkeys(numbers) if number in self._elements]
 
-    def _order_blocks(self) -> None:
-        """Put the blocks of an ALTO file into the order of their first lines."""
-        order = [block for number in self._numbers_in_order() if (block := self._elements[number]).all("TextLine")]
-        self._exchange([block for block in self._tree.iter("TextBlock") if block in order], order)
-
     def _order_cells(self) -> None:
         """Put the cells of tables into the order of their lines, an empty one behind that on its left."""
         if not self._tables:
@@ -325,7 +323,7 @@ class PageStructure:
         shape = self._shape(region.outline)
         if is_old:
             kind = custom_kind(HEADING) if place.is_heading else None
-            cell = new("TableCell", {"id": id_, **numbers, "custom": kind}, shape, self._corners())
+            cell = new("TableCell", {"id": id_, **numbers, "custom": kind}, shape, new("CornerPts", {}, _CORNERS))
         else:
             role = new("TableCellRole", {**numbers, "header": "true" if place.is_heading else None})
             cell = new("TextRegion", {"id": id_}, shape, new("Roles", {}, role))
@@ -350,10 +348,6 @@ class PageStructure:
         if self._is_alto:
             return self._tree.new("Shape", {}, self._tree.new("Polygon", {"POINTS": points}))
         return self._tree.new("Coords", {"points": points})
-
-    def _corners(self) -> Element:
-        """The corners of Transkribus' cells: outlines begin at the upper left one and go on downwards."""
-        return self._tree.new("CornerPts", {}, "0 1 2 3")
 
     def _page_baseline(self, outline: Outline) -> Element:
         return self._tree.new("Baseline", {"points": format_points(outline.baseline)})
@@ -384,7 +378,7 @@ class PageStructure:
         for child in element.all("Coords"):
             _set_points(element, child, shape)
         for child in element.all("CornerPts"):
-            element.content[element.content.index(child)] = self._corners()
+            element.content[element.content.index(child)] = self._tree.new("CornerPts", {}, _CORNERS)
         baselines = element.all("Baseline")
         for child in baselines:
             if outline.baseline:

@@ -226,7 +226,7 @@ class Session:
             return self._statistics[1]
 
     def advice(self) -> Advice | None:
-        """What somebody who begins with scans should know now; None without a model that reads.
+        """The next step for somebody who starts with scans; None without a model that reads.
 
         How the hand is read is measured on accepted lines as the model had read them before anybody accepted them; what
         learning changed, on lines that it did not learn.
@@ -282,10 +282,10 @@ class Session:
             return self._words[1]
 
     def alternatives(self, line: StoredLine, text: str, start: int, end: int, limit: int = 8) -> list[str]:
-        """What the word between two places of a text could be instead, the likeliest first.
+        """Alternatives for the word between two places of a text, the likeliest first.
 
-        They are what the reader reads there, similar known words, and other letters where the reader doubts; it judges
-        them all. Without a reader they are known words, the most similar first.
+        Candidates are the reader's own reading, similar known words, and other letters where the reader doubts; it
+        judges them all. Without a reader they are known words, the most similar first.
         """
         word, words = text[start:end], self.words()
         reader = None if self.reader is None else self.reader.reader()

@@ -120,10 +120,9 @@ def word_at(text: str, caret: int) -> Span | None:
 
 
 def variants(word: str, doubts: Sequence[float], words: WordList, letters: Sequence[str]) -> list[str]:
-    """What a word could be instead: similar words of the list, then other letters where the model doubts most.
+    """Alternatives for a word: similar words of the list, then other letters where the model doubts most.
 
-    `doubts` are the probabilities of its characters, empty if unknown; `letters` what other letters there are, the most
-    frequent first.
+    `doubts` are the probabilities of its characters, empty if unknown; `letters` the candidates, most frequent first.
     """
     core = re.fullmatch(r"(\W*)(.*?)(\W*)", word, re.DOTALL)
     assert core is not None
