@@ -27,7 +27,7 @@ _OVERHANG = 0.25
 _MIN_PITCH = 8.0
 """Pixels; closer baselines belong to one line, or to cells of one row."""
 _MIN_MATCHING = 3
-"""Matching outlines of a page from which the height of its lines is known."""
+"""The height of a page's lines is known with at least this many matching outlines."""
 
 Points = NDArray[np.float64]
 

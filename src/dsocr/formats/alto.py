@@ -22,9 +22,6 @@ from dsocr.formats.xml import (
 from dsocr.formats.xml_tree import Element, XmlTree
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
-_LOCATION = f"{NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-2.xsd"
 
 _BOX = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
@@ -104,8 +101,7 @@ def _parse_baseline(line: etree._Element) -> tuple[Point, ...]:
 
 def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     """Return the document of one page, and counts of the changes made for it."""
-    root = etree.Element(f"{{{NAMESPACE}}}alto", nsmap=_PREFIXES)
-    root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
+    root = xml.new_document("alto", NAMESPACE, "http://www.loc.gov/standards/alto/v4/alto-4-2.xsd")
     description = add_element(root, "Description", {})
     add_element(description, "MeasurementUnit", {}, "pixel")
     add_element(add_element(description, "sourceImageInformation", {}), "fileName", {}, page.image.name)

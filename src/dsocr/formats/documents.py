@@ -267,7 +267,7 @@ def write_docx(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
 
 
 def save_without_times(save: Callable[[IO[bytes]], object], path: Path, *, omit: bytes = b"") -> None:
-    """Save an office document without times and what `omit` matches, so that the same texts give the same bytes."""
+    """Save an office document without times and matches of `omit`, so that the same texts give the same bytes."""
     written = io.BytesIO()
     save(written)
     with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:

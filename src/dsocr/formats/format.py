@@ -76,7 +76,7 @@ class Format:
     `packages` are those of the extra `documents` that it needs.
 
     Reading: `find` lists the files of a source in this format, and `read` yields their samples; `takes_columns` says
-    that columns can be named. `example` follows `dsocr prepare` in the help. `unit` is what a transcription is of:
+    that columns can be named. `example` follows `dsocr prepare` in the help. `unit` is the subject of a transcription:
     lines can be joined to regions and pages, but a page cannot be split.
 
     Converting: `writing` takes a folder and the names of the source's own columns; in its context pages are written,
@@ -84,7 +84,7 @@ class Format:
     `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the others have line
     images. With `keeps_regions` it has the regions and ids of the source; the others have the writers, and the names of
     pages and documents. `keeps_tables` says whether it has rows and columns. `columns` are the format's own column
-    names, None if it has no place for other columns, and `origin_columns` those that it takes over from a source of
+    names, None if it has no place for other columns, and `origin_columns` the ones it takes over from a source of
     line images. `next_step` says how to use the result.
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
@@ -286,7 +286,7 @@ class LineCutter:
         self._stems = UniqueStems()
 
     def cut(self, page: Page, stem: str) -> tuple[list[LineImage], list[Skipped]]:
-        """Return the line images of a page and what could not be cut."""
+        """Return the line images of a page and the lines that could not be cut."""
         try:
             cropped = crop_lines(page, image_bytes(page))
         except DataError as error:

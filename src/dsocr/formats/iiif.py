@@ -326,7 +326,7 @@ def read_lines(
     kinds = {kind for kind, _ in lines}
     line_kinds = {"line"} if "line" in kinds else kinds - {"word", "glyph", "block", "paragraph", "page"}
     omitted["texts are not of lines"] += sum(kind not in line_kinds for kind, _ in lines)
-    messages = [f"{count} {what}" for what, count in omitted.items() if count]
+    messages = [f"{count} {problem}" for problem, count in omitted.items() if count]
     return [line for kind, line in lines if kind in line_kinds], messages
 
 

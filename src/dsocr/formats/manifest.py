@@ -1,4 +1,4 @@
-"""What IIIF and METS say about the pages of a document, and the index beside its fetched images.
+"""The pages of a document as IIIF and METS describe them, and the index beside its fetched images.
 
 A fetched source is a folder of images and PAGE or ALTO files like any other. The index, a hidden file in it, remembers
 where each image is from, so that results can be written back for viewers.
@@ -104,7 +104,7 @@ class FetchedManifest:
 
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The index of a fetched source. `skipped` are reason, place and message of what could not be fetched.
+    """The index of a fetched source. `skipped` are reason, place and message of unfetched items.
 
     `files` are the other files of its folder with their SHA-256; empty if they are not its own.
     """

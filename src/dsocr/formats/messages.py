@@ -45,7 +45,7 @@ _DATASET_INFO = {
     "columns": {"messages": "messages", "images": "images"},
     "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"},
 }
-"""What LLaMA-Factory must know of a file before it can be named as a `dataset`."""
+"""Facts about a file that LLaMA-Factory needs before it can be named as a `dataset`."""
 
 
 def find_messages(source: Path, columns: Columns | None = None) -> list[Path]:

@@ -157,13 +157,7 @@ def write_mets(folder: Path, files: Sequence[tuple[Path, Path]], suffix: str, *,
     (folder / f"mets{suffix}.xml").write_bytes(tree.content())
 
 
-def _write_page(
-    pages: Iterable[Page],
-    path: Path,
-    step: ProcessingStep,
-    *,
-    write: Any,
-) -> None:
+def _write_page(pages: Iterable[Page], path: Path, step: ProcessingStep, *, write: Any) -> None:
     for page in pages:
         _require_mets(page.image)
         write([page], path, step)

@@ -38,7 +38,6 @@ TRANSKRIBUS = "2013-07-15"
 """The version that Transkribus writes and its tools require; everything written here is in both versions."""
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 _LAST = 1 << 30
 """Reading order of elements without one."""
@@ -192,7 +191,7 @@ def _raw_text(element: etree._Element) -> str:
 
 
 def _parse_alignment(line: etree._Element) -> AlignmentMark | None:
-    """Return what `page_document` writes of an aligned text."""
+    """Return the mark that `page_document` writes for an aligned text."""
     mark = xml.custom_value(line, ALIGNMENT, "text")
     if not mark:
         return None
@@ -228,7 +227,7 @@ def parse_outline(element: etree._Element) -> Outline | None:
 
 
 def _outline_type(element: etree._Element) -> str:
-    """Return what `_add_outlined` writes: "box" or "image" where corners are not a polygon that somebody drew."""
+    """Return the type that `_add_outlined` writes: "box" or "image" where corners are not a drawn polygon."""
     return xml.custom_value(element, "outline", "type")
 
 
@@ -245,9 +244,7 @@ def _parse_coords(element: etree._Element | None) -> tuple[Point, ...]:
 def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, dict[str, int]]:
     """Return the document of one page, and counts of the changes made for it."""
     namespace = _NAMESPACE + version
-    prefixes: dict[str, str] = {None: namespace, "xsi": _INSTANCE}  # type: ignore[dict-item]
-    root = etree.Element(f"{{{namespace}}}PcGts", nsmap=prefixes)
-    root.set(f"{{{_INSTANCE}}}schemaLocation", f"{namespace} {namespace}/pagecontent.xsd")
+    root = xml.new_document("PcGts", namespace, f"{namespace}/pagecontent.xsd")
     metadata = add_element(root, "Metadata", {})
     add_element(metadata, "Creator", {}, "dsocr")
     for name in ("Created", "LastChange"):

@@ -276,7 +276,7 @@ class ShardWriter:
             self._writer = pq.ParquetWriter(
                 self._drafts[-1], self._schema, compression="none", use_dictionary=False, write_statistics=False
             )
-        # What could not be written, on a full disk, is not written again when the rest is closed.
+        # Rows that a full disk did not take are not written again when the rest is closed.
         rows, pending, writer = self._rows, self._pending, self._writer
         self._rows, self._pending, self._writer = [], 0, None
         writer.write_table(pa.Table.from_pylist(rows, self._schema))

@@ -75,7 +75,7 @@ _KEPT_OF_PAGE = {"/Type", "/Parent", "/MediaBox", "/CropBox", "/UserUnit", "/Ann
 _PDFIUM = LimitedProcess(memory=960 * 2**20, seconds=60)
 """A4 at 300 dpi takes 220 MB and 1 s, A2 at 600 dpi with a text on it 510 MB and 5 s."""
 _QPDF = LimitedProcess(memory=512 * 2**20, seconds=60)
-"""What passes here takes as much again where the transcribed pages are written."""
+"""A file within these limits takes as much again where the transcribed pages are written."""
 
 
 def find_pdf(source: Path, columns: Columns | None = None) -> list[Path]:
@@ -180,7 +180,7 @@ def _too_costly(error: OverLimit, path: Path, *number: int) -> DataError:
     return DataError(f"{subject} {error}", code="pdf-too-costly", where=where, hint=hint)
 
 
-# What PDFium's process calls
+# Called in PDFium's process
 
 
 def _count_pages(path: Path) -> int:

@@ -58,7 +58,7 @@ UNREAD_HINTS = {
     ".hocr": "export ALTO or PAGE from the program that wrote it",
     **dict.fromkeys((".lnk", ".url", ".webloc"), "it is a shortcut: name its target"),
 }
-"""By suffix, what to do with files that are not read, of office programs and others."""
+"""Suffix -> remedy for files that are not read, of office programs and others."""
 
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
 
@@ -119,7 +119,7 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
 
 
 def explain_unknown_table(folder: Path) -> str | None:
-    """Return the name of the first file that is not understood, why, and what to do; None if there is none."""
+    """Return the name of the first file that is not understood, the reason and a remedy; None if there is none."""
     for path in list_files(folder, {".tsv", ".csv", *SHEET_SUFFIXES, *UNREAD_HINTS, *ARCHIVE_SUFFIXES}):
         if path.suffix.lower() in ARCHIVE_SUFFIXES:
             return f"{path.name}: archives in an archive are not unpacked; unpack it first"
@@ -365,7 +365,7 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
 
 
 def require_readable_kind(path: Path) -> None:
-    """Raise DataError, with what to do, for a file of a kind that is not read."""
+    """Raise DataError, with a remedy, for a file of a kind that is not read."""
     if hint := UNREAD_HINTS.get(path.suffix.lower()):
         message = f"{path.suffix.lower()[1:].upper()} files are not read"
         raise DataError(message, code="file-kind-unread", where=path, hint=hint)

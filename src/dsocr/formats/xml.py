@@ -157,7 +157,7 @@ def preferred_layer(name: str | None) -> Iterator[None]:
 
 
 def image_stem(file: Path) -> str:
-    """Return the name, without folders and suffix, of the image that an XML file names at its beginning, else its own.
+    """Return the name, without folders and suffix, of the image that an XML file names at its start, else its own.
 
     Files are brought together by it without being parsed.
     """
@@ -352,7 +352,7 @@ def cell_place(element: etree._Element) -> tuple[int, int, int, int] | None:
 
 
 Document = Callable[[Page], tuple[etree._Element, dict[str, int]]]
-"""Makes the XML of a page, and counts what had to be changed for it."""
+"""Makes the XML of a page, and counts the changes made for it."""
 
 
 @contextmanager
@@ -405,6 +405,15 @@ def serialize(root: etree._Element) -> bytes:
     return etree.tostring(root, encoding="UTF-8", xml_declaration=True, pretty_print=True)
 
 
+def new_document(name: str, namespace: str, schema: str) -> etree._Element:
+    """Return the root of a new document that states the address of its schema."""
+    instance = "http://www.w3.org/2001/XMLSchema-instance"
+    prefixes: dict[str, str] = {None: namespace, "xsi": instance}  # type: ignore[dict-item]
+    root = etree.Element(f"{{{namespace}}}{name}", nsmap=prefixes)
+    root.set(f"{{{instance}}}schemaLocation", f"{namespace} {schema}")
+    return root
+
+
 def add_element(parent: etree._Element, name: str, attributes: Mapping[str, object], text: str = "") -> etree._Element:
     """Add a child in the parent's namespace; attributes keep their order."""
     namespace = etree.QName(parent).namespace
@@ -419,7 +428,7 @@ _ID = re.compile(
 )
 """An XML name without a colon, as far as scripts of living languages go."""
 _PLACE = re.compile(r"line \d+")
-"""What `parse_region` calls a region without an id."""
+"""The name `parse_region` gives a region without an id."""
 _TAKEN_IDS = frozenset({"page", "order"})
 """Ids of other elements of the documents written here."""
 

@@ -1,4 +1,4 @@
-"""The XML of ALTO, PAGE and METS as a tree of what is written, so that untouched elements keep their bytes.
+"""The XML of ALTO, PAGE and METS as a tree of written parts, so that untouched elements keep their bytes.
 
 Elements may be changed, moved, added and removed; white space, the order of attributes, prefixes and unknown elements
 stay as they are.
