@@ -1,4 +1,4 @@
-"""Trainings as tests run them: of a configuration, with what they report and the steps they make."""
+"""Runs of a configuration as tests train them, with their reports and steps."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Learning from scans alone, where nothing is transcribed: what is learnt, when it is refused, and how it resumes."""
+"""Learning from scans alone, without transcribed lines: what is learnt, when it is refused, and how it resumes."""
 
 import json
 import shutil

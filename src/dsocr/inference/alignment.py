@@ -1,9 +1,9 @@
-"""Align the lines of a page with a text: which part of the text stands in which line, and how sure that is.
+"""Align the lines of a page with a text: the part of the text in each line, with its probability.
 
 Each line is scored against every part of the text that it might hold. Lines and text are then aligned as two sequences
 (forward, backward and Viterbi over the places where lines end), with gaps on both sides: text that is not on the page,
-lines that are not in the text, and text between two halves of a line. What is left on both sides is aligned again,
-which finds lines whose order is not that of the text.
+lines that are not in the text, and text between two halves of a line. The rest of both sides is aligned again, which
+finds lines in another order than the text.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to resume bit-identically, in safetensors and JSON.
+"""Checkpoints: everything a run needs to resume bit-identically, in safetensors and JSON.
 
 A checkpoint is a folder `step-NNNNNNN` with the trained weights, `state.json`, `state.safetensors` and a manifest with
 a hash of every file. It is written beside its place, forced to the disk and renamed, so a folder that verifies is

@@ -227,7 +227,7 @@ class DetectorLearner:
             self.validator.start_limit = math.inf  # the base may find the lines better
 
     def check(self, preflight: bool, reporter: Reporter) -> list[str]:
-        """Check that lines can be told apart at the size of the network. Raises DataError if none can."""
+        """Check that lines are separate at the size of the network. Raises DataError if none is."""
         learnable, count = LineCounts(), min(self.count, _TRIED)
         with reporter.progress("opening", "pages") as done:
             for number in range(count):
@@ -241,7 +241,7 @@ class DetectorLearner:
         lost = learnable.drawn - learnable.matched
         if lost > _MANY * learnable.drawn:
             lines = f"{lost} of {learnable.drawn} training lines"
-            self.warnings.append(f"{lines} are too small or too close to others to be told apart")
+            self.warnings.append(f"{lines} are too small, or too close to others")
         return [f"of {learnable.drawn} lines on {count} training pages {learnable.matched} can be found"]
 
     def describe(self, log: logging.Logger) -> None:

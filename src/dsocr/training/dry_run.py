@@ -1,4 +1,4 @@
-"""A dry run: all checks of a training, and the memory and time that it would take, measured on real steps."""
+"""A dry run: all checks of a run, and its memory and time, measured on real steps."""
 
 import math
 import time
@@ -110,7 +110,7 @@ class DryRun:
 
 
 def check_and_plan(job: Job, *, preflight: bool = True, progress: ProgressCallback | None = None) -> DryRun:
-    """Check a training and plan it, without starting it; `progress` counts the steps of overfitting.
+    """Check a run and plan it, without starting it; `progress` counts the steps of overfitting.
 
     Loads the base and makes a few steps to measure time and memory; with `preflight` also overfits a few samples.
     Nothing is written.
@@ -181,7 +181,7 @@ def _describe_plan(plan: Plan, config: RunConfig) -> list[Check]:
 
 
 def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, validates: bool) -> Plan:
-    """Plan a training on the samples of `split` that `setup` has; the adapter of `setup` is trained by measuring.
+    """Plan a run on the samples of `split` that `setup` has; measuring trains the adapter of `setup`.
 
     Raises an error of Python or torch if memory runs out.
     """

@@ -1,6 +1,4 @@
-"""The features of frozen vision towers, computed once per image before a run's first step and kept on disk until its
-last.
-"""
+"""The features of frozen vision towers, computed once per image before the first step, on disk until the run ends."""
 
 import logging
 import shutil
@@ -105,8 +103,8 @@ def cache_features(
 ) -> bool:
     """Compute the image features of frozen vision towers and keep them in `folder`; False if they are not cached.
 
-    Both sets of samples then take features from there; who calls this removes the folder. Of several ranks each
-    computes a share. Raises ConfigError if the cache is required and cannot be used.
+    Both sets of samples then take features from there; the caller removes the folder. Of several ranks each computes a
+    share. Raises ConfigError if the cache is required and cannot be used.
     """
     if not _wants_cache(config, setup):
         return False

@@ -31,9 +31,9 @@ _PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
 
 
 class RunLock:
-    """Keeps other trainings out of a run folder as long as this process lives; a crash leaves no lock behind.
+    """Keeps other processes out of a run folder as long as this one lives; a crash leaves no lock behind.
 
-    A folder that does not exist is made and locked by `acquire`, so a training that is refused makes none.
+    A folder that does not exist is made and locked by `acquire`, so a run that is refused makes none.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -167,7 +167,7 @@ def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
 
 
 def describe_lighter_settings(config: RunConfig) -> str:
-    """Describe up to three settings that take less memory, first those that change nothing but the speed."""
+    """Describe up to three settings that take less memory, starting with settings that only change the speed."""
     from dsocr.models.loading import choose_device, choose_dtype
 
     training, device = config.training, choose_device()

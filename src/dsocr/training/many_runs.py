@@ -1,4 +1,4 @@
-"""Train many runs, one after the other: plan each, train or resume those that are not finished, keep what they read.
+"""Train many runs, one after the other: plan each, train or resume it unless it is finished, keep its readings.
 
 A run that is finished is not trained again, an interrupted one resumes from its last checkpoint, and what was read
 with a run is kept as long as the run and its dataset stay the same.

@@ -36,7 +36,7 @@ from dsocr.training.samples import Setup
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
 _CLEAR_WINS = 0.9
-"""Share of texts likelier with their own image from which image and text belong together."""
+"""If at least this share of texts is likelier with its own image, images and texts belong together."""
 _ENOUGH_PAIRS = 10
 """All of fewer may win by chance, more often than once in a thousand."""
 _NO_DIFFERENCE = 1e-6
@@ -51,7 +51,7 @@ _READ_EVERY = 10
 _READABLE_LOSS = 0.5
 """Mean loss of a token above which no text is read without errors."""
 _TELLING_STEPS = 50
-"""Steps before which a loss that hardly falls says nothing; samples that can be memorized took 20 to 110."""
+"""Fewer steps prove nothing about a loss that hardly falls; samples that can be memorized took 20 to 110."""
 
 
 def check_setup(

@@ -1,6 +1,6 @@
-"""The recipe of a training, whatever is learnt: set up, fit and validate, finish.
+"""The recipe of every run: set up, fit and validate, finish.
 
-A learner says what differs between readers and the detector of lines. The result is a run folder with the best weights.
+A learner holds the differences between readers and the line detector. The result is a run folder with the best weights.
 """
 
 import logging

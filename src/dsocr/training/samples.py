@@ -120,10 +120,10 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
 
 @dataclass(frozen=True, slots=True)
 class OwnReadings:
-    """What a reader read in lines that nobody transcribed, to be learnt beside the transcribed ones.
+    """Readings of untranscribed lines, to be learnt beside the transcribed ones.
 
-    The training goes on from the weights in the folder `start`; each transcribed sample is shown `times` times as often
-    as a reading.
+    The run continues from the weights in the folder `start`; each transcribed sample is shown `times` times as often as
+    a reading.
     """
 
     start: Path

@@ -1,7 +1,7 @@
 """A training loop for one model, its optimizer and a dataloader: `Trainer.fit` reads from top to bottom.
 
 Knows nothing about images, datasets or run folders; accelerate places the model, wraps it for several processes and
-handles mixed precision. A training resumes bit-identically from the state that `Trainer.state_dict` returned.
+handles mixed precision. Training resumes bit-identically from the state that `Trainer.state_dict` returned.
 """
 
 import inspect
@@ -42,7 +42,7 @@ _UNSUPPORTED_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
 
 @dataclass(slots=True)
 class TrainerState:
-    """Where a training is; saved in every checkpoint.
+    """The progress of training; saved in every checkpoint.
 
     `epoch` counts passes over the data, with fractions. `tokens` are those of all ranks without padding. `loss_sum` is
     the sum of the losses of the `loss_steps` steps since the last log.
@@ -69,7 +69,7 @@ def mean_loss(model: Module, batch: Batch, num_items: Tensor) -> Tensor:
 
 
 class Callback:
-    """Hooks into a training; each method may be left out. Callbacks run in the order in which the Trainer has them."""
+    """Hooks into training; every method is optional. Callbacks run in the order in which the Trainer has them."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Before the first step, or the first after resuming."""
@@ -98,7 +98,7 @@ class Callback:
 
 
 def require_callbacks(callbacks: Sequence[object]) -> None:
-    """Raise ConfigError for what is no object of a subclass of Callback."""
+    """Raise ConfigError for anything but objects of subclasses of Callback."""
     for callback in callbacks:
         if not isinstance(callback, Callback):
             message = f"callbacks: {callback!r} is not an object of a subclass of dsocr.Callback"
@@ -122,9 +122,9 @@ class Trainer:
     `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops training with
     `save=True`.
 
-    A step whose loss or gradient is not finite changes nothing: it is counted, and left out of the logged loss and of
-    the learning-rate schedule. The third one in a row, and trained weights that are not finite when they are to be
-    validated or saved, raise RunError. Overflows under fp16 are left to the gradient scaler.
+    A step whose loss or gradient is not finite changes nothing: it is counted, and skipped in the logged loss and the
+    learning-rate schedule. The third one in a row raises RunError, and so does validating or saving weights that are
+    not finite. Overflows under fp16 are left to the gradient scaler.
     """
 
     def __init__(
