@@ -142,8 +142,11 @@ def run_job(
             is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
+            best_step = None if validator is None else validator.state.best_step
             if dist.is_main:
-                _finish(job, learner, trainer.module)
+                best = None if best_step is None else require_best(run, best_step)
+                # The folder of the weights marks the run as finished.
+                write_folder(run.path / learner.folder, learner.finish(trainer.module, best))
                 for sentence in learner.verdicts:
                     announce(sentence, logging.INFO)
                 if unlabelled is not None:
@@ -151,7 +154,7 @@ def run_job(
         return TrainResult(
             run=run,
             steps=trainer.state.step,
-            best_step=None if validator is None else validator.state.best_step,
+            best_step=best_step,
             seconds=time.monotonic() - started,
             excluded=learner.excluded,
             resumed_from=step_of(checkpoint) if checkpoint else 0,
@@ -212,14 +215,3 @@ def _resume(
         trainer.fit(resume=state)
     elif validator is not None and validator.state.best_step is None:  # the best weights were lost
         validator.validate(trainer.module, trainer.state.step)
-
-
-def _finish(job: Job, learner: Learner, model: Any) -> None:
-    """Write the best weights into a folder, whose presence marks the run as finished; without a validation the last.
-
-    Raises RunError if the best weights are damaged.
-    """
-    validator, best = learner.validator, None
-    if validator is not None and validator.state.best_step is not None:
-        best = require_best(job.run, validator.state.best_step)
-    write_folder(job.run.path / learner.folder, learner.finish(model, best))

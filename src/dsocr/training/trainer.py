@@ -231,7 +231,8 @@ class Trainer:
             self._call("on_step_end")
             if self.state.step % self._log_every == 0:
                 self.log()
-            if self._is_time_to_save():
+            is_due = self._save_every is not None and self.state.step % self._save_every == 0
+            if is_due or self.is_finished or self._save_requested:
                 self.save()
 
     def _iterate(self, epoch: int, *, skip: int) -> Iterator[Batch]:
@@ -250,7 +251,9 @@ class Trainer:
         self.model.train()
         for part in self._frozen:
             part.eval()
-        num_items = self._all_items(batches)
+        num_items = sum(map(_count_items, batches), torch.zeros((), dtype=torch.int64)).to(self.device)
+        if self.accelerator.num_processes > 1:
+            num_items = self.accelerator.gather(num_items).sum()
         loss_sum = self._loss_sum
         for place, batch in enumerate(batches, 1):
             # DistributedDataParallel averages gradients over ranks in the backward pass of the last micro-batch.
@@ -267,13 +270,6 @@ class Trainer:
         else:
             self._skip_update()
         self.model.zero_grad()
-
-    def _all_items(self, batches: Sequence[Batch]) -> Tensor:
-        """Count the items of a step over all ranks."""
-        items = sum(map(_count_items, batches), torch.zeros((), dtype=torch.int64)).to(self.device)
-        if self.accelerator.num_processes > 1:
-            items = self.accelerator.gather(items).sum()
-        return items
 
     def _is_finite(self, loss_sum: Tensor, grad_norm: Tensor) -> bool:
         """Decide alike on every rank whether a step may update the weights.
@@ -350,10 +346,6 @@ class Trainer:
         """Stop after the current step, with a checkpoint if `save`; called by callbacks."""
         self._stopping = True
         self._save_requested |= save
-
-    def _is_time_to_save(self) -> bool:
-        due = self._save_every is not None and self.state.step % self._save_every == 0
-        return due or self.is_finished or self._save_requested
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the training needs to resume but the weights; every rank must call it."""
