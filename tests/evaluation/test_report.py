@@ -24,9 +24,8 @@ from dsocr.evaluation.report import (
     character_tables,
     commands,
     describe_in_words,
-    drop_reports,
+    drop_report,
     gather_contents,
-    render_markdown,
     render_report,
     report,
 )
@@ -47,6 +46,7 @@ from dsocr.io.work import write_file
 from dsocr.models.generation import ScoredText
 from dsocr.runs import RunFolder, to_json
 from dsocr.text import comparable
+from tests.conftest import rendering
 from tests.evaluation.making_runs import (
     change_card,
     make_evaluated_run,
@@ -152,10 +152,18 @@ def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
     return make_evaluated_run(tmp_path / "run <b>", small_dataset, {"base": misread, "adapter": read_better})
 
 
-@pytest.mark.usefixtures("rendered_plots")
-def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> None:
-    html = render_report(gather_contents(run))
-    page, lines = Page(html), load_lines(run.lines)["adapter"]
+@pytest.fixture(scope="module")
+def drawn(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[LineScore]]:
+    """The page of such a run with its plots, and the lines of the adapter."""
+    folder = tmp_path_factory.mktemp("drawn") / "run <b>"
+    run = make_evaluated_run(folder, small_dataset, {"base": misread, "adapter": read_better})
+    with rendering():
+        return render_report(gather_contents(run)), load_lines(run.lines)["adapter"]
+
+
+def test_the_page_shows_scores_curves_lines_and_provenance(drawn: tuple[str, list[LineScore]]) -> None:
+    html, lines = drawn
+    page = Page(html)
     assert all(line.reference in page.words for line in lines)
     assert {"changes", "groups", "curves", "lines", "provenance", "again"} <= set(page.values("id"))
     for words in ("4 lines by 3 writers", "looping", "validation CER", "dsocr evaluate runs/again --split test"):
@@ -166,9 +174,8 @@ def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> No
     assert html.count("далее") < 300
 
 
-@pytest.mark.usefixtures("rendered_plots")
-def test_no_text_becomes_code(run: RunFolder) -> None:
-    html = render_report(gather_contents(run))
+def test_no_text_becomes_code(drawn: tuple[str, list[LineScore]]) -> None:
+    html, _ = drawn
     page = Page(html)
     assert "run <b>" in page.words
     assert html.count("<script") == page.tags.count("script") == 1, "its own, and not the one that was read"
@@ -205,11 +212,10 @@ def test_confidences_are_shown(run: RunFolder) -> None:
     found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters <b>", split=Split.TEST)
     write_file(run.confidence, to_json(found.to_dict()))
     contents = gather_contents(run)
-    page, text = Page(render_report(contents)), render_markdown(contents)
+    page = Page(render_report(contents))
     assert "confidence" in page.values("id")
     for words in map(unbroken, ("letters <b>", "Checking the first 50 % of the lines")):
         assert words in page.words
-        assert words in text
 
 
 @pytest.mark.parametrize(
@@ -268,36 +274,19 @@ def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
     assert contents.warnings[1].startswith("1 of 4 lines")
 
 
-def test_markdown_keeps_texts_in_code_spans(run: RunFolder) -> None:
-    text = render_markdown(gather_contents(run))
-    assert "run \\<b\\>" in text.partition("\n")[0]
-    assert "| CER |" in text
-    outside = re.sub(r"(`+) .*? \1|^    .*$", "", text, flags=re.MULTILINE)
-    assert "<script" not in outside
-    assert "<b>" not in outside
-    for row in re.findall(r"^\|.*\|$", text, flags=re.MULTILINE):
-        assert len(re.findall(r"(?<!\\)\|", row)) in {3, 4, 5}
-
-
 def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: Path) -> None:
     assert report(run.path).path == run.report
-    assert report(run.path, markdown=True).path == run.path / "report.md"
     assert report(run.path, output=tmp_path / "r.html").path.is_file()
     for out, code in ((tmp_path / "nowhere" / "r.html", "output-folder-missing"), (tmp_path / "r.md", "report-suffix")):
         with raises_code(code):
             report(run.path, output=out)
 
 
-@pytest.mark.parametrize("drawn", [True, False])
-def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) -> None:
-    assert drop_reports(run, drawn=drawn) == []
-    for name in ("report.html", "report.md"):
-        (run.path / name).write_text("old", encoding="utf-8")
-    messages = drop_reports(run, drawn=drawn)
-    assert run.report.exists() == drawn
-    assert [sentence.partition(" ")[0] for sentence in messages[:-1]] == ([] if drawn else ["removed"])
-    assert f'`dsocr report "{run.path}" --markdown`' in messages[-1]
-    assert (run.path / "report.md").exists(), "it may be part of a repository"
+def test_no_report_contradicts_a_newer_scorecard(run: RunFolder) -> None:
+    assert drop_report(run) is None
+    run.report.write_text("old", encoding="utf-8")
+    assert "removed" in (drop_report(run) or "")
+    assert not run.report.exists()
 
 
 TEXT = "съешь ещё этих мягких булок"

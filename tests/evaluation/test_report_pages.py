@@ -30,8 +30,6 @@ from tests.evaluation.making_runs import make_evaluated_run, misread, read_bette
 from tests.html_pages import Page
 from tests.raising import raises_code
 
-pytestmark = pytest.mark.usefixtures("rendered_plots")
-
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
     """A run folder of thirty steps; step 20 read best."""
@@ -47,6 +45,7 @@ def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_curves_hold_the_numbers_of_the_run(tmp_path: Path) -> None:
     row = {"kind": "validation", "step": 40, "loss": 0.5, "cer": 0.1}
     run = make_run(tmp_path / "run", tail=json.dumps(row) + "\n")
@@ -106,6 +105,7 @@ def test_a_comparison_holds_the_sentences_the_readings_and_their_lines(
     assert page.values("class").count("name reading2") == len(names) - 2
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     """No name and no text becomes code in it, whether it was read right, wrong, or not at all."""
     names = ["<script>", "w\x012", "$a$", "w4", "w5"]
@@ -132,6 +132,7 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     require_free_comparison(tmp_path / "out", overwrite=True)
 
 
+@pytest.mark.usefixtures("rendered_plots")
 def test_the_plot_has_the_writers_that_changed_most() -> None:
     groups = [ComparedGroup(f"w{n}", 1, [ErrorRate(500, 1000), ErrorRate(100 + n, 1000)]) for n in range(500)]
     svg = writers_plot(["a", "b"], groups, "writer").svg()

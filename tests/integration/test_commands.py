@@ -56,8 +56,8 @@ def test_from_scans_to_texts(
     code, out, _ = call("report", run, "--json")
     assert json.loads(out)["report"] == str(run / "report.html")
     assert json.loads(out)["bytes"] == (run / "report.html").stat().st_size
-    code, out, _ = call("report", run, "--markdown", "-o", tmp_path / "report.md")
-    assert out == f"report: {tmp_path / 'report.md'}\n"
+    code, out, _ = call("report", run, "-o", tmp_path / "report.html")
+    assert out == f"report: {tmp_path / 'report.html'}\n"
 
     review = tmp_path / "review.txt"
     code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt", "--review", review)

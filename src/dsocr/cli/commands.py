@@ -160,7 +160,7 @@ COMMANDS = {
         "Write the report of an evaluated run.",
         "dsocr:report",
         printing.reported,
-        ("dsocr report runs/mine", "dsocr report runs/mine --markdown"),
+        ("dsocr report runs/mine", "dsocr report runs/mine --dataset moved/mine"),
     ),
     "compare": Command(
         "Judge",

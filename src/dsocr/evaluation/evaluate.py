@@ -18,7 +18,7 @@ from dsocr.evaluation.metrics import (
     character_errors,
     pool,
 )
-from dsocr.evaluation.report import drop_reports
+from dsocr.evaluation.report import drop_report
 from dsocr.evaluation.report import report as write_report
 from dsocr.evaluation.result_pages import render_calibration
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, open_dataset
@@ -173,11 +173,10 @@ def evaluate(
         reliability = CalibrationReport.compute(calibration, judged, dataset=name, split=Split(split))
         write_file(results.confidence, to_json(reliability.to_dict()))
         write_file(results.confidence_page, render_calibration(reliability, folder.name))
-    outdated = drop_reports(results, drawn=report)
     if report:
         write_report(results.path, dataset=opened)
-    for sentence in outdated:
-        current_reporter().complain(f"note: {sentence}")
+    elif outdated := drop_report(results):
+        current_reporter().complain(f"note: {outdated}")
     return replace(card, folder=results.path)
 
 
@@ -205,7 +204,7 @@ def _result_files(folder: Path, config: RunConfig) -> list[str] | None:
     if not run.config.is_file() or load_run_config(run.config).base != config.base:
         return None
     files = (run.config, run.scorecard, run.lines, run.confidence, run.confidence_page, run.report)
-    return [*(file.name for file in files), run.report.with_suffix(".md").name]
+    return [file.name for file in files]
 
 
 def _judge(samples: Sequence[Sample], predictions: Iterable[Prediction]) -> list[JudgedLine]:

@@ -1,6 +1,5 @@
-"""The report of an evaluated run, as a page or as Markdown."""
+"""The report of an evaluated run."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dsocr.console import current_reporter, progress_bar
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import DataError, DsocrError, RunError, option, typed
+from dsocr.errors import DataError, DsocrError, RunError, typed
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.compare import Difference, ReadLine, System, compare, describe_dominant_line, read_lines
-from dsocr.evaluation.metrics import mark_differences, of_hundred, script_of
+from dsocr.evaluation.metrics import of_hundred, script_of
 from dsocr.evaluation.result_pages import (
     ChangeRow,
     Chapter,
@@ -39,7 +38,7 @@ from dsocr.evaluation.scorecard import (
     name_writers,
     open_scored_dataset,
 )
-from dsocr.evaluation.scores import FAILURE_LABELS, MODEL_LABELS, LineScore, Score, Scores, load_lines
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, Scores, load_lines
 from dsocr.html import Plot, counted, percent, printable, render, run_colour
 from dsocr.inference.review import CheckedShare, describe_gain
 from dsocr.io.processes import ProgressCallback
@@ -65,7 +64,6 @@ _KINDS = {
 """The kinds of groups, each with how many of its groups are not folded away."""
 _ROWS = 12
 """Rows of a table of characters."""
-_MARKDOWN_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,33 +429,6 @@ def _curve_plot(title: str, points: Sequence[tuple[float, float]], best: tuple[f
     return Plot(f"{title} over steps", paint)
 
 
-def render_markdown(contents: ReportContents) -> str:
-    """Render the report for a repository or an issue; texts from a dataset or a model are in code spans."""
-    writers = _group_rows(contents.card.groups.get("writer"), "writer", list(contents.readings))
-    return render(
-        __package__,
-        "report.md.jinja",
-        contents=contents,
-        changes=score_changes(contents.scores)[1:],
-        writers=writers if len(writers) > 1 else [],
-        facts=[*facts(contents), *settings(contents)],
-        commands=commands(contents),
-        code=code_span,
-        plain=lambda text: re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text),
-        unbroken=unbroken,
-        marked=mark_differences,
-        failed=FAILURE_LABELS,
-    )
-
-
-def code_span(text: str) -> str:
-    """Write a text as a code span of Markdown, in which nothing is markup: on one line, cut where it is long."""
-    text = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-    text = text if len(text) <= _MARKDOWN_LENGTH else f"{text[:_MARKDOWN_LENGTH]}... ({len(text):,} characters)"
-    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{ticks} {text} {ticks}"
-
-
 @dataclass(frozen=True, slots=True)
 class WrittenReport:
     """The page that `report` wrote, and what is doubtful about the scores."""
@@ -475,7 +446,6 @@ def report(
     *,
     dataset: StrPath | Dataset | None = None,
     output: Output | None = None,
-    markdown: bool = False,
     progress: ProgressCallback | None = None,
 ) -> WrittenReport:
     """Write the report of an evaluated run.
@@ -484,7 +454,6 @@ def report(
         run: An evaluated run.
         dataset: Dataset folder that was scored, if it has moved.
         output: File to write; report.html in the run if not given.
-        markdown: Write Markdown, to report.md in the run if no file is given.
         progress: Called with the lines drawn and in total, instead of a progress bar.
 
     Raises:
@@ -492,37 +461,27 @@ def report(
         RunError: The run is missing, or was not evaluated.
     """
     folder = RunFolder.begun(Path(run))
-    path = Path(output or (folder.report.with_suffix(".md") if markdown else folder.report))
-    suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
-    if path.suffix.lower() not in suffixes or path.is_dir():
-        message = (
-            "A Markdown report is a .md file" if markdown else f"A report is .html (.md with {option('markdown')})"
-        )
-        raise DataError(message, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
+    path = Path(output or folder.report)
+    if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
+        hint = f"for example {path.with_suffix('.html')}"
+        raise DataError("a report is an .html file", code="report-suffix", where=path, hint=hint)
     require_output_folder(path)
     contents = gather_contents(folder, Path(dataset) if isinstance(dataset, str | PathLike) else dataset)
     with progress_bar(progress, "drawing", "lines") as show:
-        text = render_markdown(contents) if markdown else render_report(contents, show)
+        page = render_report(contents, show)
     with explain_disk_errors(path.parent, where=path):
-        write_file(path, text)
+        write_file(path, page)
     for warning in contents.warnings:
         current_reporter().complain(f"warning: {warning}")
     return WrittenReport(path, contents.warnings)
 
 
-def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:
-    """Remove the page of an earlier evaluation unless it is `drawn` anew, and return messages for the user.
-
-    A Markdown report, which may be part of a repository, is only named.
-    """
-    messages = []
-    if not drawn and run.report.is_file():
-        try:
-            run.report.unlink()
-            messages.append(f"removed {run.report}, the page of an earlier evaluation")
-        except OSError as error:
-            messages.append(f"{run.report} is from an earlier evaluation and cannot be removed: {error.strerror}")
-    if (markdown := run.report.with_suffix(".md")).is_file():
-        command = f"dsocr report {typed(run.path)} --markdown"
-        messages.append(f"{markdown} is from an earlier evaluation; `{command}` updates it")
-    return messages
+def drop_report(run: RunFolder) -> str | None:
+    """Remove the page of an earlier evaluation, and return a message for the user if there was one."""
+    try:
+        run.report.unlink()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{run.report} is from an earlier evaluation and cannot be removed: {error.strerror}"
+    return f"removed {run.report}, the page of an earlier evaluation"
