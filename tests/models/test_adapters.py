@@ -26,7 +26,7 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.loading import load_base
 from dsocr.models.token_batches import collate
-from tests.making_models import deepseek_processor, write_first, write_second
+from tests.making_models import deepseek_processor
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.raising import raises_code
 
@@ -208,11 +208,11 @@ def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Varian
     assert layers_without_gradient(model) == []
 
 
-@pytest.mark.parametrize(("write", "resolution"), [(write_first, "tiny"), (write_second, "small")])
+@pytest.mark.parametrize(("kind", "resolution"), [("deepseek_ocr", "tiny"), ("deepseek_ocr_2", "small")])
 def test_gradients_reach_both_published_kinds_of_vision_towers(
-    write: Callable[[Path], Path], resolution: str, tmp_path: Path
+    kind: str, resolution: str, bases: dict[str, str]
 ) -> None:
-    model, reached = stepped("decoder+vision", folder=str(write(tmp_path / "base")), resolution=resolution)
+    model, reached = stepped("decoder+vision", folder=bases[kind], resolution=resolution)
     assert [name for name in sorted(reached) if not reached[name]] == []
     vision, _ = vision_parameters(model)
     assert len(vision) > 10
@@ -233,21 +233,12 @@ def test_settings_that_routed_experts_do_not_support_are_rejected(dropout: float
         )
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        pytest.param(write_first, id="deepseek_ocr"),
-        pytest.param(write_second, id="deepseek_ocr_2"),
-        pytest.param(write_trocr, id="trocr"),
-        pytest.param(write_donut, id="donut"),
-        pytest.param(None, id="nano"),
-    ],
-)
+@pytest.mark.parametrize("kind", ["deepseek_ocr", "deepseek_ocr_2", "nano", write_trocr, write_donut])
 def test_every_linear_layer_is_in_a_set_or_said_to_be_omitted(
-    write: Callable[[Path], Path] | None, tmp_path: Path
+    kind: str | Callable[[Path], Path], bases: dict[str, str], tmp_path: Path
 ) -> None:
     """Chat models: test_image_text_to_text.py. Experts are parameters, routers and the head are in no set."""
-    base = load_base("nano" if write is None else str(write(tmp_path / "base")))
+    base = load_base(bases[kind] if isinstance(kind, str) else str(kind(tmp_path / "base")))
     head = base.network.get_output_embeddings()
     linear = {name for name, module in base.network.named_modules() if isinstance(module, torch.nn.Linear)}
     linear -= {name for name, module in base.network.named_modules() if module is head}

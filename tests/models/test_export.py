@@ -15,19 +15,10 @@ from dsocr.models.base_folder import INDEX, SINGLE, find_base, tensor_shapes, te
 from dsocr.models.export import export_merged, write_shards
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from tests.making_models import logits, make_run, write_first, write_second
+from tests.making_models import logits, make_run, write_first
 from tests.raising import raises_code
 
 NEAR = 1e-4
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory, copied_bases: set[Path]) -> dict[str, str]:
-    """What to give as `base:` for each kind; tests must not change the folders."""
-    folder = tmp_path_factory.mktemp("bases")
-    first, second = write_first(folder / "first"), write_second(folder / "second")
-    copied_bases |= {first, second}
-    return {"deepseek_ocr": str(first), "deepseek_ocr_2": str(second), "nano": "nano"}
 
 
 @pytest.fixture

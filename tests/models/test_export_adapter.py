@@ -16,19 +16,11 @@ from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter
 from dsocr.models.export import config_for_vllm, export_adapter, export_merged
 from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
-from tests.making_models import make_run, write_first, write_second
+from tests.making_models import make_run
 from tests.models.chat_models import write_chat_model
 from tests.raising import raises_code
 
 QUERY_OF_LAYER_1 = r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory, copied_bases: set[Path]) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("bases")
-    first, second = write_first(folder / "first"), write_second(folder / "second")
-    copied_bases |= {first, second}
-    return {"deepseek_ocr": str(first), "deepseek_ocr_2": str(second), "nano": "nano"}
 
 
 def config_in(folder: Path) -> dict[str, object]:
@@ -112,13 +104,8 @@ def test_adapters_that_vllm_cannot_load_are_rejected(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture(scope="module", params=["qwen3_vl"])
-def chat_base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_chat_model(tmp_path_factory.mktemp("chat") / request.param, request.param)
-
-
-def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", str(chat_base), "decoder")
+def test_vllm_finds_the_names_of_chat_models(qwen: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", str(qwen), "decoder")
     settings = ReadingSettings.load(run.adapter)
     replace(settings, resolution="pixels1024-16384").save(run.adapter)
     export = export_adapter(run, tmp_path / "out", "vllm")
@@ -127,15 +114,15 @@ def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) ->
     # `language_model.model.`.
     layer = r"base_model\.model\.model\.language_model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
     assert all(re.fullmatch(rf"{layer}\.lora_[AB]\.weight", name) for name in tensors)
-    layers = load_base(str(chat_base)).network.config.text_config.num_hidden_layers
+    layers = load_base(str(qwen)).network.config.text_config.num_hidden_layers
     assert len(tensors) == 14 * layers
     assert config_in(tmp_path / "out")["target_modules"] == sorted({name.split(".")[-3] for name in tensors}), (
         "plain names, for vLLM compares nothing else"
     )
-    assert_all_restored(str(chat_base), tmp_path / "out", tensors)
+    assert_all_restored(str(qwen), tmp_path / "out", tensors)
 
     command = shlex.split(export.serve_command(tmp_path / "out") or "")
-    assert command[:3] == ["vllm", "serve", str(chat_base)]
+    assert command[:3] == ["vllm", "serve", str(qwen)]
     given = dict(pairwise(command))
     assert json.loads(given["--mm-processor-kwargs"]) == {"min_pixels": 1024, "max_pixels": 16384}
     assert given["--generation-config"] == "vllm", "else it would penalise repetition as the authors publish"
@@ -145,8 +132,8 @@ def test_vllm_finds_the_names_of_chat_models(chat_base: Path, tmp_path: Path) ->
     assert "tiles" not in card
 
 
-def test_merged_chat_models_are_served_at_their_own_resolution(chat_base: Path, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", str(chat_base), "decoder+vision")
+def test_merged_chat_models_are_served_at_their_own_resolution(qwen: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", str(qwen), "decoder+vision")
     with raises_code("vllm-unsupported"):
         export_adapter(run, tmp_path / "out", "vllm")
     command = shlex.split(export_merged(run, tmp_path / "merged").serve_command(tmp_path / "merged") or "")
@@ -168,9 +155,9 @@ def test_adapters_of_chat_models_that_vllm_was_not_tried_with(tmp_path: Path) ->
     [("Qwen/Qwen3-VL-2B-Instruct", True), ("Qwen/Qwen2.5-VL-3B-Instruct", False), ("zai-org/GLM-OCR", False)],
 )
 def test_how_published_chat_models_are_served_is_known_without_them(
-    base: str, is_served: bool, chat_base: Path, tmp_path: Path
+    base: str, is_served: bool, qwen: Path, tmp_path: Path
 ) -> None:
-    run = make_run(tmp_path / "run", str(chat_base), "decoder", stated_base=base)
+    run = make_run(tmp_path / "run", str(qwen), "decoder", stated_base=base)
     if is_served:
         command = export_adapter(run, tmp_path / "out", "vllm").serve_command(tmp_path / "out") or ""
         assert command.startswith(f"vllm serve {base} --enable-lora")

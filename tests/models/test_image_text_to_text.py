@@ -69,11 +69,6 @@ def base(request: pytest.FixtureRequest, folder: Path) -> BaseModel:
     return load_base(str(write_chat_model(folder / request.param, request.param)))
 
 
-@pytest.fixture(scope="module")
-def qwen(folder: Path) -> Path:
-    return write_chat_model(folder / "qwen", "qwen3_vl")
-
-
 def same(size: tuple[int, int]) -> tuple[int, int]:
     return size
 

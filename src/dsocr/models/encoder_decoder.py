@@ -24,7 +24,6 @@ from dsocr.models.token_family import CanvasEncoded, CanvasProcessor, Features, 
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _PREPROCESSOR = "preprocessor_config.json"
@@ -214,8 +213,8 @@ class EncoderDecoder(TokenFamily):
         if "encoder_states" in prepared:
             prepared["encoder_outputs"] = BaseModelOutput(prepared.pop("encoder_states").to(dtype))
         else:
-            mean, std = prepared.pop("mean_and_std")
-            prepared["pixel_values"] = normalize(prepared["pixel_values"], mean, std).to(dtype)
+            mean, std = prepared.pop("mean_and_std")[..., None, None]  # of pixels of 0 to 1, for each colour
+            prepared["pixel_values"] = ((prepared["pixel_values"].float() / 255 - mean) / std).to(dtype)
         return prepared
 
     def check_inputs(
@@ -249,11 +248,6 @@ def recognize(config: Mapping[str, Any]) -> EncoderDecoder | None:
     except (KeyError, TypeError, ValueError, IndexError) as error:
         message = f"config.json of an encoder and decoder is incomplete: {error}"
         raise ModelError(message, code="base-incomplete", hint="download the checkpoint again") from error
-
-
-def normalize(pixels: "Tensor", mean: "Tensor", std: "Tensor") -> "Tensor":
-    """Map bytes (B, 3, H, W) to float32, given mean and standard deviation (3,) of pixels of 0 to 1."""
-    return (pixels.float() / 255 - mean[:, None, None]) / std[:, None, None]
 
 
 def _read_preprocessor(folder: Path) -> dict[str, Any]:
