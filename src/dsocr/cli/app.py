@@ -69,7 +69,7 @@ def __getattr__(name: str) -> App:
 
 
 def _with_switches(command: Command) -> Callable[..., Any]:
-    """Return the function of a command with what a command line can give; a switch calls another one instead."""
+    """Return the function of a command with the parameters of the command line; a switch calls another one."""
     function = pkgutil.resolve_name(command.function)
     switches = [switch for switch in command.switches if not switch.is_alone]
 
@@ -153,7 +153,7 @@ def _parse(tokens: tuple[str, ...]) -> tuple[Callable[..., Any], inspect.BoundAr
 
 
 def _after_interrupt(interrupt: KeyboardInterrupt, name: str, given: Mapping[str, Any]) -> list[str]:
-    """What the command leaves and how to continue; of several processes only the first one says it."""
+    """Describe the state and how to continue; of several processes only the first one does."""
     from dsocr.io.processes import rank_and_count
     from dsocr.io.work import work_path
 

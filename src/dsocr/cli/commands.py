@@ -26,7 +26,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `function` is where its public function is, `kept` what it leaves after Ctrl-C, also in its journal.
+    """A command: the place of its public `function`, and sentences on the state after Ctrl-C, also with a journal.
 
     `show` prints the result; None if the function prints while it runs. `fails` decides on exit code 1.
     """

@@ -1,4 +1,4 @@
-"""A run: its folder as an object, and what can be done with it; its export for other programs."""
+"""A run folder as an object, and its export for other programs."""
 
 from dataclasses import asdict, replace
 from html import escape
@@ -70,10 +70,9 @@ def export(
 
 
 class Run:
-    """A run folder: its configuration, metrics and scores, and what can be done with its adapter.
+    """A run folder: its configuration, metrics and scores, and functions that take a run.
 
-    `result` is what the training reached that made the run, None if the run was opened. Raises RunError if no training
-    was started in the folder.
+    `result` is the result of `dsocr.train`, None if an earlier run was opened. Raises RunError for other folders.
     """
 
     def __init__(self, path: StrPath, result: TrainResult | None = None) -> None:
@@ -106,7 +105,7 @@ class Run:
         return load(self.path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the folder and what the training reached in JSON's types."""
+        """Return the folder and the result in JSON's types."""
         reached = {} if self.result is None else {**asdict(self.result), "run": str(self.path)}
         return {"run": str(self.path), **reached}
 

@@ -292,8 +292,8 @@ def transcribe(
         inputs: Images, PDF, ALTO, PAGE, archives, folders, IIIF or METS.
         output: One file, whose suffix says the format, or a folder.
         format: Format in a folder: text, page, ...; csv, xlsx or parquet for registers; repeatable.
-        unit: What the model is shown; as trained if not given.
-        images: What images show; judged by shape if not given.
+        unit: Unit of the images to read; as trained if not given.
+        images: Content of images: lines or pages; judged by shape if not given.
         segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         tables: Find the rows and columns of registers; for csv, xlsx and parquet if not given.
         regions: Read only regions that ALTO or PAGE files give this type, such as MainZone, or none; repeatable.
@@ -423,11 +423,11 @@ class Reader:
     def read(
         self, images: StrPath | Image.Image | Sequence[StrPath | Image.Image], *, script: ScriptName | None = None
     ) -> Prediction | list[Prediction]:
-        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines.
+        """Read one image, or several: paths or PIL images, of lines for most models.
 
         A line recogniser keeps to `script`, by default that of its training; auto decides it by these images together.
         Warns of an image that looks like a page if the model reads lines; `transcribe` finds the lines of pages.
-        Raises DataError for what is not an image or cannot be read.
+        Raises DataError for other types and unreadable files.
         """
         single = not isinstance(images, Iterable) or isinstance(images, (str, bytes)) or hasattr(images, "shape")
         several: Iterable[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
@@ -440,13 +440,13 @@ class Reader:
 
     @property
     def network(self) -> "PreTrainedModel":
-        """The network that reads, with its adapter if it has one, in evaluation mode."""
+        """The network, with its adapter if it has one, in evaluation mode."""
         network: PreTrainedModel = self._local.network
         return network
 
     @property
     def processor(self) -> "Processor":
-        """What turns images and texts into the network's inputs, and its family."""
+        """The processor, which turns images and texts into inputs of the network."""
         return self._local.processor
 
     def _open(self, image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:

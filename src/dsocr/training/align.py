@@ -134,7 +134,7 @@ def align(
         texts: Their text, in one file or a folder with a file a page: text, Markdown, Word, TEI, PDF, XML or a table.
         output: Folder to write, with pages, a table of the lines and a dataset. Resumes what was interrupted.
         run: Reader of the lines: a run, or the base small.
-        rounds: How often the lines are read and aligned; after each but the last the reader learns from the sure ones.
+        rounds: Number of rounds; after each but the last, the reader learns from the sure lines.
         sure: How likely a line's text must be exactly right to count as sure.
         segmenter: Line segmentation of page images: ppocr, or a run that trained a detector.
         columns: Column of a table, as image=NAME, text=NAME; repeatable.
@@ -143,8 +143,8 @@ def align(
         overwrite: Replace what an earlier command wrote there.
         progress: Called with the work done and in total, in pages read, aligned or learnt from, instead of a bar.
 
-    A line's text is what the text says, never what was read. Aligned lines train only, until a person has accepted all
-    of their page in the workbench.
+    The text of a line is always the given one, never the reading. Aligned lines train only, until a person has
+    accepted all lines of their page in the workbench.
 
     Raises:
         DataError: The scans or texts cannot be read, no line is sure, or the folder cannot be written.
