@@ -62,7 +62,10 @@ def unpack(archive: Path, folder: Path, budget: Budget | None = None) -> list[st
                 entries = _checked_entries(file, folder)
                 total = sum(entry.file_size for entry in entries.values())
                 budget.unpack(packed=archive.stat().st_size, unpacked=total)
-                _require_space(total, folder)
+                if total > (free := shutil.disk_usage(folder).free):
+                    hint = "free some space, or write to another disk: the archive is unpacked beside the output"
+                    message = f"the archive would unpack to {total // MB:,} MB, and the disk has {free // MB:,} MB free"
+                    raise DataError(message, code="disk-full", hint=hint)
                 for name, entry in entries.items():
                     _write(file, entry, folder, name)
         except DataError as error:
@@ -109,32 +112,27 @@ def _decode_name(raw: bytes) -> str:
 def _checked_entries(file: ZipFile, folder: Path) -> dict[str, ZipInfo]:
     """Name -> entry of every file to write; hidden files and additions of macOS are skipped."""
     Budget(elements=MAX_ENTRIES).take(elements=len(file.infolist()))
-    named = [(entry_name(entry), entry) for entry in file.infolist()]
     named = [
         (name, entry)
-        for name, entry in named
+        for name, entry in ((entry_name(entry), entry) for entry in file.infolist())
         if not any(is_hidden(part) and part != ".." for part in PurePosixPath(name).parts)
     ]
     if not named:
         raise DataError("the archive is empty", code="archive-empty", hint=_COPY_HINT)
     for name, entry in named:
-        _check_name(name, folder)
+        inside(folder, name)
         _check_entry(name, entry)
     files = [(str(PurePosixPath(name)), entry) for name, entry in named if not name.endswith("/")]
     _check_collisions([name for name, _ in files])
     return dict(files)
 
 
-def _check_name(name: str, folder: Path) -> None:
-    inside(folder, name)
+def _check_entry(name: str, entry: ZipInfo) -> None:
     for part in PurePosixPath(name).parts:
         if _FORBIDDEN.search(part) or part.endswith((" ", ".")) or is_reserved(part):
             raise DataError(f"the name {name!r} is not valid on Windows", code="archive-entry")
         if len(part.encode("utf-8")) > _MAX_NAME_BYTES:
             raise DataError(f"a name is longer than {_MAX_NAME_BYTES} bytes: {name[:60]!r}...", code="archive-entry")
-
-
-def _check_entry(name: str, entry: ZipInfo) -> None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
         raise DataError(f"{name!r} is a link or a special file", code="archive-entry")
@@ -157,14 +155,6 @@ def _check_collisions(names: Sequence[str]) -> None:
         for folder in PurePosixPath(name).parents:
             if other := files.get(str(folder).casefold()):
                 raise DataError(f"{other!r} is both a file and the folder of {name!r}", code="archive-entry")
-
-
-def _require_space(total: int, folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if total > free:
-        hint = "free some space, or write to another disk: the archive is unpacked beside the output"
-        message = f"the archive would unpack to {total // MB:,} MB, and the disk has {free // MB:,} MB free"
-        raise DataError(message, code="disk-full", hint=hint)
 
 
 def _write(file: ZipFile, entry: ZipInfo, folder: Path, name: str) -> None:

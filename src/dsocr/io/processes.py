@@ -104,7 +104,12 @@ def answer_calls(memory: int | None) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not get between the answers
     if memory is not None:
-        _limit_memory(memory)
+        # Allocations fail above the limit, and no core is written; not on Windows, and macOS has no limit on data.
+        with suppress(ImportError, AttributeError, OSError, ValueError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     calls = SimpleQueue[Any]()
     threading.Thread(target=_read_calls, args=(calls,), daemon=True).start()
     while True:
@@ -128,15 +133,6 @@ def _read_calls(calls: "SimpleQueue[Any]") -> None:
     except Exception:  # noqa: BLE001 - a call that cannot be unpickled
         traceback.print_exc()
         os._exit(1)
-
-
-def _limit_memory(memory: int) -> None:
-    """Let allocations of this process fail above a limit, and no core be written, where the system can."""
-    with suppress(ImportError, AttributeError, OSError, ValueError):  # not on Windows; macOS has no limit on data
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 class Workers:

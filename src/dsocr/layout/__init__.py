@@ -8,19 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from dsocr.document import Line, Outline, Point
 from dsocr.errors import DataError
 from dsocr.images import decode_image
-from dsocr.layout.lines import SegmentedLine, find_lines, find_outlines
+from dsocr.layout.lines import Probabilities, SegmentedLine, find_lines, find_outlines
 from dsocr.outlines import quarter_turns
 from dsocr.runs import RunFolder, adapter_digest
-
-if TYPE_CHECKING:
-    from dsocr.layout.text_detector import Detector
 
 FindLines = Callable[[bytes, str], Sequence[Line]]
 """Finds the lines on the image in a file's content; the page's id begins their `where`."""
@@ -75,37 +71,36 @@ def detect_lines(content: bytes, where: str, detector: Path | None = None) -> Se
     Lines of a page that lies on its side get baselines that say so: upwards, until `read_locally` has seen which way
     they are read. Raises DataError if there are no lines, or if they are too small.
     """
-    from dsocr.layout.text_detector import detect_text, keep_detector
-
     page = decode_image(content, name=where).image
-    network = detector and keep_detector(detector)
     try:
-        lines = find_lines(detect_text(page, network), page.size)
+        lines = find_lines(_detect_text(page, detector), page.size)
     except DataError:
-        _require_large_lines(page, (), network)
+        _require_large_lines(page, (), detector)
         raise
     outlines = [line.outline for line in lines]
     if (on_side := lies_on_side(outlines)) or not _SMALL <= _usual_height(outlines, page.size) <= _LARGE:
-        _require_large_lines(page, outlines, network)
+        _require_large_lines(page, outlines, detector)
     if on_side:
-        turned = _find(page.transpose(Image.Transpose.ROTATE_270), network)
+        turned = _find(page.transpose(Image.Transpose.ROTATE_270), detector)
         lines = [_turn_back(line, page.height) for line in turned] or lines
     return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]
 
 
 def detect_outlines(image: Image.Image, side: int, detector: Path | None = None) -> list[Outline]:
     """Detect the outlines of lines on an image, scaled so that its longer side has `side` pixels; in no order."""
-    from dsocr.layout.text_detector import detect_text, keep_detector
-
-    return find_outlines(detect_text(image, detector and keep_detector(detector), side), image.size)
+    return find_outlines(_detect_text(image, detector, side), image.size)
 
 
-def _find(page: Image.Image, detector: "Detector | None") -> list[SegmentedLine]:
+def _detect_text(image: Image.Image, detector: Path | None, side: int | None = None) -> Probabilities:
+    from dsocr.layout.text_detector import SIDE, detect_text, keep_detector
+
+    return detect_text(image, detector and keep_detector(detector), side or SIDE)
+
+
+def _find(page: Image.Image, detector: Path | None) -> list[SegmentedLine]:
     """Return the lines of a page, none if there are none."""
-    from dsocr.layout.text_detector import detect_text
-
     try:
-        return find_lines(detect_text(page, detector), page.size)
+        return find_lines(_detect_text(page, detector), page.size)
     except DataError:
         return []
 
@@ -141,7 +136,7 @@ def _turn_back(line: SegmentedLine, height: int) -> SegmentedLine:
     return SegmentedLine(outline, region)
 
 
-def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: "Detector | None") -> None:
+def _require_large_lines(page: Image.Image, outlines: Sequence[Outline], detector: Path | None) -> None:
     """Raise DataError if the middle of a page, seen enlarged, has many small lines that were not found."""
     from dsocr.layout.text_detector import SIDE
 
