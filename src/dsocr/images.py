@@ -481,11 +481,10 @@ class CroppedPage:
 
 @dataclass(frozen=True, slots=True)
 class LineFile:
-    """The content and suffix of a line's image file; `is_whole_page` if it is not cropped."""
+    """The content and suffix of a line's image file."""
 
     content: bytes
     suffix: str
-    is_whole_page: bool
 
 
 def crop_page(
@@ -497,9 +496,9 @@ def crop_page(
         return crops
     size, files = crops
     lines: list[CroppedLine | CropFailure] = []
-    for number, file in enumerate(files, start=1):
+    for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
         if isinstance(file, LineFile):
-            name = f"{stem}{file.suffix}" if file.is_whole_page else f"{stem}_{number:04d}{file.suffix}"
+            name = f"{stem}_{number:04d}{file.suffix}" if line.outline else f"{stem}{file.suffix}"
             (folder / name).write_bytes(file.content)
             lines.append(CroppedLine(name, hashlib.sha256(file.content).hexdigest()))
         else:
@@ -546,12 +545,11 @@ def _line_file(
         message = f"the image is too large for a sample: {sizes} {MAX_ASPECT_RATIO} times as long as wide"
         return CropFailure(SkipReason.BAD_IMAGE, message)
     if outline:
-        crop = crop_line(decoded.image, outline, paper)
-        return LineFile(*encode_image(crop, decoded.format), is_whole_page=False)
+        return LineFile(*encode_image(crop_line(decoded.image, outline, paper), decoded.format))
     # A file that already shows the decoded image is copied.
     if decoded.as_stored and decoded.format in _SUFFIXES:
-        return LineFile(data, _SUFFIXES[decoded.format], is_whole_page=True)
-    return LineFile(*encode_image(decoded.image, decoded.format), is_whole_page=True)
+        return LineFile(data, _SUFFIXES[decoded.format])
+    return LineFile(*encode_image(decoded.image, decoded.format))
 
 
 def scale_outline(outline: Outline | None, page: Page, size: tuple[int, int]) -> Outline | None:

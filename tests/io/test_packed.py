@@ -9,8 +9,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
 from dsocr.formats import parquet as shards
-from dsocr.images import SHARDS_FOLDER, open_image, read_bytes, shard_files
-from dsocr.io import work
+from dsocr.images import open_image, read_bytes, shard_files
 from tests.data.making import write_pages
 from tests.raising import raises_code
 
@@ -51,18 +50,6 @@ def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: 
     metadata.write_bytes(b"".join(metadata.read_bytes().splitlines(keepends=True)[1:]))
     left = (sample for _, sample in dataset.stored(Split.TRAIN, may_be_short=True))
     assert {sample.id: read_bytes(sample.image) for sample in left} == dict(list(before.items())[1:])
-
-
-def test_images_in_parquet_files_are_not_cropped_again(
-    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0)
-    first = make(pages, tmp_path / "out", store="parquet")
-    hashes = {split: card.sha256 for split, card in first.card.splits.items()}
-    report = prepare(pages, tmp_path / "out", writer="(w.)_", overwrite=True)
-    assert report.report.reused == 8
-    assert {split: card.sha256 for split, card in report.card.splits.items()} == hashes
-    assert not (tmp_path / "out" / SHARDS_FOLDER).exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from PIL import Image
 
 import dsocr
 from dsocr.config import RunConfig, load_config, load_run_config
-from dsocr.data.crops import source_pictures
+from dsocr.data.crops import read_sources
 from dsocr.data.dataset import Dataset, image_hash
 from dsocr.document import Split
 from dsocr.errors import Interrupted
@@ -305,9 +305,9 @@ def test_pages_of_the_validation_and_the_test_split_are_known_by_their_scans(
         shutil.copy(source / f"{name}.png", scans)
     write_page(scans, "new", 9, 5, texts=True)
     dataset = dsocr.prepare(source, tmp_path / "data", split="0.5/0.25/0.25", split_by="page")
-    pictures = dict(source_pictures(dataset.folder))
-    assert len(pictures) == 4
-    assert set().union(*pictures.values()) == {sample.id for sample in dataset}
+    cuts = {picture: cut["lines"] for _, picture, cut in read_sources(dataset.folder)}
+    assert len(cuts) == 4
+    assert {file for lines in cuts.values() for file, _ in lines} == {sample.id for sample in dataset}
     only_first(monkeypatch, small_run)
     reader = Noting(true_text)
     reader.install(monkeypatch)

@@ -155,13 +155,12 @@ def convert(
         format_name, read = _reader(opened, format, named_columns)
         names = NamePatterns({"writer": writer, "page": page, "document": document})
         target = named_target or same_format(format_name)
-        fitter = PageFitter(read, names, target)
-        survey = _Survey(fitter.pages(SourceReport()))
+        survey = _Survey(fit_pages(read(), names, target, SourceReport()))
         names.require_matches()
         carried, lost = survey.columns_for(target, named_columns)
         images, lines, changes, stems = 0, Counter[str](), Counter[str](), UniqueStems()
         with target.writing(folder, carried) as write:
-            for done, fitted in enumerate(fitter.pages(report), start=1):
+            for done, fitted in enumerate(fit_pages(read(), names, target, report), start=1):
                 written = write(fitted, stems.take(survey.short_name(fitted)))
                 for item in written.skipped:
                     report.skip(item)
@@ -230,44 +229,37 @@ def read_dataset(folder: Path) -> Iterator[Page]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class PageFitter:
-    """Reduces a source's pages to the content a target format can hold; `read` starts again each time."""
+def fit_pages(items: Iterable[Item], names: NamePatterns, target: Format, report: SourceReport) -> Iterator[Page]:
+    """The pages of a source that have lines, with the content that a target format can hold."""
+    for item in report.filter_pages(items):
+        page = names.apply(item, report)
+        if not page.lines:
+            report.skip(Skipped(SkipReason.NO_TRANSCRIPTION, page.where, "the image has no lines"))
+        lines = []
+        for line in page.lines:
+            fitted = _fit_line(replace(line, text=line.text.strip()), target)
+            if isinstance(fitted, Skipped):
+                report.skip(fitted)
+            else:
+                lines.append(fitted)
+        if lines:
+            yield replace(page, lines=tuple(lines))
 
-    read: Callable[[], Iterator[Item]]
-    names: NamePatterns
-    target: Format
 
-    def pages(self, report: SourceReport) -> Iterator[Page]:
-        """The pages that have lines."""
-        for item in report.filter_pages(self.read()):
-            page = self.names.apply(item, report)
-            if not page.lines:
-                report.skip(Skipped(SkipReason.NO_TRANSCRIPTION, page.where, "the image has no lines"))
-            lines = []
-            for line in page.lines:
-                fitted = self._fit_line(replace(line, text=line.text.strip()))
-                if isinstance(fitted, Skipped):
-                    report.skip(fitted)
-                else:
-                    lines.append(fitted)
-            if lines:
-                yield replace(page, lines=tuple(lines))
-
-    def _fit_line(self, line: Line) -> Line | Skipped:
-        """The line, with an empty text if the target can hold untranscribed outlines."""
-        if line.outline and self.target.keeps_pages:
-            left, top, right, bottom = line.outline.box
-            if left >= right or top >= bottom:
-                return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box is empty")
-            if is_blank(line.text):
-                return replace(line, text="")
+def _fit_line(line: Line, target: Format) -> Line | Skipped:
+    """The line, with an empty text if the target can hold untranscribed outlines."""
+    if line.outline and target.keeps_pages:
+        left, top, right, bottom = line.outline.box
+        if left >= right or top >= bottom:
+            return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box is empty")
         if is_blank(line.text):
-            return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
-        if match := self.target.forbidden.search(line.text):
-            message = f"the transcription has {match[0]!a}, which {self.target.name} cannot hold"
-            return Skipped(SkipReason.UNWRITABLE, line.where, message)
-        return line
+            return replace(line, text="")
+    if is_blank(line.text):
+        return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
+    if match := target.forbidden.search(line.text):
+        message = f"the transcription has {match[0]!a}, which {target.name} cannot hold"
+        return Skipped(SkipReason.UNWRITABLE, line.where, message)
+    return line
 
 
 class _Survey:

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from dsocr.data.dataset import SOURCES_FILE
-from dsocr.document import Page, SkipReason, Split
+from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import (
     MAX_PIXELS,
@@ -21,32 +21,26 @@ from dsocr.images import (
     CroppedPage,
     crop_key,
     crop_page,
-    packed_images,
     read_bytes,
-    read_packed,
     upright_size,
 )
 from dsocr.io.files import inside
 from dsocr.io.processes import Workers
 from dsocr.io.work import Work
 
-_DAMAGED = (OSError, ValueError, LookupError, TypeError)
-"""Errors of a missing or damaged `sources.jsonl`, whose pages are cropped again."""
 
+def read_sources(dataset: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the key, the hash and the recorded crops of each source image of a dataset, with files relative to it.
 
-def read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the recorded crops of an existing dataset by their keys, with files relative to it."""
-    with suppress(*_DAMAGED), (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
+    Ends where `sources.jsonl` is damaged: the other pages are cropped again.
+    """
+    with (
+        suppress(OSError, ValueError, LookupError, TypeError),
+        (dataset / SOURCES_FILE).open(encoding="utf-8") as file,
+    ):
         for row in map(json.loads, file):
-            if crops_from_json(row["cut"]) is not None:
-                yield row["key"], row["cut"]
-
-
-def source_pictures(dataset: Path) -> Iterator[tuple[str, set[str]]]:
-    """Yield the hash of each source image of a dataset, and the ids of the samples that were cut from it."""
-    with suppress(*_DAMAGED), (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
-        for row in [json.loads(line) for line in file]:
-            yield row["picture"], {line[0] for line in row["cut"].get("lines", ()) if isinstance(line, list)}
+            crops_from_json(row["cut"])
+            yield row["key"], row["picture"], row["cut"]
 
 
 def hash_picture(content: bytes) -> str:
@@ -95,7 +89,7 @@ class CropResult:
 class Cropper:
     """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`.
 
-    Samples of more than `max_pixels` are refused.
+    Crops in Parquet files are not reused. Samples of more than `max_pixels` are refused.
     """
 
     def __init__(self, work: Work, earlier: Path, workers: Workers, max_pixels: int = MAX_PIXELS) -> None:
@@ -103,7 +97,6 @@ class Cropper:
         self._earlier = earlier
         self._workers = workers
         self._max_pixels = max_pixels
-        self._packed: dict[str, dict[str, Any]] = {}
         self._new: set[str] = set()
 
     def crop_all(self, pages: Iterable[Page]) -> Iterator[CropResult]:
@@ -149,39 +142,8 @@ class Cropper:
             return None
         lines = [line for line in crops.lines if isinstance(line, CroppedLine)]
         for folder in (self._folder, self._earlier):
-            if all(_is_unchanged(folder, line) for line in lines):
-                return crops, folder
-        return self._unpack(key, crops)
-
-    def _unpack(self, key: str, crops: CroppedPage) -> tuple[CroppedPage, Path] | None:
-        """Recorded crops that are in the Parquet files of the earlier dataset, written to files."""
-        (self._folder / key[:2]).mkdir(exist_ok=True)
-        lines: list[CroppedLine | CropFailure] = []
-        for line in crops.lines:
-            if isinstance(line, CroppedLine):
-                content = self._read_packed(line.file)
-                if hashlib.sha256(content).hexdigest() != line.sha256:
-                    return None
-                line = CroppedLine(f"{key[:2]}/{key[:40]}_{PurePosixPath(line.file).name}", line.sha256)
-                (self._folder / line.file).write_bytes(content)
-            lines.append(line)
-        unpacked = CroppedPage(crops.size, tuple(lines))
-        self._journal.add([(key, crops_to_json(unpacked))])
-        return unpacked, self._folder
-
-    def _read_packed(self, file: str) -> bytes:
-        """The image that would be the file `train/images/a.png`; empty if it cannot be read."""
-        split, _, name = file.partition("/")
-        try:
-            if split not in self._packed:
-                self._packed[split] = dict(packed_images(self._earlier, Split(split)))
-            return read_packed(self._packed[split][name])
-        except (DataError, ValueError, KeyError):
-            return b""
-
-
-def _is_unchanged(folder: Path, line: CroppedLine) -> bool:
-    try:
-        return hashlib.sha256(inside(folder, line.file).read_bytes()).hexdigest() == line.sha256
-    except (OSError, DataError):
-        return False
+            with suppress(OSError, DataError):
+                files = ((inside(folder, line.file).read_bytes(), line.sha256) for line in lines)
+                if all(hashlib.sha256(content).hexdigest() == digest for content, digest in files):
+                    return crops, folder
+        return None

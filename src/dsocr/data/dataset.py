@@ -442,10 +442,12 @@ class SplitWriter:
             others = {name: value for name, value in row.items() if name != "file_name"}
             self._shards = self._shards or ShardWriter(self._dataset / SHARDS_FOLDER, self._split, list(others))
             self._shards.add(row["file_name"], image.read_bytes() if isinstance(image, Path) else image, others)
-        elif isinstance(image, Path):
-            link_or_copy(image, target)
         else:
-            target.write_bytes(image)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(image, Path):
+                link_or_copy(image, target)
+            else:
+                target.write_bytes(image)
         self._metadata.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         self._image_hashes.append(sha256)
         self._characters += len(row["text"])

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from dsocr import __version__
@@ -33,7 +33,6 @@ from dsocr.data.check.text_checks import (
     lone_latin_words,
 )
 from dsocr.data.dataset import (
-    IMAGES_FOLDER,
     Dataset,
     SplitCard,
     SplitWriter,
@@ -57,7 +56,7 @@ _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
 
 
 def fix_text(text: str) -> list[TextChange]:
-    """The repairs of a text in order, each with the code of its finding as `rule`; empty if none is needed.
+    """The repairs of a text in order, each with the code of its finding as `rule`.
 
     A text that would become empty is not changed, nor are private-use characters, whose meaning only their font knows.
     """
@@ -88,8 +87,8 @@ def _remove_invisible(text: str) -> str:
 def _replace_look_alikes(text: str) -> str:
     """Replace look-alikes where the intended script is certain.
 
-    That is in words whose other letters are more, of one script, and not all with a look-alike themselves; and in Latin
-    words of one letter between Cyrillic ones.
+    It is in Latin words of one letter between Cyrillic ones, and in words whose other letters are more, of one script,
+    and not all with a look-alike themselves.
     """
     lone = set(lone_latin_words(WORD.findall(text)))
 
@@ -97,15 +96,12 @@ def _replace_look_alikes(text: str) -> str:
         word = match.group()
         if word in lone:
             return TO_CYRILLIC[word]
-        latin, cyrillic = LATIN.findall(word), CYRILLIC.findall(word)
-        for minority, majority, replacements, reverse in (
-            (latin, cyrillic, TO_CYRILLIC, TO_LATIN),
-            (cyrillic, latin, TO_LATIN, TO_CYRILLIC),
-        ):
-            certain = len(minority) < len(majority) and not reverse.keys() >= set(majority)
-            if minority and certain and replacements.keys() >= set(minority) and len(latin + cyrillic) == len(word):
-                return "".join(replacements[letter] if letter in minority else letter for letter in word)
-        return word
+        scripts = [(LATIN.findall(word), TO_CYRILLIC), (CYRILLIC.findall(word), TO_LATIN)]
+        (minority, replacements), (majority, reverse) = sorted(scripts, key=lambda script: len(script[0]))
+        has_look_alikes = replacements.keys() >= set(minority) and not reverse.keys() >= set(majority)
+        if len(minority) == len(majority) or len(minority) + len(majority) < len(word) or not has_look_alikes:
+            return word
+        return "".join(replacements.get(letter, letter) for letter in word)
 
     return WORD.sub(to_one_script, text)
 
@@ -186,7 +182,6 @@ _FORMULA_ERROR = re.compile(r"#[^\W\d_]+(?:/\w+)?[?!]|Err:\d+")
 def read_corrections(path: Path) -> dict[str, str]:
     """Read a table such as `audit.csv`: the correction of each line that has one, by the line's id.
 
-    Capitals and spaces around the names of columns do not matter.
     Raises DataError without the columns `id` and `correction`, if no line has a correction or one has two, and for
     corrections that a comma cut or a spreadsheet took for a formula: their text is lost.
     """
@@ -231,8 +226,7 @@ def fix_dataset(
 
     `corrections` is a table of corrected texts, see `read_corrections`, in UTF-8 or `encoding`; they get the
     dataset's text policy, and lines whose correction is `-` are dropped, in every split. Samples stay in the split
-    they are stored in, even if a fold is selected. Raises DataError if `out` is in use, an image cannot be read, or
-    a corrected line does not exist.
+    they are stored in, even if a fold is selected.
     """
     with text_encoding(encoding):
         corrected = {} if corrections is None else read_corrections(corrections)
@@ -366,22 +360,12 @@ def _write_samples(
             continue
         with closing(SplitWriter(folder, split, store)) as writer:
             for row in rows:
+                image = row.sample.image
+                content = image if link and isinstance(image, Path) else read_bytes(image)
                 # `datasets` requires the same columns in every row, but old rows may lack some.
-                image = row.sample.image if link and isinstance(row.sample.image, Path) else _read_image(row)
-                writer.add({"writer": "", "page": "", "document": "", **row.columns}, image, row.digest)
+                writer.add({"writer": "", "page": "", "document": "", **row.columns}, content, row.digest)
                 done += 1
                 if progress:
                     progress(done, total)
         cards[split] = writer.card()
     return cards
-
-
-def _read_image(row: _StoredRow) -> bytes:
-    """The image file byte by byte, so that the card's hashes stay comparable."""
-    name = row.columns["file_name"]
-    if PurePosixPath(name).parent != PurePosixPath(IMAGES_FOLDER):
-        raise DataError(f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced")
-    data = read_bytes(row.sample.image)
-    if hashlib.sha256(data).hexdigest() != row.digest:
-        raise DataError("image changed while the dataset was copied", where=row.sample.image, code="image-changed")
-    return data

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from dsocr import __version__
 from dsocr.config import read_policy
 from dsocr.console import shows_progress
-from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_earlier_crops
+from dsocr.data.crops import Cropper, CropResult, crops_to_json, read_sources
 from dsocr.data.dataset import (
     IMAGES_FOLDER,
     MAX_EXAMPLES,
@@ -163,7 +163,8 @@ def prepare(
             opened, chosen, named_columns, NamePatterns(patterns), RegionChoice(types), grouper, policy
         )
         total = reader.count()
-        work.journal.add(read_earlier_crops(output), replace=False)
+        earlier_crops = ((key, cut) for key, _, cut in read_sources(output) if "refused" not in cut)
+        work.journal.add(earlier_crops, replace=False)
         pages = work.folder / "pages.jsonl"
         with closing(Workers(workers)) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
             for result in Cropper(work, output, pool, largest_sample(sample_unit)).crop_all(reader.pages(report)):

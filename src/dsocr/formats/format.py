@@ -297,7 +297,7 @@ class LineCutter:
         images, skipped = [], []
         for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
             if isinstance(file, LineFile):
-                name = self._stems.take_stem(stem if file.is_whole_page else f"{stem}_{number:04d}") + file.suffix
+                name = self._stems.take_stem(f"{stem}_{number:04d}" if line.outline else stem) + file.suffix
                 images.append(LineImage(name, file.content, replace(line, outline=cropped_outline(line, page, size))))
             else:
                 skipped.append(Skipped(file.reason, line.where, file.message))

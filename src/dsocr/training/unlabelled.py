@@ -26,7 +26,7 @@ from PIL import Image
 from dsocr import __version__
 from dsocr.config import OWN_DATASET, RunConfig
 from dsocr.console import NotedProgress, current_reporter
-from dsocr.data.crops import hash_picture, source_pictures
+from dsocr.data.crops import hash_picture, read_sources
 from dsocr.data.dataset import Dataset, image_hash, training_samples
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
@@ -215,7 +215,9 @@ class Known:
 def _hashes(dataset: Dataset, samples: Sequence[Sample]) -> Iterator[str]:
     yield from map(image_hash, samples)
     ids = {sample.id for sample in samples}
-    yield from (picture for picture, files in source_pictures(dataset.folder) if not ids.isdisjoint(files))
+    for _, picture, cut in read_sources(dataset.folder):
+        if any(isinstance(line, list) and line[0] in ids for line in cut.get("lines", ())):
+            yield picture
 
 
 @contextmanager

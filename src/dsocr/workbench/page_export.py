@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from dsocr import __version__
 from dsocr.console import ignore_progress
-from dsocr.data.convert import Conversion, PageFitter, converted_files, require_free_conversion
+from dsocr.data.convert import Conversion, converted_files, fit_pages, require_free_conversion
 from dsocr.data.dataset import Dataset, SourceReport
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import NamePatterns
@@ -108,8 +108,8 @@ def export(
         if rest:
             with target.writing(folder, ()) as write:
                 _note_losses(rest, target, notes)
-                fitter = PageFitter(lambda: (archive.source_image(*item) for item in rest), NamePatterns({}), target)
-                for new in fitter.pages(notes):
+                images = (archive.source_image(*item) for item in rest)
+                for new in fit_pages(images, NamePatterns({}), target, notes):
                     for skipped in write(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
                     report.pages += 1
