@@ -26,7 +26,7 @@ from tests.html_pages import Page
 @example([5, 5, 5])
 @example([0, 0])
 @example([1, 1_000_000])
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.one_of(st.integers(0, 10_000), st.floats(0, 1e6, allow_nan=False)), min_size=1, max_size=60))
 def test_a_histogram_counts_every_value(values: list[float]) -> None:
     chart = histogram(values, "Width", "pixels")

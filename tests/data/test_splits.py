@@ -33,6 +33,7 @@ def counts(sizes: dict[str, int], assigned: dict[str, Split]) -> dict[Split, int
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS)
+@settings(max_examples=40)
 def test_every_group_is_in_one_split_and_no_wanted_split_is_empty(
     sizes: dict[str, int], fractions: str, seed: int
 ) -> None:
@@ -76,6 +77,7 @@ def test_no_single_move_would_come_nearer(sizes: dict[str, int], fractions: str,
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS, data=st.data())
+@settings(max_examples=40)
 def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
     sizes: dict[str, int], fractions: str, seed: int, data: st.DataObject
 ) -> None:
