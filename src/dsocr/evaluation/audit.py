@@ -349,7 +349,7 @@ def differences_of(line: ReadSample) -> list[WordDifference]:
 
 
 def explain(line: ReadSample, near: Sequence[ReadSample]) -> str:
-    """Say why the text of a line may be wrong, given the lines near it, the nearest first."""
+    """Explain why the text of a line may be wrong, given the lines near it, the nearest first."""
     given, read = line.sample.text, line.read
 
     def likeness(text: str) -> float:

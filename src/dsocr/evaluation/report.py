@@ -53,7 +53,7 @@ _SPOKEN = {"base": "the base", "adapter": "the trained model"}
 _USABLE = 0.1
 """Above this CER, correcting is hardly faster than typing."""
 _LEAST_CURVE = 10
-"""Lines from which the benefit of checking a tenth is described."""
+"""With at least so many lines, the benefit of checking a tenth is described."""
 _KINDS = {
     "writer": ("Writers", 40),
     "length": ("Length in characters", 10),
