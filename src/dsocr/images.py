@@ -152,10 +152,7 @@ class _Pieces(io.BytesIO):
 
 
 def open_header(source: Path | bytes) -> Image.Image:
-    """Open an image file of a supported format, recognised by its content, without decoding it.
-
-    Raises `PIL.UnidentifiedImageError` for anything else.
-    """
+    """Open an image file, recognised by its content, without decoding it, or raise `PIL.UnidentifiedImageError`."""
     try:
         return Image.open(_Pieces(source) if isinstance(source, bytes) else source, formats=FORMATS)
     except UnidentifiedImageError:
@@ -509,10 +506,7 @@ def crop_page(
 def crop_lines(
     page: Page, data: bytes, max_pixels: int = MAX_PIXELS
 ) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
-    """The size of a page and the image file of each of its lines, one at a time; the page is decoded once.
-
-    Lines of more than `max_pixels` are refused.
-    """
+    """The size of a page, decoded once, and the image file of each line; more than `max_pixels` are refused."""
     try:
         decoded = decode_image(data, name=page.image)
         outlines = [scale_outline(line.outline, page, decoded.image.size) for line in page.lines]

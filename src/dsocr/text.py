@@ -120,10 +120,7 @@ Marks = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=16)
 def struck_pattern(marks: Marks) -> re.Pattern[str]:
-    """A pattern for the innermost text between an opening and a closing mark on one line, the marks included.
-
-    Two marks with nothing between them do not match: `><` is a mark for illegible text.
-    """
+    """A pattern for marks on one line with text between them; not for `><`, a mark for illegible text."""
     inner = (
         f"{re.escape(begin)}(?:(?!{re.escape(begin)}|{re.escape(end)})[^\\n])+{re.escape(end)}" for begin, end in marks
     )

@@ -56,10 +56,7 @@ _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
 
 
 def fix_text(text: str) -> list[TextChange]:
-    """The repairs of a text in order, each with the code of its finding as `rule`.
-
-    A text that would become empty is not changed, nor are private-use characters, whose meaning only their font knows.
-    """
+    """The repairs of a text, each with the code of its finding as `rule`; no text becomes empty."""
     changes = []
     for code, repair in _REPAIRS.items():
         after = repair(text)
@@ -75,7 +72,7 @@ def _remove_invisible(text: str) -> str:
         return text
     text = _HYPHEN_AT_LINE_END.sub("-", text)
     for character in find_invisible(text):
-        if unicodedata.category(character) == "Co":
+        if unicodedata.category(character) == "Co":  # private use: only their font knows their meaning
             continue
         if character in NO_BREAK_SPACES or character.isspace():
             text = re.sub(f" *{re.escape(character)}[{re.escape(character)} ]*", " ", text)

@@ -312,10 +312,7 @@ def choose_unit(asked_for: SampleUnit | None, format_: Format) -> SampleUnit:
 
 
 class RegionChoice:
-    """Leaves out lines in regions of other types than those chosen, and remembers the types that there are.
-
-    Lines whose region has no type are kept; so is everything where no types are chosen.
-    """
+    """Skips lines in regions of other types than the chosen ones; regions without a type, and no choice, skip none."""
 
     def __init__(self, types: Sequence[str]) -> None:
         self._types = {main_type(kind).casefold() for kind in types}

@@ -241,8 +241,8 @@ class _Bins(Generic[Label]):
     def moves(self) -> Iterator[tuple[float, Label, Label, int, int]]:
         """For each pair of splits and each group size, the moves nearest to the ideal number of samples to move.
 
-        A move has its gain (by how much it reduces the squared distances to the targets), its source and target, the
-        size of the group that moves, and of the group that moves back, or 0.
+        A move has its gain in squared distance to the targets, its source and target, the size of the group that moves,
+        and of the group that moves back, or 0.
         """
         for source, target in permutations(self.targets, 2):
             over = self.filled[source] - self.targets[source]
@@ -321,10 +321,7 @@ def compute_strata(texts: Sequence[str]) -> np.ndarray:
 
 
 def imbalance(strata: np.ndarray, labels: np.ndarray) -> float:
-    """Total variation distance between each split's distribution and that of the whole, summed over splits.
-
-    Lengths and scripts count equally. 0 means that every split looks like the whole.
-    """
+    """Total variation distance of each split's lengths and scripts from the whole's, summed; 0 if all are alike."""
     shares = strata.sum(axis=0) / max(strata.sum() / 2, 1)
     total = 0.0
     for label in np.unique(labels):
