@@ -327,10 +327,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """Scale grey of 16 or 32 bits to 8; Pillow's own conversion would clip nearly all of it to white.
-
-    White is defined for 16-bit modes, and guessed from the brightest pixel for 32-bit modes.
-    """
+    """Scale grey of 16 or 32 bits to 8 bits, where Pillow would clip; in 32 bits, white is the brightest pixel's."""
     white = 65535.0
     if not image.mode.startswith("I;16"):
         brightest = float(image.getextrema()[1])  # type: ignore[arg-type]
@@ -547,10 +544,7 @@ def _line_file(
 
 
 def scale_outline(outline: Outline | None, page: Page, size: tuple[int, int]) -> Outline | None:
-    """An outline on a page in pixels of an image of this size, which may differ from the size the source states.
-
-    Raises DataError if the image has another shape.
-    """
+    """An outline on a page in pixels of an image of this size; raises DataError if the image has another shape."""
     if outline is None or page.size is None or page.size == size:
         return outline
     across, down = size[0] / page.size[0], size[1] / page.size[1]

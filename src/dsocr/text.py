@@ -31,10 +31,7 @@ ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{
 
 
 def _remove_invisible(text: str) -> str:
-    """Remove control, zero-width and other format characters, soft hyphens and byte order marks.
-
-    White space stays, and so do joiners in scripts that are spelled with them.
-    """
+    """Remove control and format characters, but not white space, nor joiners in scripts spelled with them."""
     if text.isprintable():
         return text
     kept: list[str] = []

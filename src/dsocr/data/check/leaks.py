@@ -1,7 +1,4 @@
-"""Report overlap between the splits of a dataset: the numbers to publish beside a score.
-
-Only the metadata is compared; the checks compare images too.
-"""
+"""Report overlap between the metadata of a dataset's splits: the numbers to publish beside a score."""
 
 import re
 from collections import Counter

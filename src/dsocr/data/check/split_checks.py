@@ -116,10 +116,7 @@ def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
 
 
 def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
-    """Yield each image with earlier ones that look identical, even if their texts differ; all must be measured.
-
-    Only images that share a band of 16 bits are compared, so that the work does not grow with the square of the images.
-    """
+    """Yield each image with earlier ones that look identical and share a band of 16 bits, whatever their texts."""
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     for place, item in enumerate(samples):
         dhash = _stats(item).dhash
