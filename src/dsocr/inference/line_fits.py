@@ -140,16 +140,16 @@ class StepFit(LineFit):
         rights = np.flatnonzero(text.spaces[end - most : end][::-1]) + 1  # the second half begins with a space
         if not len(lefts) or not len(rights):
             return NEVER, start, end
-        begun, begun_scales = self._beginnings(codes[:most], self._steps, in_label=False)
-        ended, ended_scales = self._beginnings(codes[::-1][:most], self._steps[::-1], in_label=True)
+        begun, begun_scales = self._prefixes(codes[:most], self._steps, in_label=False)
+        ended, ended_scales = self._prefixes(codes[::-1][:most], self._steps[::-1], in_label=True)
         scales = begun_scales + ended_scales[::-1]
         weights = np.exp(scales - scales.max())[:, None]
         joint = _logs((begun[:, lefts] * weights).T @ ended[::-1][:, rights]) + scales.max() - self._best
         return _best_split(joint, start + lefts, end - rights, cost)
 
     @staticmethod
-    def _beginnings(codes: Indices, steps: Array, *, in_label: bool) -> tuple[Array, Array]:
-        """Return the probability of each beginning of a text after 0..T steps `(T + 1, K + 1)`, and each row's scale.
+    def _prefixes(codes: Indices, steps: Array, *, in_label: bool) -> tuple[Array, Array]:
+        """Return the probability of each prefix of a text after 0..T steps `(T + 1, K + 1)`, and each row's scale.
 
         With `in_label` of paths that end in its last character, and not in the blank after it.
         """
@@ -247,7 +247,7 @@ def _logs(values: Array) -> Array:
 
 
 def _distances(reading: Indices, points: Indices) -> Array:
-    """Return the distance of each beginning of the reading from each beginning of each row: (R + 1, S, K + 1)."""
+    """Return the distance of each prefix of the reading from each prefix of each row: (R + 1, S, K + 1)."""
     count = np.arange(points.shape[1] + 1)
     rows = [np.tile(count.astype(np.float64), (len(points), 1))]
     for point in reading:
