@@ -108,9 +108,7 @@ class Printer(Reporter):
     @contextmanager
     def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
         """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
-        if self.quiet:
-            yield ignore_progress
-        elif self.interactive:
+        if self.interactive:
             with self._bar(unit) as bar:
                 task = bar.add_task(label, total=None, note="")
                 yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
