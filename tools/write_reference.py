@@ -305,21 +305,12 @@ def coded_errors(module: ast.Module) -> Iterator[tuple[str, str, str]]:
             for default in (default for method in methods for default in method.args.kw_defaults):
                 if node.name.endswith("Error") and isinstance(default, ast.Constant) and default.value:
                     yield str(default.value), node.name, ""
-        elif _budgeted(node):
-            yield "too-large", "DataError", "too large: ..., and the limit is ..."
         else:
             code = next((word.value for word in node.keywords if word.arg == "code"), None)
             if isinstance(code, ast.Constant) and node.args and code.value:
                 said = node.args[0]
                 kind = ast.unparse(node.func).removesuffix(".listing").replace("super().__init__", owner)
                 yield str(code.value), kind, _worded(assigned.get(ast.unparse(said), said))
-
-
-def _budgeted(call: ast.Call) -> str:
-    """What a call of `Budget` measures, which the code of its error begins with; empty for another call."""
-    place = {"take": 0, "unpack": 0, "read": 1}.get(call.func.attr) if isinstance(call.func, ast.Attribute) else None
-    what = call.args[place] if place is not None and len(call.args) > place else None
-    return what.value if isinstance(what, ast.Constant) and isinstance(what.value, str) else ""
 
 
 def _worded(message: ast.expr) -> str:

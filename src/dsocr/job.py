@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from dsocr.models.ctc import LineRecognizer, require_script
 from dsocr.models.family import Family, default_learning_rate, trains_all_weights
 from dsocr.models.language_model import read_other_texts
 from dsocr.models.loading import Base, require_quantization
-from dsocr.options import Changes, Paths, StrPath
+from dsocr.options import Changes, Paths, StrPath, as_paths
 from dsocr.runs import DETECTOR, READING, ReadingSettings, RunFolder, is_detector_base, read_provenance
 
 Config = StrPath | RunConfig | Mapping[str, Any] | None
@@ -138,11 +137,11 @@ def complete_config(
     if isinstance(config, RunConfig):
         config = config.given()
     if config is None:
-        scans = [unlabelled] if isinstance(unlabelled, str | PathLike) else unlabelled or ()
-        sources = [Path(str(source)).resolve() for source in (settings.get("dataset"), *scans) if source is not None]
-        if not sources:
+        named, scans = settings.get("dataset"), as_paths(unlabelled or ())
+        if named is None and not scans:
             raise _no_dataset()
-        config = {"output": f"runs/{sources[0].stem if sources[0].is_file() else sources[0].name}"}
+        source = (scans[0] if named is None else Path(str(named))).resolve()
+        config = {"output": f"runs/{source.stem if source.is_file() else source.name}"}
     completed = load_config(config, overrides, changes=settings)
     if completed.learns_alone and not may_learn_alone:
         raise _no_dataset()

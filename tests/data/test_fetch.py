@@ -15,7 +15,7 @@ from dsocr.data.fetch import fetch_source, is_manifest, web_address
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.formats import parse_xml_page
-from dsocr.formats.manifest import SourceIndex
+from dsocr.formats.manifest import INDEX, SourceIndex, read_index
 from dsocr.inference.inputs import find_pages
 from dsocr.io.web import FetchOptions
 from tests.loopback import Archive, archive, draw_scan, pauses, png, send
@@ -613,3 +613,11 @@ def test_a_table_of_json_is_no_manifest(tmp_path: Path) -> None:
     assert web_address(tmp_path) is None
     draw_scan("x").save(tmp_path / "x.png")
     assert not is_manifest(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"format": "another"}', '{"format": "dsocr-source", "kind": 1}', "[" * 9999]
+)
+def test_a_damaged_index_is_no_index(tmp_path: Path, content: str) -> None:
+    (tmp_path / INDEX).write_text(content, encoding="utf-8")
+    assert read_index(tmp_path) is None

@@ -1,6 +1,7 @@
 """A scaled adapter: the base at 0, the full adapter at 1, and PEFT's result for a scaled config in between."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,16 @@ def test_merged_at_a_strength_it_reads_as_it_does_beside_the_base(
     torch.testing.assert_close(logits(merged, batch), part, rtol=1e-4, atol=1e-4)
 
 
-def test_dora_has_no_strength_but_the_whole() -> None:
-    config = {"lora_alpha": 8, "use_dora": True}
-    assert scaled_config(config, 1) == config
-    with raises_code("scale-invalid"):
-        scaled_config(config, 0.5)
-
-
 def test_layers_with_an_alpha_of_their_own_are_scaled_too() -> None:
     config = {"lora_alpha": 8, "alpha_pattern": {"layers.0.q_proj": 4}, "r": 2}
     assert scaled_config(config, 0.5) == {"lora_alpha": 4, "alpha_pattern": {"layers.0.q_proj": 2}, "r": 2}
 
 
-@pytest.mark.parametrize("strength", [-0.1, 0, 1.01, float("nan")])
-def test_a_strength_is_a_part_of_the_whole(strength: float) -> None:
+@pytest.mark.parametrize(
+    ("dora", "strength"), [(False, -0.1), (False, 0), (False, math.nan), (True, 1.01), (True, 0.5)]
+)
+def test_a_strength_is_a_part_of_the_whole_and_of_dora_the_whole(dora: bool, strength: float) -> None:
+    config = {"lora_alpha": 8, "use_dora": dora}
+    assert scaled_config(config, 1) == config
     with raises_code("scale-invalid"):
-        scaled_config({"lora_alpha": 8}, strength)
+        scaled_config(config, strength)

@@ -174,11 +174,12 @@ def _passed_over(folder: Path) -> list[Skipped | Note]:
     """The images of a folder that are not read, of another format or without a suffix, and files of office programs."""
     if not folder.is_dir():
         return []
-    documents = Counter(path.suffix.lower() for path in list_files(folder, UNREAD_HINTS))
+    files = list_files(folder)
+    documents = Counter(suffix for path in files if (suffix := path.suffix.lower()) in UNREAD_HINTS)
     items: list[Skipped | Note] = [
         Note(f"{suffix} files are not read ({count}): {UNREAD_HINTS[suffix]}") for suffix, count in documents.items()
     ]
-    for path in list_files(folder):
+    for path in files:
         suffix, reason = path.suffix.lower(), SkipReason.BAD_IMAGE
         if suffix in OTHER_ARCHIVES:
             reason, message = SkipReason.ARCHIVE, "of archives, only zip is read; unpack it"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import shows_progress
-from dsocr.errors import ConfigError, option
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.layout_scores import evaluate_layout
 from dsocr.evaluation.report import report as write_report
@@ -36,7 +35,7 @@ def export(
     """Export a run for other programs.
 
     Args:
-        run: Run folder; to publish also a dataset folder.
+        run: Run folder.
         output: Folder to write.
         form: The adapter for peft or vllm, or merged weights; peft, or merged if all weights were trained.
         scale: Strength of the adapter in the export, up to 1.
@@ -46,12 +45,10 @@ def export(
     Writes a model card with the settings to read with.
 
     Raises:
-        ConfigError: The folder is not free, or the weights cannot have this form.
+        ConfigError: The folder is not free, or the weights cannot have this form or scale.
         ModelError: The base cannot be found.
         RunError: The run is missing, unfinished or damaged.
     """
-    if not 0 <= scale <= 1:
-        raise ConfigError(f"{option('scale', scale)} must be from 0 to 1", code="option-invalid")
     folder, target = RunFolder.open_reader(Path(run)), Path(output)
     require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":

@@ -343,12 +343,12 @@ class Scorecard:
         return render_table(self)
 
     def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
+        """Return the main scores as text for notebooks."""
         rows = [(f"{self.split} split", *MODEL_LABELS.values()), *_score_rows("", self.scores)]
         return f"<pre>{escape(align_columns(rows))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the card for JSON; `base.cer` and `adapter.cer` are fractions, as all rates are."""
+        """Return the card for JSON; rates are fractions, those of errors with their counts."""
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         return {**head, **_CARD.dump_python(self, mode="json"), "tokenizers": dict(TOKENIZERS)}
 

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from dsocr.errors import DataError, option
+from dsocr.io.encodings import read_object
 from dsocr.io.files import until_changed
 
 INDEX = ".source.json"
@@ -140,10 +141,12 @@ class SourceIndex:
 
 
 def _read_index(folder: Path) -> SourceIndex | None:
+    content = read_object(folder / INDEX)
+    if content.pop("format", None) != "dsocr-source":
+        return None
     try:
-        content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        return TypeAdapter(SourceIndex).validate_python(content) if content.pop("format") == "dsocr-source" else None
-    except (OSError, ValueError, KeyError, AttributeError):  # pydantic's are ValueErrors
+        return TypeAdapter(SourceIndex).validate_python(content)
+    except ValidationError:
         return None
 
 
