@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.console import shows_progress
+from dsocr.errors import ConfigError, option
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.layout_scores import evaluate_layout
 from dsocr.evaluation.report import report as write_report
@@ -49,6 +50,8 @@ def export(
         ModelError: The base cannot be found.
         RunError: The run is missing, unfinished or damaged.
     """
+    if not 0 <= scale <= 1:
+        raise ConfigError(f"{option('scale', scale)} must be from 0 to 1", code="option-invalid")
     folder, target = RunFolder.open_reader(Path(run)), Path(output)
     require_free_export(target, folder.adapter, overwrite=overwrite)
     if form == "merged":

@@ -307,10 +307,8 @@ def scaled_config(config: Mapping[str, Any], scale: float) -> dict[str, Any]:
 
     LoRA adds `scaling * B A` to a weight, with `scaling` alpha / r, or alpha / sqrt(r) for rsLoRA, so a scale is a
     point on the line from base to adapter. DoRA also sets the magnitude of the sum, so it has no such line. Raises
-    ConfigError for a scale outside 0 to 1, for 0, which is the base itself, and for another than 1 of DoRA.
+    ConfigError for 0, which is the base itself, and for another than 1 of DoRA.
     """
-    if not 0 <= scale <= 1:
-        raise ConfigError(f"Scale must be from 0 (the base) to 1 (the adapter), not {scale:g}", code="scale-invalid")
     if scale == 0:
         raise ConfigError("At a scale of 0 nothing is left of the adapter", code="scale-invalid", hint="use the base")
     if scale == 1:
