@@ -133,7 +133,7 @@ def test_why_a_text_may_be_wrong(texts: list[str], why: str, tmp_path: Path) -> 
 def test_differences_are_whole_words_with_what_they_gain() -> None:
     sample = Sample("test/0", Path("a.png"), "le chat nair dort la", Split.TEST)
     (line,) = read_all([sample], ["le chat noir dort sous la"])
-    assert differences_of(line) == [WordDifference("", "sous", 30.0), WordDifference("nair", "noir", 6.0)]
+    assert differences_of(line, sample.text) == [WordDifference("", "sous", 30.0), WordDifference("nair", "noir", 6.0)]
     assert ReadSample.from_dict(line.to_dict(), sample).likelihoods == line.likelihoods
 
 

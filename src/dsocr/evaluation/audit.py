@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
 from scipy.stats import binomtest
 
@@ -87,21 +87,15 @@ class ReadSample:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], sample: Sample) -> "ReadSample":
         """Rebuild a line from `to_dict`. Raises ValueError for anything else."""
-        row = _Row.model_validate(values)
-        needed = set(texts_to_score(row.read, row.plain, [sample.text, *row.planted]))
-        has_all = needed <= row.likelihoods.keys() and (not row.language or needed <= row.language.keys())
-        if row.id != sample.id or not has_all:
+        line = _LINE.validate_python({**values, "sample": sample})
+        needed = set(texts_to_score(line.read, line.plain, [sample.text, *line.planted]))
+        has_all = needed <= line.likelihoods.keys() and (not line.language or needed <= line.language.keys())
+        if values.get("id") != sample.id or not has_all:
             raise ValueError(f"not a reading of {sample.id}")
-        return cls(sample, row.read, row.plain, row.planted, row.likelihoods, row.language)
+        return line
 
 
-class _Row(BaseModel):
-    id: str
-    read: str
-    plain: str
-    planted: list[str]
-    likelihoods: dict[str, float]
-    language: dict[str, float]
+_LINE = TypeAdapter(ReadSample)
 
 
 def lines_near(samples: Sequence[Sample], most: int) -> list[list[int]]:
@@ -189,10 +183,6 @@ class _Place(NamedTuple):
     given: str
     read: str
 
-    @property
-    def longer(self) -> int:
-        return len(self.read) - len(self.given)
-
 
 def _places(given: str, read: str) -> list[_Place]:
     """Return the places where words differ, the largest first."""
@@ -255,14 +245,14 @@ def weigh(line: ReadSample, given: str, hardness: float) -> Evidence:
     """Return the evidence that a given text of the line is wrong, for a writer of this hardness."""
     length, gain = max(4, len(given)), _gain(line, given)
     missing = added = other = 0.0
-    for place in _places(given, line.read):
-        more = line.likelihoods[place.text] - line.likelihoods[given]
-        if place.longer >= _MISSING:
-            missing = max(missing, more)
-        elif place.longer <= -_ADDED:
-            added = max(added, more)
+    for difference in differences_of(line, given):
+        longer = len(difference.read) - len(difference.given)
+        if longer >= _MISSING:
+            missing = max(missing, difference.gain)
+        elif longer <= -_ADDED:
+            added = max(added, difference.gain)
         else:
-            other = max(other, more)
+            other = max(other, difference.gain)
     language = line.language[line.read] - line.language[given] if line.language else 0.0
     ease = 10 * (hardness + 0.1)
     return Evidence(
@@ -338,12 +328,11 @@ class WordDifference:
     gain: float
 
 
-def differences_of(line: ReadSample) -> list[WordDifference]:
-    """Return the words of a line that are read differently, largest gain first."""
-    given = line.likelihoods[line.sample.text]
+def differences_of(line: ReadSample, given: str) -> list[WordDifference]:
+    """Return the words of a line that are read otherwise than given, largest gain first."""
     differences = [
-        WordDifference(place.given, place.read, line.likelihoods[place.text] - given)
-        for place in _places(line.sample.text, line.read)
+        WordDifference(place.given, place.read, line.likelihoods[place.text] - line.likelihoods[given])
+        for place in _places(given, line.read)
     ]
     return sorted(differences, key=lambda difference: -difference.gain)
 
@@ -513,7 +502,9 @@ def rank_lines(read: Sequence[ReadSample], *, name: str, folder: Path) -> Audit:
     for rank, place in enumerate(np.lexsort((-scores, ~(unaccepted & (scores > 0)))).tolist(), 1):
         line, aligned = read[place], "; an aligned text that nobody accepted" * bool(unaccepted[place])
         why = explain(line, [read[at] for at in near[place]]) + aligned
-        lines.append(SuspectLine(rank, line.sample, line.read, float(scores[place]), why, differences_of(line)))
+        lines.append(
+            SuspectLine(rank, line.sample, line.read, float(scores[place]), why, differences_of(line, line.sample.text))
+        )
     wrong: dict[str, bool] = {}
     corrections: dict[str, str] = {}
     files = [path for path in (folder / TABLE, folder / JUDGED) if path.is_file()]
