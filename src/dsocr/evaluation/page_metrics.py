@@ -9,7 +9,7 @@ Antonacopoulos 2020, Flexible Character Accuracy Measure for Reading-Order-Indep
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -20,7 +20,7 @@ from rapidfuzz.distance import Indel, Levenshtein
 
 from dsocr.errors import DataError, first_few, option
 from dsocr.evaluation.metrics import ErrorRate, is_over_long
-from dsocr.evaluation.scores import LineScore, WriterStatus
+from dsocr.evaluation.scores import LineScore
 from dsocr.text import comparable, is_blank
 
 _GRAPHEME = regex.compile(r"\X")
@@ -177,53 +177,39 @@ def _without(lines: tuple[str, ...], place: int, span: tuple[int, int]) -> tuple
     return tuple(sorted(left, key=len, reverse=True) if rest else left)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenPage:
-    """A page as it is transcribed, a line of text for each line; the writer is None if it has several."""
+def score_pages(lines: Iterable[LineScore], texts: Mapping[str, str] | None = None) -> list[LineScore]:
+    """Join scored lines into pages, and score each as a single unit: as its lines were read, or its text in `texts`.
 
-    text: str
-    writer: str | None
-    writer_status: WriterStatus
-
-
-def written_pages(lines: Iterable[LineScore]) -> dict[str, WrittenPage]:
-    """Join the references of lines into pages by key, in their order. Raises DataError if a line has no page."""
-    lines_of: dict[str, list[LineScore]] = {}
+    The `cer` of a page is 1 - the flexible character accuracy, its `wer` the bag-of-words WER, its writer None if it
+    has several. Raises DataError for a line without a page, or a page without a text.
+    """
+    pages: dict[str, list[LineScore]] = {}
     for line in lines:
         if line.page is None:
             hint = "prepare the dataset from pages, or compare lines"
             raise DataError("a line belongs to no page", code="page-unknown", where=line.id, hint=hint)
-        lines_of.setdefault(line.page, []).append(line)
-    pages = {}
-    for key, members in lines_of.items():
-        has_one = len({line.writer for line in members}) == 1
-        writer, status = (members[0].writer, members[0].writer_status) if has_one else (None, "unknown")
-        pages[key] = WrittenPage("\n".join(line.reference for line in members), writer, status)
-    return pages
-
-
-def read_pages(lines: Sequence[LineScore]) -> list[LineScore]:
-    """Join scored lines into pages, and score these."""
-    texts: dict[str, list[str]] = {}
-    for line in lines:
-        texts.setdefault(line.page or "", []).append(line.prediction)
-    return score_pages(written_pages(lines), {key: "\n".join(read) for key, read in texts.items()})
-
-
-def score_pages(pages: Mapping[str, WrittenPage], texts: Mapping[str, str]) -> list[LineScore]:
-    """Score the text that was read of each page, by key, as a single unit.
-
-    Its `cer` is 1 - the flexible character accuracy, its `wer` the bag-of-words WER. Raises DataError if a page is
-    missing.
-    """
+        pages.setdefault(line.page, []).append(line)
+    if texts is None:
+        texts = {key: "\n".join(line.prediction for line in members) for key, members in pages.items()}
     if absent := [key for key in pages if key not in texts]:
         message = f"{len(absent)} of {len(pages)} pages have no text: {first_few(absent)}"
         raise DataError(message, code="prediction-missing", hint=f"{option('missing', 'empty')} counts them as empty")
     scores = []
-    for key, page in pages.items():
-        written, text = page.text, texts[key]
+    for key, members in pages.items():
+        written, text = "\n".join(line.reference for line in members), texts[key]
         cer, wer = flexible_character_errors(written, text), bag_of_words_errors(written, text)
-        failures = {"empty": is_blank(text), "over_long": is_over_long(written, text)}
-        known = {"writer": page.writer, "page": key, "writer_status": page.writer_status}
-        scores.append(LineScore(key, written, text, cer, wer, exact=not cer.errors, **failures, **known))  # type: ignore[arg-type]
+        page = LineScore(
+            key,
+            written,
+            text,
+            cer,
+            wer,
+            exact=not cer.errors,
+            empty=is_blank(text),
+            over_long=is_over_long(written, text),
+            page=key,
+        )
+        if len({line.writer for line in members}) == 1:
+            page = replace(page, writer=members[0].writer, writer_status=members[0].writer_status)
+        scores.append(page)
     return scores

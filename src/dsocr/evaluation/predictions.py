@@ -24,7 +24,7 @@ from dsocr.errors import DataError, DsocrError, RunError, command, first_few, op
 from dsocr.evaluation.compare import Comparison, System
 from dsocr.evaluation.compare import compare as compare_systems
 from dsocr.evaluation.evaluate import require_samples
-from dsocr.evaluation.page_metrics import read_pages, score_pages, written_pages
+from dsocr.evaluation.page_metrics import score_pages
 from dsocr.evaluation.result_pages import require_free_comparison, write_comparison
 from dsocr.evaluation.scorecard import Scorecard, open_scored_dataset
 from dsocr.evaluation.scores import MODEL_LABELS, LineScore, ReadText, load_lines, score_lines, writer_statuses
@@ -177,7 +177,7 @@ class _EvaluatedRun:
         limit = self.card.settings.get("limit")
         notes = [f"run {self.path.as_posix()}, {MODEL_LABELS[model]}, scored {self.card.created_at}"]
         notes += [f"only the first {limit} lines were read"] if limit else []
-        lines = read_pages(self.lines[model]) if pages else self.lines[model]
+        lines = score_pages(self.lines[model]) if pages else self.lines[model]
         return System(name, lines, notes, trained=model == "adapter")
 
 
@@ -216,7 +216,6 @@ def _score_file(
     if not pages:
         predicted, notes = match(file, samples, policy, missing=missing)
         return System(name, score_lines(samples, predicted, statuses), [f"predictions {path.as_posix()}", *notes])
-    written = written_pages(score_lines(samples, {sample.id: ReadText("") for sample in samples}, statuses))
     names: dict[str, str] = {}
     for sample in samples:
         key = str(page_key(sample.document, sample.page))
@@ -230,11 +229,13 @@ def _score_file(
             unused.append(prediction.where)
         else:
             texts.setdefault(place, []).append(policy.apply(clean_text(prediction.text)))
-    notes = [f"predictions {path.as_posix()}", file.source, f"by page: {len(texts)} of {len(written)} pages"]
+    pages_read = f"by page: {len(texts)} of {len({*names.values()})} pages"
+    notes = [f"predictions {path.as_posix()}", file.source, pages_read]
     notes += [f"{len(unused)} predictions match no page and are not used: {first_few(unused, 5)}"] if unused else []
     if missing == "empty":
-        texts = {key: [] for key in written} | texts
-    return System(name, score_pages(written, {key: "\n".join(lines) for key, lines in texts.items()}), notes)
+        texts = {key: [] for key in names.values()} | texts
+    lines = score_lines(samples, {sample.id: ReadText("") for sample in samples}, statuses)
+    return System(name, score_pages(lines, {key: "\n".join(read) for key, read in texts.items()}), notes)
 
 
 def _describe(
