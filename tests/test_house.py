@@ -194,7 +194,7 @@ def test_a_machine_without_utf8_reads_the_same() -> None:
 
 def test_objects_passed_between_processes_survive_pickling() -> None:
     line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
-    card: Scorecard = make_scorecard("test", [line], [line])
+    card: Scorecard = make_scorecard("test", {"base": [line], "adapter": [line]})
     things = [
         DataError("нельзя", where="a.xml"),
         Sample("a", Path("a.png"), "йод", Split.TEST, geometry={"bbox": [0, 0, 1, 1]}),

@@ -49,9 +49,7 @@ def make_evaluated_run(
     }
     write_lines(run.lines, readings)
     settings = {"prompt": "<image>\nFree OCR.", "limit": None, "dataset": trained_on and dataset.as_posix()}
-    make_scorecard(
-        "test", readings.get("base"), readings.get("adapter"), dataset=opened.card.hashes, settings=settings
-    ).save(run.scorecard)
+    make_scorecard("test", readings, dataset=opened.card.hashes, settings=settings).save(run.scorecard)
     rows = [{"kind": "train", "step": step, "loss": 1 / step, "learning_rate": 1e-3} for step in (1, 2, 3)]
     rows += [{"kind": "validation", "step": step, "loss": 0.5, "cer": 0.3 / step} for step in (2, 3)]
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -300,7 +300,7 @@ def sixty_lines(wrong: int, writers: int = 7, status: WriterStatus = "new") -> l
 
 
 def card(writers: int, *, new: bool = True, wrong: int = 3) -> Scorecard:
-    return make_scorecard("test", None, sixty_lines(wrong, writers, "new" if new else "known"))
+    return make_scorecard("test", {"adapter": sixty_lines(wrong, writers, "new" if new else "known")})
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_no_errors_are_no_promise_of_none() -> None:
 @pytest.mark.parametrize(("trained", "harm", "advice"), [(12, True, "base"), (1, False, "transcribe")])
 def test_the_first_line_says_when_training_did_harm(trained: int, harm: bool, advice: str) -> None:
     readings = {"base": sixty_lines(6), "adapter": sixty_lines(trained)}
-    both = make_scorecard("test", *readings.values())
+    both = make_scorecard("test", readings)
     (difference,) = compare([System(name, read) for name, read in readings.items()]).differences
     words = list(describe_in_words(both, difference))
     assert ("harm" in words[0]) == harm

@@ -37,9 +37,8 @@ BASE = SCORED
 ADAPTER = score_lines(
     LINES, {"a": ReadText("ёлка"), "b": ReadText("пера"), "c": ReadText("йод")}, {"Анна": "known", "Борис": "new"}
 )
-CARD = make_scorecard(
-    "test", BASE, ADAPTER, base_seconds=4, adapter_seconds=5.25, dataset={"test": "1f"}, settings={"prompt": "Прочти"}
-)
+BOTH = {"base": BASE, "adapter": ADAPTER}
+CARD = make_scorecard("test", BOTH, {"base": 4, "adapter": 5.25}, dataset={"test": "1f"}, settings={"prompt": "Прочти"})
 
 
 def many_lines(lines: int, writers: int) -> list[LineScore]:
@@ -56,6 +55,10 @@ def many_lines(lines: int, writers: int) -> list[LineScore]:
     return score_lines(samples, predictions)
 
 
+def card_of(*pairs: tuple[str, str]) -> Scorecard:
+    return make_scorecard("test", {"adapter": scored(*pairs)})
+
+
 MANY = many_lines(400, 60)
 VALIDATOR = jsonschema_rs.Draft202012Validator(schema())
 
@@ -65,7 +68,7 @@ def test_new_writers_have_an_interval_only_from_five_on(writers: int, has_interv
     names = [f"w{number % writers}" for number in range(30)]
     read = scored(*(("ёлка", "ёлк" + "а" * (number % 7 > 2)) for number in range(30)), writers=names)
     lines = [replace(line, page=f"p{place}") for place, line in enumerate(read)]
-    card = make_scorecard("test", None, [replace(line, writer_status="new") for line in lines])
+    card = make_scorecard("test", {"adapter": [replace(line, writer_status="new") for line in lines]})
     interval = card.by_writer_status["new"].final.intervals["cer"]
     assert (interval.unit, interval.clusters) == ("writer", writers)
     assert (interval.bounds is not None) == has_interval
@@ -75,10 +78,10 @@ def test_new_writers_have_an_interval_only_from_five_on(writers: int, has_interv
     "card",
     [
         pytest.param(CARD, id="base and adapter"),
-        pytest.param(make_scorecard("test", MANY, MANY), id="more groups than are listed"),
-        pytest.param(make_scorecard("test", BASE, None), id="the base alone"),
-        pytest.param(make_scorecard("test", None, scored(("ёлка", "ёлка"))), id="one perfect line"),
-        pytest.param(make_scorecard("test", None, scored(("", "да"))), id="no reference text"),
+        pytest.param(make_scorecard("test", {"base": MANY, "adapter": MANY}), id="more groups than are listed"),
+        pytest.param(make_scorecard("test", {"base": BASE}), id="the base alone"),
+        pytest.param(card_of(("ёлка", "ёлка")), id="one perfect line"),
+        pytest.param(card_of(("", "да")), id="no reference text"),
     ],
 )
 def test_a_card_matches_its_schema_and_survives_its_file(card: Scorecard, tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_headline_numbers() -> None:
     assert (values["base"]["cer"]["rate"], values["adapter"]["cer"]["rate"]) == (8 / 11, 1 / 11)
     assert values["by_writer_status"]["new"]["base"]["cer"]["rate"] == 1.0
     assert (CARD.cer, CARD.wer, CARD.interval) == (1 / 11, 1 / 3, None)
-    card = make_scorecard("test", MANY, None)
+    card = make_scorecard("test", {"base": MANY})
     assert card.base is not None
     assert card.interval is not None
     assert card.interval[0] < card.cer == card.base.cer.rate < card.interval[1]
@@ -127,39 +130,39 @@ def test_headline_numbers() -> None:
     ],
 )
 def test_the_card_says_how_uncertain_it_is(lines: list[LineScore], sentences: int) -> None:
-    assert len(make_scorecard("test", None, lines).uncertainty) == sentences
+    assert len(make_scorecard("test", {"adapter": lines}).uncertainty) == sentences
 
 
 def test_lines_whose_text_was_trained_on_are_scored_apart() -> None:
     lines = [replace(line, seen_text=line.exact) for line in MANY]
-    card = make_scorecard("test", None, lines)
+    card = make_scorecard("test", {"adapter": lines})
     assert {part: scores.final.lines for part, scores in card.by_text.items()} == {
         "seen": sum(line.exact for line in MANY),
         "new": sum(not line.exact for line in MANY),
     }
     assert card.by_text["seen"].final.cer.rate == 0 < card.cer < card.by_text["new"].final.cer.rate
     assert "texts that training has seen" in str(card)
-    assert not make_scorecard("test", None, MANY).by_text
+    assert not make_scorecard("test", {"adapter": MANY}).by_text
 
 
 def test_the_size_of_a_card_is_bounded() -> None:
-    small, big = (make_scorecard("test", None, many_lines(lines, lines)) for lines in (400, 1200))
+    small, big = (make_scorecard("test", {"adapter": many_lines(lines, lines)}) for lines in (400, 1200))
     sizes = [len(json.dumps(card.to_dict(), ensure_ascii=False)) for card in (small, big)]
     assert sizes[1] < 1.1 * sizes[0]
 
 
 @pytest.mark.parametrize(
-    ("base", "adapter", "code"),
+    ("changes", "code"),
     [
-        pytest.param([replace(BASE[0], reference="елка"), *BASE[1:]], ADAPTER, "references-differ", id="references"),
-        pytest.param(BASE, ADAPTER[:2], "lines-differ", id="fewer lines"),
-        pytest.param(None, [], "no-lines", id="no lines"),
+        pytest.param({"base": [replace(BASE[0], reference="елка"), *BASE[1:]]}, "references-differ", id="references"),
+        pytest.param({"adapter": ADAPTER[:2]}, "lines-differ", id="fewer lines"),
+        pytest.param({"base": [], "adapter": []}, "no-lines", id="no lines"),
     ],
 )
-def test_both_sides_must_match(base: list[LineScore] | None, adapter: list[LineScore], code: str) -> None:
+def test_both_sides_must_match(changes: dict[str, list[LineScore]], code: str) -> None:
     with raises_code(code):
-        make_scorecard("test", base, adapter)
-    assert make_scorecard("test", BASE[::-1], ADAPTER).groups == CARD.groups, "their order does not matter"
+        make_scorecard("test", BOTH | changes)
+    assert make_scorecard("test", BOTH | {"base": BASE[::-1]}).groups == CARD.groups, "their order does not matter"
 
 
 def with_count(rate: str, name: str, value: object) -> str:
@@ -186,7 +189,7 @@ def test_another_file_is_not_a_card(tmp_path: Path, content: str | None) -> None
 
 
 def test_the_worst_lines_cost_most() -> None:
-    worst = make_scorecard("test", BASE, None).worst
+    worst = make_scorecard("test", {"base": BASE}).worst
     assert [line.id for line in worst] == ["c", "b"], "equal errors: the shorter reference first"
     assert [line.id for line in CARD.worst] == ["b"], "the adapter's, without correct lines"
 
@@ -196,10 +199,6 @@ def test_a_prediction_can_neither_flood_nor_control_the_terminal() -> None:
     table = str(replace(CARD, worst=(looping,)))
     assert "\x1b" not in table
     assert max(map(len, table.splitlines())) < 240
-
-
-def card_of(*pairs: tuple[str, str]) -> Scorecard:
-    return make_scorecard("test", None, scored(*pairs))
 
 
 FILTERED_ELSEWHERE = re.compile(r"[^A-Za-z0-9一-龥]")
@@ -233,7 +232,7 @@ def test_nothing_is_clipped_at_one_nor_dropped_for_its_length() -> None:
 def test_an_interval_above_one_is_a_number() -> None:
     """Elsewhere it is 1.96 sqrt(CER (1 - CER) / lines), which has no value where the CER is above 1."""
     names = [f"w{n}" for n in range(28)]
-    card = make_scorecard("test", None, scored(*[("ты", "ты" * n) for n in range(2, 30)], writers=names))
+    card = make_scorecard("test", {"adapter": scored(*(("ты", "ты" * n) for n in range(2, 30)), writers=names)})
     assert card.interval is not None
     assert 1 < card.interval[0] < card.cer < card.interval[1] < math.inf
     json.dumps(card.to_dict(), allow_nan=False)

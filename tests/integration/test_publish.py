@@ -72,7 +72,7 @@ def run(small_run: RunFolder, tmp_path: Path) -> RunFolder:
     shutil.copytree(small_run.path, tmp_path / "run")
     copy = RunFolder(tmp_path / "run")
     line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
-    make_scorecard("test", [line], [line]).save(copy.scorecard)
+    make_scorecard("test", {"base": [line], "adapter": [line]}).save(copy.scorecard)
     return copy
 
 

@@ -145,11 +145,6 @@ class ComparedRate:
         over = "" if unit == "writer" else f" (over {unit}s)"
         return f"{self.name}, {who}, {counted(self.lines, self.noun)}{over}"
 
-    def says_the_same_as(self, others: Sequence["ComparedRate"]) -> bool:
-        """Whether another rate of the same lines has the same errors in all systems."""
-        before = others[: others.index(self)]
-        return any(rate.part == self.part and rate.rates == self.rates for rate in before)
-
     def of_pair(self, first: str, second: str) -> RateDifference:
         """Return the difference of two systems, in the order in which they were given."""
         return next(
@@ -327,6 +322,12 @@ class Comparison:
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
     written: Path | None = None
+
+    @property
+    def distinct_rates(self) -> list[ComparedRate]:
+        """The rates, without those of all lines that count the same errors as an earlier one."""
+        of_all = {rate.rates: rate for rate in reversed(self.rates) if rate.part == "all"}
+        return [rate for rate in self.rates if rate.part != "all" or of_all[rate.rates] is rate]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON; the CERs of a group are in the order of the systems."""
@@ -578,19 +579,16 @@ def render_comparison(comparison: Comparison) -> str:
 
 def _rate_table(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield every rate, with the difference if there are only two systems, then counts of lines and failures."""
-    systems, main = comparison.systems, {"CER", "WER", "lines with errors"}
+    systems = comparison.systems
     pair = systems[0].name, systems[-1].name
     yield "", *(system.name for system in systems), *(["difference"] if len(systems) == 2 else [])
-    for rate in comparison.rates:
-        if rate.part == "all" and rate.name not in main and rate.says_the_same_as(comparison.rates):
-            continue
+    for rate in comparison.distinct_rates:
         if rate.part == "all" and rate.name.startswith("WER ") and rate.noun != "page":
             continue  # in JSON
         change = [rate.of_pair(*pair).change] if len(systems) == 2 else []
         yield rate.title, *(percentage(counts.rate) for counts in rate.rates), *change
         if any(interval.bounds for interval in rate.intervals):
-            bounds = [interval.bounds for interval in rate.intervals]
-            ends = [f"{100 * bound[0]:.1f} to {100 * bound[1]:.1f} %" if bound else "none" for bound in bounds]
+            ends = (interval.ends or "none" for interval in rate.intervals)
             yield "  95 % CI", *ends, *(rate.of_pair(*pair).bounds for _ in change)
     scores = [system.score for system in systems]
     empty = [""] * (len(systems) == 2)

@@ -150,10 +150,8 @@ def evaluate(
         notes.append(calibration.problem)
     card = make_scorecard(
         Split(split),
-        lines.get("base"),
-        lines.get("adapter"),
-        base_seconds=seconds.get("base"),
-        adapter_seconds=seconds.get("adapter"),
+        lines,
+        seconds,
         struck_marks=reader.text_policy.struck_marks,
         dataset=opened.card.hashes,
         settings={

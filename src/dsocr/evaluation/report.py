@@ -27,18 +27,18 @@ from dsocr.evaluation.result_pages import (
     rate_change,
     score_changes,
     sentence,
-    unbroken,
 )
 from dsocr.evaluation.scorecard import (
     PROFILE_LABELS,
     TEXT_LABELS,
     CharacterErrors,
+    LineGroup,
     LineGroups,
     Scorecard,
     name_writers,
     open_scored_dataset,
 )
-from dsocr.evaluation.scores import MODEL_LABELS, LineScore, Score, Scores, load_lines
+from dsocr.evaluation.scores import MODEL_LABELS, LineScore, load_lines
 from dsocr.html import Plot, counted, percent, printable, render, run_colour
 from dsocr.inference.review import CheckedShare, describe_gain
 from dsocr.io.processes import ProgressCallback
@@ -86,44 +86,6 @@ class ReportContents:
     provenance: Mapping[str, Any]
     confidence: CalibrationReport | None
     difference: Difference | None
-
-    @property
-    def labels(self) -> list[str]:
-        """Names of the readings in tables."""
-        return [MODEL_LABELS[model] for model in self.readings]
-
-    @property
-    def scores(self) -> list[Score]:
-        """The score of each reading."""
-        return [score for score in (self.card.base, self.card.adapter) if score is not None]
-
-    @property
-    def title(self) -> str:
-        """The title of the report."""
-        return f"How well {self.run.path.resolve().name} reads"
-
-    @property
-    def subtitle(self) -> str:
-        """The measure, and the number of lines and writers."""
-        lines = [line.last for line in self.lines]
-        return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
-
-    @property
-    def answers(self) -> list[str]:
-        """Accuracy, comparison with the base and next step, in words that need no statistics."""
-        budget = self.confidence.budget if self.confidence else ()
-        return [unbroken(text) for text in describe_in_words(self.card, self.difference, budget)]
-
-    @property
-    def reliability(self) -> list[tuple[str, ...]]:
-        """The table of calibration errors, heading first; empty without confidences."""
-        return error_rows(self.confidence) if self.confidence else []
-
-    @property
-    def sentences(self) -> list[str]:
-        """How far to trust the numbers, and the tests."""
-        tests = self.difference.details if self.difference else []
-        return [unbroken(text) for text in (*self.card.uncertainty, *map(sentence, tests))]
 
 
 def gather_contents(run: RunFolder, dataset: Path | Dataset | None = None) -> ReportContents:
@@ -296,31 +258,42 @@ def _describe_next(card: Scorecard, difference: Difference | None) -> str:
 
 def render_report(contents: ReportContents, progress: Progress = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
-    names, card = list(contents.readings), contents.card
+    card, confidence, difference = contents.card, contents.confidence, contents.difference
     known = [
-        _group_row(name_writers(status, scores.writers), scores, names)
-        for status, scores in card.by_writer_status.items()
+        LineGroup(name_writers(status, scores.writers), scores) for status, scores in card.by_writer_status.items()
     ]
-    texts = [_group_row(TEXT_LABELS[kind], scores, names) for kind, scores in card.by_text.items()]
+    texts = [LineGroup(TEXT_LABELS[kind], scores) for kind, scores in card.by_text.items()]
     groups = [("Known and new writers", "writer", known, 10), ("Known and new texts", "text", texts, 10)]
     for kind, (title, most) in _KINDS.items():
-        groups.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
+        groups.append((title, kind, _groups(card.groups.get(kind), kind), most))
+    scored = f"{lines_by_writers([line.last for line in contents.lines])}, {card.split} split"
     return render(
         __package__,
         "report.html.jinja",
         style="style.css",
         script="report.js",
+        title=f"How well {contents.run.path.resolve().name} reads",
+        subtitle=f"Character error rate (CER) on {scored}",
         contents=contents,
-        scores=contents.scores,
-        changes=score_changes(contents.scores),
-        other_counts=_other_counts(card, names),
+        answers=describe_in_words(card, difference, confidence.budget if confidence else ()),
+        sentences=[*card.uncertainty, *map(sentence, difference.details if difference else ())],
+        scores=card.scores.by_model,
+        changes=score_changes(card.scores.by_model),
+        other_counts=_other_counts(card, [*contents.readings]),
         groups=[group for group in groups if len(group[2]) > 1],
-        characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in names}),
+        characters=character_tables({MODEL_LABELS[name]: card.characters[name] for name in contents.readings}),
+        reliability=error_rows(confidence) if confidence else [],
         curves=curve_plots(contents.history) if contents.history else [],
         facts=list(facts(contents)),
         settings=list(settings(contents)),
         commands=commands(contents),
-        **line_context(contents.chapters, contents.lines, contents.labels, contents.images, progress),
+        **line_context(
+            contents.chapters,
+            contents.lines,
+            [MODEL_LABELS[model] for model in contents.readings],
+            contents.images,
+            progress,
+        ),
     )
 
 
@@ -342,22 +315,14 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
     return rows
 
 
-GroupRow = tuple[str, int, list[Score | None], int | None]
-"""Name and number of lines of a group, its score in each reading (None without any line), and its known writers."""
-
-
-def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[GroupRow]:
+def _groups(groups: LineGroups | None, kind: str) -> list[LineGroup]:
     """List the groups of a kind, then all others together; none where every line is a group by itself."""
     if groups is None or all(group.scores.final.lines == 1 for group in groups.top):
         return []
-    rows = [_group_row(group.name or f"no {kind} known", group.scores, names) for group in groups.top]
+    named = [LineGroup(group.name or f"no {kind} known", group.scores) for group in groups.top]
     if groups.others_scores is not None:
-        rows.append(_group_row(f"{counted(groups.others, f'more {kind}')} together", groups.others_scores, names))
-    return rows
-
-
-def _group_row(name: str, scores: Scores, names: Sequence[str]) -> GroupRow:
-    return name, scores.final.lines, [getattr(scores, model) for model in names], scores.writers
+        named.append(LineGroup(f"{counted(groups.others, f'more {kind}')} together", groups.others_scores))
+    return named
 
 
 def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,6 @@ from dsocr.evaluation.compare import (
 )
 from dsocr.evaluation.metrics import align, format_difference
 from dsocr.evaluation.scores import FAILURE_LABELS, LineScore, Score
-from dsocr.evaluation.statistics import Interval
 from dsocr.html import BAR, PAPER, QUIET, Plot, Thumbnails, counted, percent, printable, render, run_colour
 from dsocr.inference.review import CheckedShare, point_at
 from dsocr.io.work import require_free_output, write_file, writing_file, writing_folder
@@ -77,12 +76,6 @@ def sentence(text: str) -> str:
 def unbroken(text: str) -> str:
     """Keep together a number and its unit, "95 % CI" and "p = 0.01"."""
     return _UNBROKEN.sub("\N{NO-BREAK SPACE}", text)
-
-
-def format_ends(interval: Interval | None) -> str:
-    """Write the ends of an interval in percent; empty if it has none."""
-    ends = interval.bounds if interval else None
-    return f"{100 * ends[0]:.1f} to {percent(ends[1])}" if ends else ""
 
 
 def lines_by_writers(lines: Sequence[LineScore]) -> str:
@@ -225,11 +218,10 @@ class Axis:
     step: float
 
     @classmethod
-    def of(cls, scores: Iterable[Score | None]) -> "Axis":
+    def of(cls, scores: Sequence[Score]) -> "Axis":
         """Choose a scale with room for CERs and for intervals up to twice the largest; longer ones are cut there."""
-        known = [score for score in scores if score is not None]
-        largest = max((score.cer.rate for score in known if math.isfinite(score.cer.rate)), default=0.0)
-        ends = [score.interval.bounds[1] for score in known if score.interval and score.interval.bounds]
+        largest = max((score.cer.rate for score in scores if math.isfinite(score.cer.rate)), default=0.0)
+        ends = [score.interval.bounds[1] for score in scores if score.interval and score.interval.bounds]
         return cls.up_to(max([largest, *(min(end, 2 * largest) for end in ends)]))
 
     @classmethod
@@ -347,9 +339,7 @@ def render_comparison_page(comparison: Comparison, progress: Progress = None) ->
         subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
         found=comparison,
         sentence=sentence,
-        rates=[rate for rate in comparison.rates if rate.part != "all" or not rate.says_the_same_as(comparison.rates)],
         describe_p=describe_p,
-        bounds=format_ends,
         scores=scores,
         changes=score_changes(scores),
         plot=writers_plot(names, comparison.groups, comparison.unit).svg() if comparison.groups else "",

@@ -229,13 +229,10 @@ class Edits:
     @classmethod
     def compute(cls, counts: Counter[tuple[str, str]]) -> Self:
         """Rank counted edits."""
-        ranked = sorted((Edit(*pair, count) for pair, count in counts.items()), key=_rank)
+        edits = (Edit(*pair, count) for pair, count in counts.items())
+        ranked = sorted(edits, key=lambda edit: (-edit.count, edit.reference, edit.prediction))
         rest = ranked[MAX_CHARACTERS:]
         return cls(tuple(ranked[:MAX_CHARACTERS]), len(rest), sum(edit.count for edit in rest))
-
-
-def _rank(edit: Edit) -> tuple[int, str, str]:
-    return -edit.count, edit.reference, edit.prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,16 +349,6 @@ class Scorecard:
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         return {**head, **_CARD.dump_python(self, mode="json"), "tokenizers": dict(TOKENIZERS)}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Scorecard":
-        """Rebuild the card that `to_dict` returned. Raises ValueError, KeyError or TypeError for anything else."""
-        if values["format"] != FORMAT or values["format_version"] != FORMAT_VERSION:
-            raise ValueError(f"unsupported scorecard format version {values['format_version']}")
-        if missing := [field.name for field in fields(cls) if field.name not in {*values, "folder"}]:
-            raise ValueError(f"missing: {', '.join(missing)}")
-        _Settings.model_validate(values["settings"], strict=True)
-        return _CARD.validate_python(values)
-
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
         write_file(path, to_json(self.to_dict()))
@@ -374,7 +361,12 @@ class Scorecard:
             raise RunError("no such file", code="scorecard-missing", where=path, hint=hint)
         message, hint = "not a scorecard that this version can read", "run `dsocr evaluate` again"
         with reading_json(path, RunError, "scorecard-invalid", message=message, hint=hint) as values:
-            card = cls.from_dict(values)
+            if values["format"] != FORMAT or values["format_version"] != FORMAT_VERSION:
+                raise ValueError(f"unsupported scorecard format version {values['format_version']}")
+            if missing := [field.name for field in fields(cls) if field.name not in {*values, "folder"}]:
+                raise ValueError(f"missing: {', '.join(missing)}")
+            _Settings.model_validate(values["settings"], strict=True)
+            card = _CARD.validate_python(values)
             models = {name for name in ("base", "adapter") if getattr(card, name)}
             if not (Split(card.split) and models and models <= card.averages.keys() & card.characters.keys()):
                 raise ValueError("scores of a model are missing")
@@ -418,24 +410,21 @@ def schema() -> dict[str, Any]:
 
 def make_scorecard(
     split: str,
-    base: Sequence[LineScore] | None,
-    adapter: Sequence[LineScore] | None,
+    readings: Mapping[str, Sequence[LineScore]],
+    seconds: Mapping[str, float] | None = None,
     *,
-    base_seconds: float | None = None,
-    adapter_seconds: float | None = None,
     struck_marks: Marks = DEFAULT_STRUCK_MARKS,
     folds: Mapping[str, int] | None = None,
     **about: Any,
 ) -> Scorecard:
-    """Make the card of the same lines read by the base and with the adapter, None for a model that was not run.
+    """Make the card of the same lines read by "base", "adapter" or both, with the `seconds` that each took.
 
     `folds` are those of the lines by id, if an adapter was trained for each; the intervals then include how much these
     differ. `about` are further fields of the card: `dataset`, `settings`, `notes`. Raises DataError if there are no
     lines, or not the same lines and references on both sides.
     """
-    given = {"base": base, "adapter": adapter}
-    lines = align_readings({model: read for model, read in given.items() if read is not None})
-    scores = Scores.compute(lines, {"base": base_seconds, "adapter": adapter_seconds}, intervals=True, folds=folds)
+    lines = align_readings(readings)
+    scores = Scores.compute(lines, seconds, intervals=True, folds=folds)
     chosen = profiles(struck_marks)
     rates = {
         model: profile_rates([line.reference for line in read], [line.prediction for line in read], chosen)
@@ -457,7 +446,7 @@ def make_scorecard(
         by_status["new"] = replace(new, **read)
     # Lines whose text training has seen flatter the score, as lists and forms do.
     by_text = {"seen": score(lambda line: line.seen_text), "new": score(lambda line: not line.seen_text)}
-    wrong = [line for line in lines["adapter" if adapter else "base"] if line.cer.errors]
+    wrong = [line for line in lines["adapter" if scores.adapter else "base"] if line.cer.errors]
     return Scorecard(
         split=split,
         base=scores.base,
@@ -540,18 +529,17 @@ def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
 
 
 def _column(score: Score) -> dict[str, str]:
-    names = ("looping", "wrong_script")
-    ends = score.interval.bounds if score.interval else None
+    ends = score.interval.ends if score.interval else ""
     return {
         "CER": percentage(score.cer.rate),
-        **({f"  {percentage(LEVEL, 0)} interval": f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"} if ends else {}),
+        **({f"  {percentage(LEVEL, 0)} interval": ends} if ends else {}),
         **({"  without runaways": percentage(score.cer_without_runaways.rate)} if score.runaway else {}),
         "WER": percentage(score.wer.rate),
         "lines": str(score.lines),
         "exact": str(score.exact),
         "empty": str(score.failures["empty"]),
         "runaway": str(score.runaway),
-        **{name: str(score.failures[name]) for name in names if score.failures[name]},
+        **{name: str(score.failures[name]) for name in ("looping", "wrong_script") if score.failures[name]},
         **({} if score.seconds is None else {"seconds": f"{score.seconds:.1f}"}),
     }
 

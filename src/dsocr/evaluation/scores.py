@@ -201,7 +201,7 @@ class Scores:
     def compute(
         cls,
         lines_by_model: Mapping[str, Sequence[LineScore]],
-        seconds: Mapping[str, float | None] | None = None,
+        seconds: Mapping[str, float] | None = None,
         *,
         intervals: bool = False,
         folds: Mapping[str, int] | None = None,
@@ -217,11 +217,14 @@ class Scores:
         return cls(**scores, writers=writers)
 
     @property
+    def by_model(self) -> list[Score]:
+        """The score of each model that was run, the base's first."""
+        return [score for score in (self.base, self.adapter) if score]
+
+    @property
     def final(self) -> Score:
         """The adapter's score, else the base's."""
-        score = self.adapter or self.base
-        assert score is not None
-        return score
+        return self.by_model[-1]
 
 
 def _intervals(lines: Sequence[LineScore], folds: Mapping[str, int] | None) -> dict[str, Interval]:

@@ -20,7 +20,7 @@ than about fifty writers.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -101,10 +101,13 @@ class Interval:
         """Low and high, or None if there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
+    @property
+    def ends(self) -> str:
+        """Low and high in percent; empty if there is no interval."""
+        return "{:.1f} to {:.1f} %".format(*(100 * end for end in self.bounds)) if self.bounds else ""
+
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return self.reason or "no interval"
-        return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
+        return f"{100 * self.level:.0f} % CI {self.ends}" if self.bounds else self.reason or "no interval"
 
 
 def withheld_interval(new_writers: int) -> Interval:
@@ -210,7 +213,6 @@ def skew_shift(skew: float, count: float) -> float:
     return skew * (1 + 2 * student_quantile(math.inf) ** 2) / (6 * math.sqrt(count))
 
 
-@lru_cache(maxsize=4096)
 def student_quantile(freedom: float) -> float:
     """Return the two-sided quantile of Student's t distribution; fractional degrees of freedom count as at least 1."""
     return float(special.stdtrit(max(freedom, 1.0), (1 + LEVEL) / 2))

@@ -184,8 +184,7 @@ def cross_validate(
     settings = ReadingSettings.load(folds[0].run.adapter)
     card = make_scorecard(
         Split.TEST,
-        lines.get("base"),
-        lines["adapter"],
+        lines,
         struck_marks=settings.text_policy.struck_marks,
         folds={row["id"]: fold.number for fold in folds for row in fold.rows},
         dataset=dataset.card.hashes,
