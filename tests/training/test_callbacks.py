@@ -18,6 +18,7 @@ from dsocr.io.processes import SIGNALS
 from dsocr.job import require_trackers
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import SignalHandler, Tracker
+from dsocr.training.distributed import ALONE
 from dsocr.training.trainer import Trainer
 from tests.conftest import PATIENCE
 from tests.models import toy_family
@@ -74,7 +75,7 @@ def _heeded_signals() -> Iterator[None]:
 def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.Signals) -> None:
     heard = threading.Event()
     former = {other: signal.getsignal(other) for other in SIGNALS}
-    handler = SignalHandler(lambda message: heard.set())
+    handler = SignalHandler(lambda message: heard.set(), ALONE)
     with handler.installed():
         assert not stops(handler)
         signal.raise_signal(number)
@@ -91,7 +92,7 @@ def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.S
 def test_a_run_that_was_started_with_nohup_ignores_the_end_of_the_terminal() -> None:
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        handler = SignalHandler(print)
+        handler = SignalHandler(print, ALONE)
         with handler.installed():
             signal.raise_signal(signal.SIGHUP)
             assert not stops(handler)
@@ -106,7 +107,7 @@ def test_outside_the_main_thread_signals_stay_as_they_are() -> None:
     former, inside = signal.getsignal(signal.SIGINT), []
 
     def watch() -> None:
-        with SignalHandler(print).installed():
+        with SignalHandler(print, ALONE).installed():
             inside.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=watch)
@@ -132,9 +133,8 @@ def test_tensorboard_has_the_curves_of_the_metrics_and_the_same_lines_at_every_v
     assert [image.step for image in board.Images("validation_lines/01")] == [4, 8]
 
 
-def test_values_that_are_not_finite_are_no_points(tmp_path: Path) -> None:
-    tracker = Tracker("tensorboard", RunFolder(tmp_path), {})
-    tracker.start(0)
+def test_values_that_are_not_finite_are_no_points(small_config: RunConfig, tmp_path: Path) -> None:
+    tracker = Tracker("tensorboard", RunFolder(tmp_path), small_config, 0)
     tracker.log("validation", {"cer": 0.1}, 1)
     tracker.log("train", {"loss": float("nan"), "learning_rate": None}, 2)
     tracker.finish()

@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
+from dsocr.console import reporting_to
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import WEIGHTS
@@ -155,13 +156,9 @@ class Cached:
         augmentation = config.training.augmentation
         self.samples: Any = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
         model = fresh_adapter(base.network, config, revision=None)
-        self.is_cached = cache_features(
-            config,
-            Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32),
-            None,
-            folder / "features",
-            reporter=Heard(on_stage=lambda *stage: self.stages.append(stage)),
-        )
+        setup = Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32)
+        with reporting_to(Heard(on_stage=lambda *stage: self.stages.append(stage))):
+            self.is_cached = cache_features(config, setup, None, folder / "features")
 
 
 def lines(config: RunConfig, count: int = 4) -> list[Sample]:

@@ -161,7 +161,7 @@ def test_other_scans_make_another_dataset(
 ) -> None:
     FakeReader(true_text).install(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr("dsocr.training.recipe._make_learner", cut)
+        patch.setattr("dsocr.training.recipe.ReaderLearner", cut)
         with pytest.raises(PowerCutError):
             train(alone(scans, tmp_path / "run"))
     FakeReader(lambda number: f"{true_text(number)}!").install(monkeypatch)

@@ -18,6 +18,8 @@ from dsocr.training.lifecycle import RunLock, clear_run
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 
+LOCK = {".lock", ".lock.json"}
+
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -70,7 +72,7 @@ def test_the_lock_is_free_again_when_a_training_ends(tmp_path: Path) -> None:
     for _ in range(2):
         with RunLock(RunFolder(tmp_path)) as lock:
             lock.acquire()
-    assert {path.name for path in tmp_path.iterdir()} <= RunLock.file_names(RunFolder(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} <= LOCK
 
 
 def test_what_a_kill_left_half_written_is_removed_and_hinders_nobody(tmp_path: Path) -> None:
@@ -118,4 +120,4 @@ def test_a_run_with_a_file_that_another_program_has_open_is_cleared_once_it_is_c
     require_trainable(run, overwrite=True)
     with RunLock(run):
         clear_run(run)
-    assert {path.name for path in run.path.iterdir()} <= RunLock.file_names(run)
+    assert {path.name for path in run.path.iterdir()} <= LOCK

@@ -16,6 +16,7 @@ from dsocr.models.generation import Decoded, Generation, TokenScore
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (
+    PeriodicValidation,
     ValidationResult,
     Validator,
     calibrate_predictions,
@@ -23,33 +24,32 @@ from dsocr.training.validation import (
 )
 
 
-def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results: list[ValidationResult] = []
-    saved: list[int] = []
-    validator = Validator(
-        [None] * 10,  # type: ignore[list-item]
-        _NoProcessor(),  # type: ignore[arg-type]
-        Generation(),
-        max_text_tokens=512,
-        every_steps=1,
-        patience=2,
-        folder=tmp_path,
-        on_result=results.append,
-    )
-    steps = [(0.5, 3, 1.0), (0.5, 1, 1.0), (0.5, 2, 1.0), (0.4, 2, 1.0), (0.1, 0, math.nan), (0.4, 2, 1.0)]
-    measured = iter(ValidationResult(0, loss, cer, 0, runaway, 10) for cer, runaway, loss in steps)
-    monkeypatch.setattr(validator, "_measure", lambda *_: next(measured))
-    monkeypatch.setattr("dsocr.training.validation.save_best", lambda folder, step, *rest: saved.append(step))
+class Measured(PeriodicValidation):
+    """Validations with the rank and the loss that are given."""
+
+    def __init__(self, results: Sequence[tuple[tuple[float, float], float]]) -> None:
+        super().__init__(every_steps=1, patience=2)
+        self.results, self.kept = iter(results), list[int]()
+
+    def _measure(self, model: Any, step: int) -> ValidationResult:
+        rank, loss = next(self.results)
+        return ValidationResult(step, loss, rank, "", "", {}, {})
+
+    def _keep(self, model: Any, step: int) -> None:
+        self.kept.append(step)
+
+
+def test_the_best_has_the_lowest_rank_and_a_finite_loss() -> None:
+    ranks = [(0.5, 3.0), (0.5, 1.0), (0.5, 2.0), (0.4, 2.0), (0.1, 0.0), (0.4, 2.0)]
+    validator, is_best = Measured([(rank, math.nan if rank[0] == 0.1 else 1.0) for rank in ranks]), list[bool]()
+    validator.on_result = lambda result: is_best.append(result.is_best)
     for step in range(1, 7):
         assert not validator.is_out_of_patience
         validator.validate(None, step)
-    assert [result.is_best for result in results] == [True, True, False, True, False, False]
-    assert saved == [1, 2, 4]
+    assert is_best == [True, True, False, True, False, False]
+    assert validator.kept == [1, 2, 4]
     assert validator.state.best_step == 4
     assert validator.is_out_of_patience
-    assert [result.runaway_rate for result in results] == [0.3, 0.1, 0.2, 0.2, 0.0, 0.2]
     before = validator.state
     validator.load_state_dict(json.loads(json.dumps(validator.state_dict())))
     assert validator.state == before
@@ -57,9 +57,8 @@ def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
 
 
 def test_over_long_lines_count_in_the_cer_and_not_in_the_loss(
-    small_dataset: Path, nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_dataset: Path, nano: BaseModel, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dsocr.training.validation.save_best", lambda *_: None)
     processor = nano.processor(None, "free_ocr")
     samples = Dataset.open(small_dataset).samples(Split.VALIDATION)
     lengths = {sample.id: len(processor.text_ids(sample.text)) for sample in samples}
@@ -68,29 +67,15 @@ def test_over_long_lines_count_in_the_cer_and_not_in_the_loss(
     assert 0 < len(short) < len(samples)
 
     def validate(samples: Sequence[Sample], max_text_tokens: int) -> ValidationResult:
-        results: list[ValidationResult] = []
-        Validator(
-            samples,
-            processor,
-            Generation(max_new_tokens=8),
-            max_text_tokens=max_text_tokens,
-            every_steps=1,
-            patience=0,
-            folder=tmp_path,
-            on_result=results.append,
-        ).validate(nano.network, 1)
-        return results[0]
+        settings: dict[str, Any] = {"every_steps": 1, "patience": 0, "folder": tmp_path, "text_policy": TextPolicy()}
+        generation = Generation(max_new_tokens=8)
+        validator = Validator(samples, processor, generation, max_text_tokens=max_text_tokens, **settings)
+        return validator._measure(nano.network, 1)
 
     limited, without_long, unlimited = validate(samples, limit), validate(short, 512), validate(samples, 512)
     assert limited.loss == pytest.approx(without_long.loss, rel=1e-4)
     assert limited.loss != pytest.approx(unlimited.loss, rel=1e-2)
-    assert limited.cer == unlimited.cer != without_long.cer
-
-
-class _NoProcessor:
-    """Stands for a processor that is not asked."""
-
-    resolution = None
+    assert limited.rates == unlimited.rates != without_long.rates
 
 
 def reading(text: str, *, looping: bool = False) -> Decoded:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -17,15 +16,12 @@ import psutil
 import torch
 
 from dsocr.config import RunConfig
-from dsocr.console import NotedProgress, Reporter, format_rate, ignore_progress
+from dsocr.console import NotedProgress, current_reporter, format_rate, ignore_progress
 from dsocr.io.processes import SIGNALS, rank_and_count
 from dsocr.runs import RunFolder, append_jsonl, elapsed_until
-from dsocr.training.detector import LayoutResult
 from dsocr.training.distributed import Distributed
 from dsocr.training.trainer import Callback, Trainer
 from dsocr.training.validation import ValidationResult, lines_table
-
-Validated = ValidationResult | LayoutResult
 
 _HANGUP = getattr(signal, "SIGHUP", None)
 _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
@@ -39,34 +35,33 @@ _TRACKER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
 class MetricsWriter(Callback):
     """Appends every logged step and every validation to metrics.jsonl, passes them to trackers, reports progress."""
 
-    def __init__(self, run: RunFolder, log: logging.Logger, config: RunConfig, reporter: Reporter) -> None:
+    def __init__(self, run: RunFolder, log: logging.Logger, config: RunConfig) -> None:
         self._run, self._log = run, log
-        self._batch_size = config.training.batch_size
-        self._trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
-        self._reporter, self._bar = reporter, ExitStack()
+        self._config, self._trackers = config, list[Tracker]()
+        self._bar = ExitStack()
         self._show: NotedProgress = ignore_progress
         self._started, self._first_step, self._first_tokens = math.nan, 0, 0
         self._elapsed_before = 0.0
         self._values: Mapping[str, float | None] = {}
-        self._validation: Validated | None = None
+        self._score: str | None = None
 
     def on_train_begin(self, trainer: Trainer) -> None:
         """Start the clock; rates count the steps of this call only."""
         state = trainer.state
         self._started, self._first_step, self._first_tokens = time.monotonic(), state.step, state.tokens
         self._elapsed_before = elapsed_until(self._run, state.step)
-        for tracker in self._trackers:
-            tracker.start(state.step + 1)
-        self._show = self._bar.enter_context(self._reporter.progress("training", "steps"))
+        for name in self._config.training.report_to:
+            self._trackers.append(Tracker(name, self._run, self._config, state.step + 1))
+        self._show = self._bar.enter_context(current_reporter().progress("training", "steps"))
         self._log.info("training from step %d to step %d", state.step, trainer.max_steps)
 
     def on_step_end(self, trainer: Trainer) -> None:
         """Show the progress."""
-        values, result = self._values, self._validation
+        values = self._values
         facts = [
             None if (loss := values.get("loss")) is None else f"loss {loss:.3f}",
             None if (rate := values.get("learning_rate")) is None else f"lr {rate:.1e}",
-            None if result is None else result.score,
+            self._score,
             format_rate(self._samples_per_second(trainer), "samples"),
         ]
         self._show(trainer.state.step, trainer.max_steps, "  ".join(fact for fact in facts if fact))
@@ -97,19 +92,23 @@ class MetricsWriter(Callback):
         for tracker in self._trackers:
             tracker.finish()
 
-    def write_validation(self, result: Validated) -> None:
+    def write_validation(self, result: ValidationResult) -> None:
         """Write one validation."""
         if math.isnan(self._started):  # the best adapter of a finished training was lost
             self._started, self._elapsed_before = time.monotonic(), elapsed_until(self._run, result.step)
-        self._validation = replace(result, lines=())
-        append_jsonl(self._run.metrics, {"kind": "validation", **result.to_dict(), "elapsed_seconds": self._elapsed()})
+        self._score = result.score
+        values = {"step": result.step, "loss": result.loss, **result.counts, **result.rates}
+        times = {"seconds": result.seconds, "elapsed_seconds": self._elapsed()}
+        append_jsonl(self._run.metrics, {"kind": "validation", **values, "best": result.is_best, **times})
         for tracker in self._trackers:
             tracker.log_validation(result)
         best = ", the best so far" if result.is_best else ""
-        self._log.info("step %d: %s%s", result.step, result.describe(), best)
+        self._log.info(
+            "step %d: validation loss %.4f, %s, %s%s", result.step, result.loss, result.score, result.details, best
+        )
         failures = f", {result.failures}" if result.failures else ""
         scores = f"validation {result.score}, loss {result.loss:.3f}"
-        self._reporter.message(f"step {result.step}: {scores}{failures}{best}")
+        current_reporter().message(f"step {result.step}: {scores}{failures}{best}")
 
     def _elapsed(self) -> float:
         """Seconds of training so far, including those before an interruption."""
@@ -117,68 +116,54 @@ class MetricsWriter(Callback):
 
     def _samples_per_second(self, trainer: Trainer) -> float:
         seconds_per_step = (time.monotonic() - self._started) / max(trainer.state.step - self._first_step, 1)
-        return self._batch_size / max(seconds_per_step, 1e-9)
+        return self._config.training.batch_size / max(seconds_per_step, 1e-9)
 
 
 class Tracker:
-    """An experiment tracker: TensorBoard, or another one through accelerate.
+    """An experiment tracker of accelerate; in TensorBoard, steps from `first_step` on replace earlier ones.
 
     All get curves. TensorBoard also shows the first validation lines with their images.
     """
 
-    def __init__(self, name: str, run: RunFolder, settings: Mapping[str, Any]) -> None:
-        self._name = name
-        self._run = run
-        self._settings = settings
-        self._board: Any = None
-        self._tracker: Any = None
-
-    def start(self, first_step: int) -> None:
-        """Open the tracker; in TensorBoard, steps from `first_step` on replace earlier ones."""
-        if self._name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(self._run.tensorboard), purge_step=first_step)
-            return
+    def __init__(self, name: str, run: RunFolder, config: RunConfig, first_step: int) -> None:
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
+        self._has_images = name == "tensorboard"
+        make: Any = LOGGER_TYPE_TO_CLASS[name]
+        if self._has_images:
+            self._tracker = make(run.tensorboard.name, run.path, purge_step=first_step)
+            self._tracker.start()
+            return
         # Beside the run, so that a tracker shows all runs of a folder together; what is set in the environment wins.
-        folder = self._run.path.resolve().parent / self._name
-        for variable, value in _TRACKER_ENVIRONMENT[self._name].items():
+        folder = run.path.resolve().parent / name
+        for variable, value in _TRACKER_ENVIRONMENT[name].items():
             os.environ.setdefault(variable, value.format(folder=folder.as_posix()))
         folder.mkdir(exist_ok=True)
-        options = {"name": self._run.path.resolve().name}
-        if self._name == "mlflow":
+        options = {"name": run.path.resolve().name}
+        if name == "mlflow":
             options = {"run_name": options["name"], "logging_dir": (folder / "artifacts").as_uri()}
-        self._tracker = LOGGER_TYPE_TO_CLASS[self._name]("dsocr", **options)
+        self._tracker = make("dsocr", **options)
         self._tracker.start()
-        self._tracker.store_init_configuration(dict(self._settings))
+        self._tracker.store_init_configuration(config.model_dump(mode="json"))
 
     def log(self, group: str, values: Mapping[str, float | None], step: int) -> None:
         """Add a point to each curve `group/name`, except for values that are unknown or not finite."""
         points = {f"{group}/{name}": x for name, x in values.items() if x is not None and math.isfinite(x)}
-        if self._tracker is not None:
-            self._tracker.log(points, step=step)
-        for name, value in points.items() if self._board is not None else ():
-            self._board.add_scalar(name, value, step)
+        self._tracker.log(points, step=step)
 
-    def log_validation(self, result: Validated) -> None:
+    def log_validation(self, result: ValidationResult) -> None:
         """Add the curves of a validation, and show the first lines with their predictions."""
         step = result.step
-        self.log("validation", result.curves, step)
-        if self._board is None:
-            return
-        if result.lines:
-            self._board.add_text("validation/lines", lines_table(result.lines), step)
-        for place, line in enumerate(result.lines, 1):
-            self._board.add_image(f"validation_lines/{place:02d}", line.image, step, dataformats="HWC")
+        self.log("validation", {"loss": result.loss, **result.rates}, step)
+        if self._has_images and result.lines:
+            board = self._tracker.tracker
+            board.add_text("validation/lines", lines_table(result.lines), step)
+            for place, line in enumerate(result.lines, 1):
+                board.add_image(f"validation_lines/{place:02d}", line.image, step, dataformats="HWC")
 
     def finish(self) -> None:
         """Flush and close."""
-        if self._board is not None:
-            self._board.close()
-        if self._tracker is not None:
-            self._tracker.finish()
+        self._tracker.finish()
 
 
 class SignalHandler(Callback):
@@ -188,7 +173,7 @@ class SignalHandler(Callback):
     signal. There a launcher ends processes that take too long, and may send a signal twice.
     """
 
-    def __init__(self, on_message: Callable[[str], None], dist: Distributed | None = None) -> None:
+    def __init__(self, on_message: Callable[[str], None], dist: Distributed) -> None:
         self._on_message = on_message
         self._dist = dist
         self.signal: int | None = None
@@ -215,8 +200,7 @@ class SignalHandler(Callback):
 
     def on_step_end(self, trainer: Trainer) -> None:
         """Save and stop if a signal arrived on any rank."""
-        if self._dist is not None:
-            self.signal = max(self._dist.all_gather(self.signal or 0)) or None
+        self.signal = max(self._dist.all_gather(self.signal or 0)) or None
         if self.signal is not None:
             trainer.stop(save=True)
 

@@ -93,7 +93,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
     intact checkpoint. Raises RunError if all are damaged, and leaves them in place.
     """
     faults: dict[Path, str] = {}
-    without_best: Path | None = None
+    chosen: Path | None = None
     for path in sorted(folder.glob("step-*"), reverse=True):
         missing = (f"{name} is missing" for name in (_STATE, _TENSORS) if not (path / name).is_file())
         if fault := find_damage(path) or next(missing, None):
@@ -101,22 +101,17 @@ def latest_checkpoint(folder: Path) -> Path | None:
             continue
         best = _best_of(path)
         if best is None or not (fault := find_damage(best)):
-            return _put_aside(faults, path)
-        without_best = without_best or path
+            chosen = path
+            break
+        chosen = chosen or path  # unless an older one has an intact best adapter
         faults[path] = f"its best adapter, {best.name}: {fault}"
-    if without_best:
-        newer = {path: fault for path, fault in faults.items() if step_of(path) > step_of(without_best)}
-        return _put_aside(newer, without_best)
-    if faults:
+    if chosen is None and faults:
         shown = "".join(f"\n  {path.name}: {fault}" for path, fault in faults.items())
         hint = f"restore the files from a backup, or start again with {option('overwrite')}"
         raise RunError(f"no checkpoint is intact{shown}", code="no-intact-checkpoint", where=folder, hint=hint)
-    return None
-
-
-def _put_aside(faults: Mapping[Path, str], chosen: Path) -> Path:
-    """Rename the damaged checkpoints that are newer than the chosen one, say so, and return that one."""
     for damaged, fault in faults.items():
+        if chosen is None or damaged <= chosen:
+            break
         aside = damaged.with_name(f"damaged-{damaged.name}")
         shutil.rmtree(aside, ignore_errors=True)
         rename(damaged, aside)

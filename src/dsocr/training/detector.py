@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import set_seed
 
 from dsocr.config import RunConfig
-from dsocr.console import Reporter
+from dsocr.console import current_reporter
 from dsocr.data.dataset import training_samples
 from dsocr.data.layouts import read_layout
 from dsocr.document import Outline, Sample, Split
@@ -38,7 +38,7 @@ from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
 from dsocr.training.samples import REMEMBERED_BYTES, LengthGroupedSampler
 from dsocr.training.trainer import Trainer, build_optimizer, build_scheduler
-from dsocr.training.validation import PeriodicValidation, ValidationLine, draw_samples
+from dsocr.training.validation import PeriodicValidation, ValidationResult, draw_samples
 
 _TRIED = 100
 """Maximum number of training pages checked before the first step."""
@@ -57,7 +57,6 @@ _STEEP = 50.0
 class EncodedPage:
     """A page as the detector sees it, bytes `(3, H, W)`, its training target `(H, W)`, and its drawn lines."""
 
-    id: str
     size: tuple[int, int]
     pixels: Tensor
     lines: Tensor
@@ -66,16 +65,6 @@ class EncodedPage:
     def find(self, probabilities: Tensor) -> LineCounts:
         """Count the lines that are found by probabilities `(H, W)`."""
         return count_lines(self.outlines, find_outlines(probabilities.cpu().numpy(), self.size))
-
-
-def encode_page(sample: Sample) -> EncodedPage:
-    """Open a page and draw the middle of its lines. Raises DataError if it cannot be opened or has no layout."""
-    layout = read_layout(sample)
-    image = open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
-    outlines = tuple(line.outline for line in layout.lines if line.outline)
-    pixels = shrink_page(image)
-    lines = draw_lines(outlines, image.size, (pixels.shape[1], pixels.shape[2]))
-    return EncodedPage(sample.id, image.size, pixels, torch.from_numpy(lines.copy()), outlines)
 
 
 class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -94,10 +83,15 @@ class PageSamples(torch.utils.data.Dataset[dict[str, Tensor]]):
         return {"pixels": page.pixels[None], "lines": page.lines[None, None]}
 
     def page(self, index: int) -> EncodedPage:
-        """Return the page of a sample."""
+        """Return the page of a sample. Raises DataError if it cannot be opened or has no layout."""
         if index in self._pages:
             return self._pages[index]
-        page = encode_page(self._samples[index])
+        sample = self._samples[index]
+        layout, image = read_layout(sample), open_image(sample.image, max_pixels=MAX_PAGE_PIXELS)
+        outlines = tuple(line.outline for line in layout.lines if line.outline)
+        pixels = shrink_page(image)
+        lines = draw_lines(outlines, image.size, (pixels.shape[1], pixels.shape[2]))
+        page = EncodedPage(image.size, pixels, torch.from_numpy(lines.copy()), outlines)
         size = page.pixels.numel() + page.lines.numel()
         if size <= self._room:
             self._room -= size
@@ -134,48 +128,6 @@ def detection_loss(probabilities: Tensor, lines: Tensor) -> Tensor:
 # Validation
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutResult:
-    """One validation of a detector."""
-
-    step: int
-    loss: float
-    counts: LineCounts
-    pages: int
-    seconds: float = 0.0
-    is_best: bool = False
-    lines: tuple[ValidationLine, ...] = ()
-    cer: ClassVar[None] = None
-    failures: ClassVar[str] = ""
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """The lower, the better."""
-        return -self.counts.f1, self.loss
-
-    @property
-    def score(self) -> str:
-        """What is validated, and its value."""
-        return f"line F1 {percentage(self.counts.f1)}"
-
-    @property
-    def curves(self) -> Mapping[str, float]:
-        """The values that trackers draw."""
-        counts = self.counts
-        return {"loss": self.loss, "f1": counts.f1, "precision": counts.precision, "recall": counts.recall}
-
-    def describe(self) -> str:
-        """Return the line of the log."""
-        counts = self.counts
-        lines = f"{counts.matched} of {counts.drawn} lines found, {counts.detected} in all, on {self.pages} pages"
-        return f"validation loss {self.loss:.4f}, {self.score}, {lines}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row of metrics.jsonl."""
-        row = {"step": self.step, "loss": self.loss, **self.counts.to_dict(), "pages": self.pages}
-        return row | {"seconds": self.seconds, "best": self.is_best}
-
-
 class LayoutValidator(PeriodicValidation):
     """Finds the lines of the validation pages. The best has the highest F1; of equal ones, the lowest loss."""
 
@@ -188,7 +140,7 @@ class LayoutValidator(PeriodicValidation):
         save_best(self._folder, step, model, {})
 
     @torch.no_grad()
-    def _measure(self, model: Any, step: int) -> LayoutResult:
+    def _measure(self, model: Any, step: int) -> ValidationResult:
         model.eval()
         device = next(model.parameters()).device
         counts, loss = LineCounts(), 0.0
@@ -196,7 +148,16 @@ class LayoutValidator(PeriodicValidation):
             probabilities = model(normalize_pixels(page.pixels[None].to(device))).last_hidden_state
             loss += float(detection_loss(probabilities, page.lines[None, None].to(device).float())) / len(self._pages)
             counts += page.find(probabilities[0, 0])
-        return LayoutResult(step, loss, counts, len(self._pages))
+        f1, pages = counts.f1, len(self._pages)
+        return ValidationResult(
+            step,
+            loss,
+            rank=(-f1, loss),
+            score=f"line F1 {percentage(f1)}",
+            details=f"{counts.matched} of {counts.drawn} lines found, {counts.detected} in all, on {pages} pages",
+            rates={"f1": f1, "precision": counts.precision, "recall": counts.recall},
+            counts={**counts.to_dict(), "pages": pages},
+        )
 
 
 # Train
@@ -226,10 +187,10 @@ class DetectorLearner:
         if self.validator is not None:
             self.validator.start_limit = math.inf  # the base may find the lines better
 
-    def check(self, preflight: bool, reporter: Reporter) -> list[str]:
+    def check(self, preflight: bool) -> list[str]:
         """Check that lines are separate at the size of the network. Raises DataError if none is."""
         learnable, count = LineCounts(), min(self.count, _TRIED)
-        with reporter.progress("opening", "pages") as done:
+        with current_reporter().progress("opening", "pages") as done:
             for number in range(count):
                 done(number, count)
                 page = self._pages.page(number)

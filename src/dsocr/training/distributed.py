@@ -101,6 +101,10 @@ class Distributed:
         return gathered
 
 
+ALONE = Distributed()
+"""A process that no launcher started."""
+
+
 @contextmanager
 def connect() -> Iterator[Distributed]:
     """Connect with the other processes of this launch for the `with` block.

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load, save
 
 from dsocr.config import RunConfig
-from dsocr.console import Reporter
+from dsocr.console import current_reporter
 from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
 from dsocr.job import steps_per_epoch, total_steps
 from dsocr.models.adapters import vision_parameters
 from dsocr.models.token_family import Features, TokenProcessor
-from dsocr.training.distributed import Distributed
+from dsocr.training.distributed import ALONE, Distributed
 from dsocr.training.samples import EncodedSamples, Place, Setup, measure_lengths
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _WORTH_CACHING = 256
 """Training samples below which `feature_cache: auto` does not cache."""
 _HEADER_BYTES = 512
 
-_LOG, _SILENT = logging.getLogger(__name__), Reporter()
+_LOG = logging.getLogger(__name__)
 
 
 class FeatureCache:
@@ -98,8 +98,7 @@ def cache_features(
     folder: Path,
     *,
     log: logging.Logger = _LOG,
-    reporter: Reporter = _SILENT,
-    dist: Distributed | None = None,
+    dist: Distributed = ALONE,
 ) -> bool:
     """Compute the image features of frozen vision towers and keep them in `folder`; False if they are not cached.
 
@@ -108,7 +107,6 @@ def cache_features(
     """
     if not _wants_cache(config, setup):
         return False
-    dist = dist or Distributed()
     autocast = None if setup.dtype is torch.float32 else setup.dtype
     views = config.training.feature_cache_views if changes(config.training.augmentation) else 1
     caches = [FeatureCache(folder / "train", setup.samples, views, setup.model, autocast=autocast)]
@@ -127,7 +125,7 @@ def cache_features(
     total, done = sum(len(cache.places) for cache in caches), 0
     log.info("feature cache: %d views, %.0f MB", total, size / 1e6)
     images_per_batch = max(8, config.training.micro_batch_size)
-    with reporter.progress("computing image features", "images") as show:
+    with current_reporter().progress("computing image features", "images") as show:
         for cache in caches:
             ours = dist.shard(cache.places)
             for start in range(0, len(ours), images_per_batch):

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from dsocr.io.encodings import read_object
 from dsocr.io.files import rename
 from dsocr.io.work import remove_path, write_file
 from dsocr.job import TEMPORARY, kept_names
-from dsocr.runs import RunFolder, UnlabelledReport, cut_back, to_json
+from dsocr.runs import RunFolder, UnlabelledReport, to_json
 
 _PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
 
@@ -59,33 +58,26 @@ class RunLock:
             return
         self._run.path.mkdir(parents=True, exist_ok=True)
         self._lock_folder()
-        if any(path.name not in self.file_names(self._run) for path in self._run.path.iterdir()):
+        if any(path.name not in kept_names(self._run) for path in self._run.path.iterdir()):
             hint = "run the same command again"
             raise RunError("another process has begun this run", code="run-begun", where=self._run.path, hint=hint)
-
-    @staticmethod
-    def file_names(run: RunFolder) -> set[str]:
-        """Return the names of the lock's own files."""
-        return {run.lock.name, f"{run.lock.name}.json"}
 
     def _lock_folder(self) -> None:
         try:
             self._lock.acquire()
         except Timeout as error:
-            message = f"{self._describe_holder()} is training this run"
+            holder, name = read_object(self._holder), "another process"
+            if holder.keys() >= {"process", "machine", "since"}:
+                name = f"process {holder['process']} on {holder['machine']} since {holder['since']}"
             hint = "wait until it ends, or stop it"
-            raise RunError(message, code="run-locked", where=self._run.path, hint=hint) from error
-        for path in self._run.path.iterdir():
-            if TEMPORARY.fullmatch(path.name):
-                remove_path(path)
+            raise RunError(
+                f"{name} is training this run", code="run-locked", where=self._run.path, hint=hint
+            ) from error
+        half_written = [path for path in self._run.path.iterdir() if TEMPORARY.fullmatch(path.name)]
+        for path in [*half_written, *self._run.checkpoints.glob(".*.tmp")]:
+            remove_path(path)
         since = datetime.now(UTC).isoformat("T", "seconds")
         write_file(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
-
-    def _describe_holder(self) -> str:
-        holder = read_object(self._holder)
-        if not holder.keys() >= {"process", "machine", "since"}:
-            return "another process"
-        return f"process {holder['process']} on {holder['machine']} since {holder['since']}"
 
 
 def start_run(
@@ -101,7 +93,6 @@ def start_run(
 ) -> None:
     """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
     run.checkpoints.mkdir(exist_ok=True)
-    _remove_unfinished(run)
     run.metrics.unlink(missing_ok=True)
     provenance = {
         "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,12 +115,6 @@ def start_run(
     write_file(run.provenance, to_json(provenance))
 
 
-def rewind_run(run: RunFolder, step: int) -> bool:
-    """Bring the files of a run back to the step of a checkpoint; True if a row of its metrics was incomplete."""
-    _remove_unfinished(run)
-    return cut_back(run.metrics, step)
-
-
 def clear_run(run: RunFolder, *, but: Path | None = None) -> None:
     """Remove all that a run left, except the folder `but`; its configuration last, which makes the folder a run's."""
     if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
@@ -138,12 +123,6 @@ def clear_run(run: RunFolder, *, but: Path | None = None) -> None:
     others = [path for path in run.path.iterdir() if path not in kept]
     for path in [*others, run.config]:
         remove_path(path)
-
-
-def _remove_unfinished(run: RunFolder) -> None:
-    """Remove the folders that an interrupted save left behind."""
-    for unfinished in run.checkpoints.glob(".*.tmp"):
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 @contextmanager

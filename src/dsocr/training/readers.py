@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig, TrainingSection
-from dsocr.console import Reporter
+from dsocr.console import current_reporter
 from dsocr.data.dataset import training_samples
 from dsocr.document import Sample, Split, Unit
 from dsocr.errors import ConfigError, DataError, RunError, typed
@@ -41,7 +41,7 @@ from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.language_model import describe_other_texts
 from dsocr.models.loading import Base, choose_device, choose_dtype, family_of, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings
-from dsocr.training.distributed import Distributed, exclude_frozen_from_ddp
+from dsocr.training.distributed import ALONE, Distributed, exclude_frozen_from_ddp
 from dsocr.training.feature_cache import cache_features
 from dsocr.training.preflight import check_data, check_setup, errors, forward_backward
 from dsocr.training.preview import text_limit, within_budget
@@ -72,10 +72,9 @@ class ReaderLearner:
 
     warnings: Sequence[str] = ()
 
-    def __init__(self, job: Job, dist: Distributed, own_readings: OwnReadings | None, reporter: Reporter) -> None:
+    def __init__(self, job: Job, dist: Distributed, own_readings: OwnReadings | None) -> None:
         assert job.base is not None
         self.job, self.config, self._dist, self._own_readings = job, job.config, dist, own_readings
-        self._reporter = reporter
         config, dataset = job.config, job.samples_from
         fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
         processor = job.base.processor(config.input.resolution, config.input.prompt)
@@ -88,7 +87,7 @@ class ReaderLearner:
                 )
                 raise DataError(message, code="dataset-has-errors", where=dataset.folder, hint=hint)
             if check.fix:
-                reporter.complain(f"{dataset.folder} has {check.message}: {check.fix}")
+                current_reporter().complain(f"{dataset.folder} has {check.message}: {check.fix}")
         self.drawn = training_samples(dataset, config)
         samples, self.excluded = within_budget(self.drawn, processor, config)
         self.count = len(samples)
@@ -122,9 +121,9 @@ class ReaderLearner:
         """The folder of the trained weights in the run."""
         return "adapter" if isinstance(self.setup.model, PeftModel) else "model"
 
-    def check(self, preflight: bool, reporter: Reporter) -> list[str]:
+    def check(self, preflight: bool) -> list[str]:
         """Check on a few samples that the setup learns, and return the results. Raises RunError if it does not."""
-        with reporter.progress("overfitting", "steps") as done:
+        with current_reporter().progress("overfitting", "steps") as done:
             checks = check_setup(self.setup, self.config, thorough=preflight, progress=done)
         if failed := errors(checks):
             message = f"Preflight checks failed:{_lines(f'{check.name}: {check.message}' for check in failed)}"
@@ -148,7 +147,6 @@ class ReaderLearner:
             encoded,
             self.job.run.features,
             log=log,
-            reporter=self._reporter,
             dist=self._dist,
         )
         # Reading cached features is faster than passing them between processes.
@@ -297,10 +295,9 @@ def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimiz
 
 
 def make_trainer(
-    setup: Setup, config: RunConfig, dist: Distributed | None = None, *, num_workers: int = 0, **options: Any
+    setup: Setup, config: RunConfig, dist: Distributed = ALONE, *, num_workers: int = 0, **options: Any
 ) -> Trainer:
     """Make a Trainer for the setup as configured; `options` go to it unchanged."""
-    dist = dist or Distributed()
     config = fit_to_world_size(config, dist.world_size)
     training, samples = config.training, setup.samples
     max_steps = total_steps(config, len(samples), dist.world_size)
@@ -336,9 +333,8 @@ def make_trainer(
     )
 
 
-def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed | None = None) -> LengthGroupedSampler:
+def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed = ALONE) -> LengthGroupedSampler:
     """Make the batch sampler of the training samples for this rank."""
-    dist = dist or Distributed()
     return LengthGroupedSampler(
         [length.sequence for length in measure_lengths(samples.samples, samples.processor)],
         config.training.micro_batch_size,

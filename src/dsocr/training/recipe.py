@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dsocr.console import Reporter, current_reporter
+from dsocr.console import current_reporter
 from dsocr.errors import Interrupted, RunError
 from dsocr.evaluation.evaluate import describe_known_lines
 from dsocr.io.work import explain_disk_errors, find_damage, write_file, write_folder
 from dsocr.job import Job, list_ancestors, require_trainable
 from dsocr.models.adapters import restore_trained, trained_files
-from dsocr.runs import RunFolder, TrainResult, UnlabelledReport
+from dsocr.runs import RunFolder, TrainResult, UnlabelledReport, cut_back
 from dsocr.training.callbacks import MetricsWriter, SignalHandler, run_logger
 from dsocr.training.checkpoint import (
     best_path,
@@ -35,7 +35,7 @@ from dsocr.training.checkpoint import (
 )
 from dsocr.training.detector import DetectorLearner
 from dsocr.training.distributed import Distributed, connect, limit_threads
-from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, preserved_process, rewind_run, start_run
+from dsocr.training.lifecycle import RunLock, clear_run, explain_out_of_memory, preserved_process, start_run
 from dsocr.training.readers import ReaderLearner
 from dsocr.training.samples import OwnReadings
 from dsocr.training.trainer import Callback, Trainer, require_callbacks
@@ -72,7 +72,7 @@ def run_job(
         explain_out_of_memory(job.config),
         ExitStack() as stack,
     ):
-        reporter = current_reporter() if dist.is_main else Reporter()
+        reporter = current_reporter()
         lock = RunLock(run)
         newest = dist.broadcast(partial(_find_checkpoint, job, lock, stack))
         checkpoint = Path(newest) if newest else None
@@ -87,11 +87,14 @@ def run_job(
         if busy:
             reporter.complain(busy)
         job = replace(job, config=limited)
-        learner = dist.main_first(partial(_make_learner, job, dist, own_readings, reporter))
+        is_reader = job.detector is None
+        learner: Learner = dist.main_first(
+            lambda: ReaderLearner(job, dist, own_readings) if is_reader else DetectorLearner(job, dist)
+        )
         ancestors = [] if checkpoint else dist.broadcast(partial(list_ancestors, job.config, job.samples_from))
 
         def begin() -> None:
-            findings = [] if checkpoint or own_readings is not None else learner.check(preflight, reporter)
+            findings = [] if checkpoint or own_readings is not None else learner.check(preflight)
             lock.acquire()
             if job.overwrite:
                 clear_run(run)
@@ -120,7 +123,7 @@ def run_job(
         validator: PeriodicValidation | None = learner.validator
         hooks: list[Callback] = []
         if dist.is_main:  # first, since it opens the trackers
-            hooks.append(writer := MetricsWriter(run, log, job.config, reporter))
+            hooks.append(writer := MetricsWriter(run, log, job.config))
         if validator is not None:
             hooks.append(validator)
             if dist.is_main:
@@ -176,12 +179,6 @@ def _find_checkpoint(job: Job, lock: RunLock, stack: ExitStack) -> str | None:
     return str(latest) if latest else None
 
 
-def _make_learner(job: Job, dist: Distributed, own_readings: OwnReadings | None, reporter: Reporter) -> Learner:
-    if job.detector is not None:
-        return DetectorLearner(job, dist)
-    return ReaderLearner(job, dist, own_readings, reporter)
-
-
 def _save(run: RunFolder, keep: int, dist: Distributed, trainer: Trainer) -> None:
     """Write a checkpoint, and remove all but the newest."""
     state = trainer.state_dict()
@@ -199,7 +196,7 @@ def _resume(
     announce: Callable[[str], None],
 ) -> None:
     """Train from a checkpoint to the end or to a signal, and announce damage."""
-    if dist.broadcast(lambda: rewind_run(run, step_of(checkpoint))):
+    if dist.broadcast(lambda: cut_back(run.metrics, step_of(checkpoint))):
         announce(f"the last line of {run.metrics.name} was incomplete and has been dropped")
     state = load_checkpoint(checkpoint)
     restore_trained(trainer.module, checkpoint)

@@ -262,8 +262,11 @@ class Trainer:
                 loss = self._loss_function(self.model, prepared, num_items) * self.accelerator.num_processes
                 self.accelerator.backward(loss)
             loss_sum = loss_sum + loss.detach()
-            self._unsummed_tokens += _count_tokens(batch)
+            if "attention_mask" in batch:
+                self._unsummed_tokens += int(batch["attention_mask"].sum())
         self._grad_norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        rates = self.scheduler.get_last_lr() if self.scheduler else [self.optimizer.param_groups[0]["lr"]]
+        self._learning_rate = float(rates[0])
         if self._is_finite(loss_sum, self._grad_norm):
             self._loss_sum = loss_sum
             self._update()
@@ -285,7 +288,6 @@ class Trainer:
 
     def _update(self) -> None:
         self.optimizer.step()
-        self._learning_rate = self._current_learning_rate()
         if self.accelerator.optimizer_step_was_skipped:
             self.state.skipped_steps += 1
         elif self.scheduler is not None:
@@ -296,7 +298,6 @@ class Trainer:
     def _skip_update(self) -> None:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.update()  # clipping has unscaled the gradients
-        self._learning_rate = self._current_learning_rate()
         self.state.nonfinite_losses += 1
         self.state.consecutive_nonfinite += 1
         if self.state.consecutive_nonfinite >= MAX_NONFINITE_STEPS:
@@ -307,10 +308,6 @@ class Trainer:
             again = f"start again with {option('overwrite')}"
             hint = f"lower training.learning_rate or set training.precision=fp32, and {again}"
             raise RunError(message, code="loss-not-finite", hint=hint)
-
-    def _current_learning_rate(self) -> float:
-        rates = self.scheduler.get_last_lr() if self.scheduler else [self.optimizer.param_groups[0]["lr"]]
-        return float(rates[0])
 
     def require_finite_weights(self) -> None:
         """Raise RunError if a trained weight is not finite."""
@@ -448,10 +445,3 @@ def _count_items(batch: Batch) -> Tensor:
             return labels.ne(IGNORED).sum()
     rows = next(value for value in batch.values() if isinstance(value, Tensor))
     return torch.tensor(len(rows))
-
-
-def _count_tokens(batch: Batch) -> int:
-    """Count the tokens of a batch on the CPU, without padding; 0 for a batch without tokens."""
-    if "attention_mask" in batch:
-        return int(batch["attention_mask"].sum())
-    return int(batch["input_ids"].numel()) if "input_ids" in batch else 0

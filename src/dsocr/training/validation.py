@@ -28,7 +28,7 @@ from dsocr.models.scripts import script_of_texts
 from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy, is_blank, percentage
 from dsocr.training.checkpoint import save_best
-from dsocr.training.distributed import Distributed
+from dsocr.training.distributed import ALONE, Distributed
 from dsocr.training.samples import EncodedSamples
 from dsocr.training.trainer import Callback, Trainer
 
@@ -63,53 +63,23 @@ class ValidationLine:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """One validation; rates are fractions. `lines` are the first few samples."""
+    """One validation; the lower its `rank`, the better. `lines` are the first few samples.
+
+    `score` is the value for people, `details` and `failures` say what is behind it. `rates` are fractions that trackers
+    draw; metrics.jsonl has them and the `counts`.
+    """
 
     step: int
     loss: float
-    cer: float
-    empty: int
-    runaway: int
-    samples: int
+    rank: tuple[float, float]
+    score: str
+    details: str
+    rates: Mapping[str, float]
+    counts: Mapping[str, int]
+    failures: str = ""
     seconds: float = 0.0
     is_best: bool = False
     lines: tuple[ValidationLine, ...] = ()
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """The lower, the better."""
-        return self.cer, self.runaway
-
-    @property
-    def runaway_rate(self) -> float:
-        """The share of lines whose end was not found: loops and hallucinations."""
-        return self.runaway / self.samples
-
-    @property
-    def score(self) -> str:
-        """What is validated, and its value."""
-        return f"CER {percentage(self.cer)}"
-
-    @property
-    def failures(self) -> str:
-        """What went wrong; empty if nothing did."""
-        return f"{self.runaway} of {self.samples} lines run away" if self.runaway else ""
-
-    @property
-    def curves(self) -> Mapping[str, float]:
-        """The values that trackers draw."""
-        return {"loss": self.loss, "cer": self.cer, "runaway_rate": self.runaway_rate}
-
-    def describe(self) -> str:
-        """Return the line of the log."""
-        counts = f"{self.empty} empty, {self.runaway} runaway of {self.samples}"
-        return f"validation loss {self.loss:.4f}, CER {100 * self.cer:.2f} %, {counts}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row of metrics.jsonl."""
-        names = ("step", "loss", "cer", "empty", "runaway", "samples", "seconds")
-        row = {name: getattr(self, name) for name in names}
-        return row | {"best": self.is_best, "runaway_rate": self.runaway_rate}
 
 
 @dataclass(slots=True)
@@ -128,9 +98,9 @@ class PeriodicValidation(Callback):
     called with each result.
     """
 
-    def __init__(self, every_steps: int, patience: int, on_result: Callable[[Any], None] = lambda result: None) -> None:
+    def __init__(self, every_steps: int, patience: int) -> None:
         self.state = ValidationState()
-        self.on_result = on_result
+        self.on_result: Callable[[ValidationResult], None] = lambda result: None
         self.start_limit: float | None = None
         self._every_steps = every_steps
         self._patience = patience
@@ -174,7 +144,7 @@ class PeriodicValidation(Callback):
             state.without_improvement += 1
         self.on_result(replace(result, seconds=time.monotonic() - started, is_best=is_best))
 
-    def _measure(self, model: Any, step: int) -> Any:
+    def _measure(self, model: Any, step: int) -> ValidationResult:
         raise NotImplementedError
 
     def _keep(self, model: Any, step: int) -> None:
@@ -198,19 +168,18 @@ class Validator(PeriodicValidation):
         every_steps: int,
         patience: int,
         folder: Path,
-        on_result: Callable[[ValidationResult], None] = lambda result: None,
-        dist: Distributed | None = None,
-        text_policy: TextPolicy | None = None,
+        dist: Distributed = ALONE,
+        text_policy: TextPolicy,
     ) -> None:
-        super().__init__(every_steps, patience, on_result)
+        super().__init__(every_steps, patience)
         self.encoded = EncodedSamples(samples, processor)
         self._samples = samples
         self._processor = processor
         self._generation = generation
         self._max_text_tokens = max_text_tokens
         self._folder = folder
-        self._dist = dist or Distributed()
-        self._text_policy = text_policy or TextPolicy()
+        self._dist = dist
+        self._text_policy = text_policy
         self._scored: list[tuple[str, str, TokenScores]] = []
 
     def _keep(self, model: Any, step: int) -> None:
@@ -318,7 +287,17 @@ class Validator(PeriodicValidation):
                 # Encoded again: what is cached may be features instead of pixels.
                 image = self._processor.encode(open_image(sample.image)).pixels()
                 shown.append(ValidationLine(sample.id, sample.text, text, image))
-        return ValidationResult(step, loss, pooled.rate, empty, runaway, len(rows), lines=tuple(shown))
+        return ValidationResult(
+            step,
+            loss,
+            rank=(pooled.rate, runaway),
+            score=f"CER {percentage(pooled.rate)}",
+            details=f"{empty} empty, {runaway} runaway of {len(rows)}",
+            rates={"cer": pooled.rate, "runaway_rate": runaway / len(rows)},
+            counts={"empty": empty, "runaway": runaway, "samples": len(rows)},
+            failures=f"{runaway} of {len(rows)} lines run away" if runaway else "",
+            lines=tuple(shown),
+        )
 
 
 def draw_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
