@@ -26,7 +26,7 @@ _NON_ASCII = re.compile("[\u0080-\U0010ffff]+")
 _MISREAD_AS = ("cp1251", "cp1252", "latin-1")
 _COMMON_SIGNS = frozenset("«»—–…№„“”‘’°§©·\u00a0")
 
-ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_ESCAPED = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 """References of XML and HTML, which a transcription has where its program escaped a sign twice."""
 
 
@@ -56,14 +56,14 @@ def _is_of_joined_script(character: str) -> bool:
     return in_range and unicodedata.category(character)[0] in "LM"
 
 
-def _repair_mojibake(text: str) -> str:
+def repair_mojibake(text: str) -> str:
     """Decode UTF-8 that was read as cp1251, cp1252 or Latin-1.
 
     Only if misreading the result again gives exactly this text, and the result is Cyrillic or Latin. The whole text is
     tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing. References
     such as `&amp;` become the signs that they stand for.
     """
-    text = ESCAPED.sub(lambda reference: html.unescape(reference[0]), text)
+    text = _ESCAPED.sub(lambda reference: html.unescape(reference[0]), text)
     if text.isascii():
         return text
     return _decode_again(text) or _NON_ASCII.sub(lambda run: _decode_again(run[0]) or run[0], text)
@@ -72,7 +72,7 @@ def _repair_mojibake(text: str) -> str:
 def _decode_again(text: str) -> str | None:
     for encoding in _MISREAD_AS:
         try:
-            decoded = b"".join(to_byte(character, encoding) for character in text).decode("utf-8")
+            decoded = b"".join(_to_byte(character, encoding) for character in text).decode("utf-8")
         except UnicodeError:
             continue
         high = [character for character in decoded if ord(character) > 127]
@@ -82,7 +82,7 @@ def _decode_again(text: str) -> str | None:
     return None
 
 
-def to_byte(character: str, encoding: str) -> bytes:
+def _to_byte(character: str, encoding: str) -> bytes:
     """The byte that was read as a character; Windows reads undefined bytes as control characters."""
     try:
         return character.encode(encoding)
@@ -236,7 +236,7 @@ class TextPolicy:
     def _rules(self) -> Iterator[tuple[str, Callable[[str], str]]]:
         """The rules that are switched on; later ones rely on earlier ones."""
         if self.mojibake == "repair":
-            yield "mojibake", _repair_mojibake
+            yield "mojibake", repair_mojibake
         if self.invisible == "strip":
             yield "invisible", _remove_invisible
         if self.unicode == "NFC":

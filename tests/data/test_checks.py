@@ -345,7 +345,7 @@ def test_characters_that_only_seem_invisible(text: str) -> None:
 
 def test_signs_that_were_escaped_twice_are_named() -> None:
     (example,) = letters("Hodan &amp; fils &amp; Cie, n&#176; 5")["mojibake"].examples
-    assert example.detail == "'&amp;' may mean '&', '&#176;' may mean '°'"
+    assert "'Hodan & fils & Cie, n° 5'" in example.detail
     assert "mojibake" not in letters("Hodan & fils; AT&T;")
 
 

@@ -80,7 +80,7 @@ def test_fixed_text_needs_no_repair(text: str) -> None:
     assert fix_text(after) == []
     if after != text:
         assert unicodedata.is_normalized("NFC", after)
-        assert all(unicodedata.category(character) == "Co" for character in find_invisible(after))
+        assert find_invisible(after) == []
 
 
 @given(st.text("абвгдежз abcdefz.,-"))
@@ -160,6 +160,7 @@ def test_every_change_is_listed_and_other_columns_and_images_are_kept(folder: Pa
         "code": "invisible-characters",
         "before": "сло\u00adво мaма",
         "after": "слово мaма",
+        "same_as": None,
     }
     dropped = [(row["id"], row["after"], row["same_as"]) for row in rows if row["code"] == "duplicate-image"]
     assert dropped == [(train[7].id, None, test[2].id), (train[9].id, None, train[4].id)]

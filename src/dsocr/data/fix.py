@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -25,9 +25,9 @@ from dsocr.data.check.split_checks import similar_with_same_text
 from dsocr.data.check.text_checks import (
     CYRILLIC,
     LATIN,
-    NO_BREAK_SPACES,
     TO_CYRILLIC,
     TO_LATIN,
+    VISIBLE_TEXT,
     WORD,
     find_invisible,
     lone_latin_words,
@@ -68,17 +68,7 @@ def fix_text(text: str) -> list[TextChange]:
 
 def _remove_invisible(text: str) -> str:
     """Remove invisible characters; a soft hyphen at the end of a line is visible there and becomes a hyphen."""
-    if not find_invisible(text):
-        return text
-    text = _HYPHEN_AT_LINE_END.sub("-", text)
-    for character in find_invisible(text):
-        if unicodedata.category(character) == "Co":  # private use: only their font knows their meaning
-            continue
-        if character in NO_BREAK_SPACES or character.isspace():
-            text = re.sub(f" *{re.escape(character)}[{re.escape(character)} ]*", " ", text)
-        else:
-            text = text.replace(character, "")
-    return "\n".join(line.strip(" ") for line in text.split("\n"))
+    return VISIBLE_TEXT.apply(_HYPHEN_AT_LINE_END.sub("-", text)) if find_invisible(text) else text
 
 
 def _replace_look_alikes(text: str) -> str:
@@ -104,8 +94,8 @@ def _replace_look_alikes(text: str) -> str:
 
 
 _REPAIRS: dict[str, Callable[[str], str]] = {
-    "decomposed-characters": partial(unicodedata.normalize, "NFC"),
     "invisible-characters": _remove_invisible,
+    "decomposed-characters": partial(unicodedata.normalize, "NFC"),
     "look-alikes": _replace_look_alikes,
 }
 
@@ -114,7 +104,7 @@ _REPAIRS: dict[str, Callable[[str], str]] = {
 class Fix:
     """One repair of a sample: its text before and after, or `after` None if the sample was dropped.
 
-    `code` is that of the finding, `id` the sample's id, `same_as` the id of the duplicate that stays.
+    `code` is that of the finding, `id` the sample's id, `same_as` the id of the duplicate that stays, else None.
     """
 
     id: str
@@ -122,11 +112,6 @@ class Fix:
     before: str
     after: str | None
     same_as: str | None = None
-
-    def to_dict(self) -> dict[str, str | None]:
-        """The fix as a row of `fixes.jsonl`."""
-        row = {"id": self.id, "code": self.code, "before": self.before, "after": self.after}
-        return row if self.same_as is None else {**row, "same_as": self.same_as}
 
     def __str__(self) -> str:
         fate = "dropped" if self.same_as is None else f"same as {self.same_as}"
@@ -260,7 +245,7 @@ def fix_dataset(
         count_example(repaired, fix.code, str(fix))
     with writing_folder(out) as folder:
         # Inside the dataset, so that the list of changes goes where the dataset goes.
-        lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
+        lines = (json.dumps(asdict(fix), ensure_ascii=False) + "\n" for fix in fixes)
         (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
         changes = {
             "dsocr_version": __version__,

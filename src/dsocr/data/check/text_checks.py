@@ -1,6 +1,5 @@
 """Checks of transcriptions: empty, too long, unknown or invisible characters, encodings, spelling, conventions."""
 
-import html
 import re
 import statistics
 import unicodedata
@@ -9,20 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from dsocr.data.check.findings import CheckedSample, Problem
-from dsocr.text import ESCAPED, comparable, is_blank, to_byte
+from dsocr.text import TextPolicy, comparable, repair_mojibake
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
 """A tokenizer that knows a script needs at most one token per character; bytes of an unknown one are two or three."""
 _MAX_TIMES_USUAL = 2.0
 _MIN_EXTRA_TOKENS = 10
 """Tokens above the usual number before a single text is reported."""
-
-
-def check_empty(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find transcriptions without anything to read."""
-    for item in samples:
-        if is_blank(item.text):
-            yield Problem("empty-text", "error", "Transcription is empty", item)
 
 
 def check_tokens(
@@ -81,11 +73,8 @@ TO_LATIN = {cyrillic: latin for latin, cyrillic in TO_CYRILLIC.items()}
 _ONE_LETTER_WORDS = frozenset("aco")
 """Latin letters that look like a Russian word of one letter; others may be meant as Latin (x, y, I, V)."""
 _OLD_LETTERS = frozenset("ѢѣѲѳѴѵ")
-NO_BREAK_SPACES = frozenset("\u00a0\u202f\u2007")
-_HIDDEN = frozenset({"Cc", "Cf", "Co", "Zl", "Zp"})
-"""Unicode categories of invisible characters."""
-_JOINERS = frozenset("\u200c\u200d\u200e\u200f")
-"""Joiners and marks of direction, without which some scripts cannot be written."""
+VISIBLE_TEXT = TextPolicy(unicode="keep")
+"""Removes invisible characters and changes nothing else but spaces."""
 _TWO_WORDS = frozenset(
     {"все", "всем", "чем", "нем", "небо", "осел", "мел", "лет", "берет", "узнает", "падеж", "совершенный"}
 )
@@ -152,51 +141,23 @@ def lone_latin_words(words: list[str]) -> list[str]:
 
 
 def find_invisible(text: str) -> list[str]:
-    """The invisible characters of a text: controls, zero-width characters, soft hyphens and no-break spaces.
-
-    Line breaks are allowed, and so are joiners and marks of direction in scripts that are written with them.
-    """
-    hidden = [sign for sign in dict.fromkeys(text) if unicodedata.category(sign) in _HIDDEN or sign in NO_BREAK_SPACES]
-    needs_joiners = not _JOINERS.isdisjoint(hidden) and any("\u0590" <= other <= "\u0dff" for other in text)
-    return [sign for sign in hidden if sign != "\n" and not (needs_joiners and sign in _JOINERS)]
+    """The characters that the usual text policy removes or writes as a plain space, line breaks excepted."""
+    visible = VISIBLE_TEXT.apply(text)
+    return [sign for sign in dict.fromkeys(text) if sign not in visible and sign not in " \n"]
 
 
-_NON_ASCII = re.compile("[\u0080-\U0010ffff]{2,}")
 _LATIN1_LETTERS = re.compile("[\u00c0-\u00ff\u00b8\u00a8]{4,}")
-_QUOTES = frozenset("«»“”‘’")
 
 
 def find_mojibake(text: str) -> Iterator[str]:
-    """Describe each part of a text that makes sense in another encoding, and lost characters (U+FFFD).
-
-    UTF-8 read as cp1252, Latin-1 or cp1251, cp1251 read as Latin-1, and references of XML.
-    """
-    for reference in dict.fromkeys(ESCAPED.findall(text)):
-        yield f"{reference!r} may mean {html.unescape(reference)!r}"
+    """Describe what the text policy would repair, words in cp1251 read as Latin-1, and lost characters (U+FFFD)."""
+    repaired = repair_mojibake(text)
+    if repaired != text:
+        yield f"may mean {repaired!r}"
     if "\ufffd" in text:
         yield "U+FFFD where a character was lost"
-    for run in dict.fromkeys(_NON_ASCII.findall(text)):
-        intended = (_as_utf8(run, encoding) for encoding in ("cp1252", "cp1251"))
-        if first := next((meant for meant in intended if meant is not None), None):
-            yield f"{run!r} may mean {first!r}"
-        else:
-            for part in _LATIN1_LETTERS.findall(run):
-                yield f"{part!r} may mean {part.encode('latin-1').decode('cp1251')!r}"
-
-
-def _as_utf8(run: str, encoding: str) -> str | None:
-    """The UTF-8 text that was read in `encoding`; None if that is no text either.
-
-    One letter alone proves little: `СССР»` ends in the two bytes of an `л`.
-    """
-    try:
-        meant = b"".join(to_byte(letter, encoding) for letter in run).decode("utf-8")
-    except UnicodeError:
-        return None
-    if len(meant) == 1 and (run[0] not in "ÃÂ" or (run[0] == "Ã" and run[-1] in _QUOTES)):
-        return None
-    known = all("\u00a0" <= letter <= "\u045f" or "\u2010" <= letter <= "\u2122" for letter in meant)
-    return meant if known else None
+    for word in dict.fromkeys(_LATIN1_LETTERS.findall(repaired)):
+        yield f"{word!r} may mean {word.encode('latin-1').decode('cp1251')!r}"
 
 
 def _check_yo(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
