@@ -304,15 +304,14 @@ Removed operations still take their draw, so that a seed gives the images with w
 
 def smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) -> NDArray[np.float32]:
     """Noise (height, width) in about -1..1 that changes over about `cell` pixels."""
-    small = rng.uniform(-1, 1, (max(2, height // cell + 2), max(2, width // cell + 2))).astype(np.float32)
+    small = rng.uniform(-1, 1, (height // cell + 2, width // cell + 2)).astype(np.float32)
     return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
 
 
 def _clouds(rng: np.random.Generator, size: tuple[int, int], cell: int) -> Image.Image:
     """A mask of `size` (width, height) that changes over about `cell` pixels, about 128 on average."""
     width, height = size
-    shape = (max(2, height // cell + 2), max(2, width // cell + 2))
-    small = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
+    small = Image.fromarray(rng.integers(0, 256, (height // cell + 2, width // cell + 2), dtype=np.uint8))
     return small.resize(size, Image.Resampling.BICUBIC)
 
 

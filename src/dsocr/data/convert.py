@@ -77,11 +77,13 @@ def converted_files(folder: Path) -> list[str]:
 
 def require_free_conversion(output: Path, source: Path, *, overwrite: bool) -> None:
     """Raise DataError if writing a conversion to `output` would destroy something else."""
-
-    def files(folder: Path) -> list[str] | None:
-        return listed_files(folder / CONVERSION_FILE, "dsocr-conversion")
-
-    require_free_output(output, "conversion", files, overwrite=overwrite, sources=[source])
+    require_free_output(
+        output,
+        "conversion",
+        lambda folder: listed_files(folder / CONVERSION_FILE, "dsocr-conversion"),
+        overwrite=overwrite,
+        sources=[source],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +361,9 @@ def _count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
         name = etree.QName(element).localname
         if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
             counts.update(_describe(element, name, labels))
-        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
+        elif name == "Word" or (
+            name == "String" and element.get("HPOS") and element.xpath("count(../*[local-name()='String']) > 1")
+        ):
             counts["word box", ""] += 1
         elif name == "Glyph":
             counts["glyph", ""] += 1
@@ -389,8 +393,3 @@ def _describe(element: etree._Element, name: str, labels: Mapping[str, str]) -> 
         yield f"{kind} type", type_
     if kind == "line":
         yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
-
-
-def _has_several_strings(string: etree._Element) -> bool:
-    line = string.getparent()
-    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,36 +86,33 @@ class CropResult:
     is_reused: bool = False
 
 
+@dataclass(slots=True)
 class Cropper:
     """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`.
 
     Crops in Parquet files are not reused. Samples of more than `max_pixels` are refused.
     """
 
-    def __init__(self, work: Work, earlier: Path, workers: Workers, max_pixels: int = MAX_PIXELS) -> None:
-        self._journal, self._folder = work.journal, work.parts
-        self._earlier = earlier
-        self._workers = workers
-        self._max_pixels = max_pixels
-        self._new: set[str] = set()
+    work: Work
+    earlier: Path
+    workers: Workers
+    max_pixels: int
+    new: set[str] = field(default_factory=set)
 
-    def crop_all(self, pages: Iterable[Page]) -> Iterator[CropResult]:
-        """The crops of each page in order; only a few pages are held at a time."""
-        return self._workers.in_order(map(self._start, pages))
-
-    def _start(self, page: Page) -> Callable[[], CropResult]:
+    def start(self, page: Page) -> Callable[[], CropResult]:
+        """Start to crop a page, in another process if that pays; the function that is returned waits for the result."""
+        folder = self.work.parts
         try:
             data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
-            return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
-        key, picture = crop_key(page, data, self._max_pixels), hash_picture(data)
+            return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), folder)
+        key, picture = crop_key(page, data, self.max_pixels), hash_picture(data)
         if reusable := self._find_reusable(key):
-            return partial(CropResult, page, *reusable, key, picture, key not in self._new)
+            return partial(CropResult, page, *reusable, key, picture, key not in self.new)
         # 256 folders, because a single one with very many files is slow.
-        (self._folder / key[:2]).mkdir(exist_ok=True)
+        (folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
-        stem = f"{key[:2]}/{key[:40]}"
-        arguments = replace(page, content=None, columns={}), data, self._folder, stem, self._max_pixels
+        arguments = replace(page, content=None, columns={}), data, folder, f"{key[:2]}/{key[:40]}", self.max_pixels
         is_large = False
         with suppress(DataError):
             is_large = math.prod(upright_size(data)) > MAX_PIXELS
@@ -124,24 +121,24 @@ class Cropper:
             result: Future[CroppedPage | CropFailure] = Future()
             result.set_result(crop_page(*arguments))
         else:
-            result = self._workers.submit(crop_page, *arguments)
+            result = self.workers.submit(crop_page, *arguments)
         return partial(self._finish, page, key, picture, result)
 
     def _finish(self, page: Page, key: str, picture: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = result.result()
         if isinstance(crops, CroppedPage):
-            self._journal.add([(key, crops_to_json(crops))])
-            self._new.add(key)
-        return CropResult(page, crops, self._folder, key, picture)
+            self.work.journal.add([(key, crops_to_json(crops))])
+            self.new.add(key)
+        return CropResult(page, crops, self.work.parts, key, picture)
 
     def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:
         """Recorded crops whose files all exist unchanged, and the folder of the files."""
-        recorded = self._journal.get(key)
+        recorded = self.work.journal.get(key)
         crops = crops_from_json(recorded) if recorded else None
         if crops is None:
             return None
         lines = [line for line in crops.lines if isinstance(line, CroppedLine)]
-        for folder in (self._folder, self._earlier):
+        for folder in (self.work.parts, self.earlier):
             with suppress(OSError, DataError):
                 files = ((inside(folder, line.file).read_bytes(), line.sha256) for line in lines)
                 if all(hashlib.sha256(content).hexdigest() == digest for content, digest in files):

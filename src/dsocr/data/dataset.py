@@ -350,7 +350,8 @@ class Dataset:
     def _sample(self, folder: Split, row: "_MetadataRow", where: str, packed: Mapping[str, PackedImage]) -> Sample:
         try:
             image = packed.get(row.file_name) or inside(self.folder / folder, row.file_name)
-            geometry = row.geometry()
+            drawn = {"polygon": row.polygon, "baseline": row.baseline}
+            points = {name: [list(point) for point in parse_points(text)] for name, text in drawn.items() if text}
         except DataError as error:
             raise DataError(error.message, code=error.code, where=where, hint=error.hint) from error
         split = folder
@@ -370,7 +371,7 @@ class Dataset:
             source=row.source or None,
             fold=row.fold,
             page_xml=row.page_xml,
-            geometry=geometry,
+            geometry={"bbox": list(row.bbox), **points} if row.bbox else points,
             aligned=float(row.aligned) if row.aligned else None,
         )
 
@@ -409,13 +410,6 @@ class _MetadataRow(BaseModel):
     fold: int | None = None
     aligned: Annotated[str, Field(pattern=r"^(0\.\d+|1\.0+)?$")] | None = None
     page_xml: str = ""
-
-    def geometry(self) -> dict[str, object]:
-        known: dict[str, object] = {"bbox": list(self.bbox)} if self.bbox else {}
-        for name, text in (("polygon", self.polygon), ("baseline", self.baseline)):
-            if text:
-                known[name] = [list(point) for point in parse_points(text)]
-        return known
 
 
 class SplitWriter:

@@ -279,7 +279,14 @@ class _Fetcher:
             path = known[0]
             size = upright_size(path)
         else:
-            path, size = self._fetch_image(page, folder, stem)
+            content, expected = self._image_content(page)
+            decoded = decode_image(content, name=stem, max_pixels=MAX_PAGE_PIXELS)
+            size = decoded.image.size
+            if expected and any(abs(a - b) > _TOLERANCE for a, b in zip(size, expected, strict=True)):
+                sizes = [f"{width} x {height} pixels" for width, height in (size, expected)]
+                raise WebError(f"the server sent {sizes[0]} instead of {sizes[1]}")
+            path = folder / f"{stem}{_SUFFIXES.get(decoded.format, '.png')}"
+            _write_whole(path, content)
         fetched = FetchedPage(replace(page, annotations=()), path.relative_to(self.root).as_posix(), size)
         if not (folder / f"{stem}.xml").is_file():
             try:
@@ -287,17 +294,6 @@ class _Fetcher:
             except (WebError, DataError) as error:
                 self.skip(page.id, f"its text: {error}")
         return fetched
-
-    def _fetch_image(self, page: ManifestPage, folder: Path, stem: str) -> tuple[Path, tuple[int, int]]:
-        content, expected = self._image_content(page)
-        decoded = decode_image(content, name=stem, max_pixels=MAX_PAGE_PIXELS)
-        size = decoded.image.size
-        if expected and any(abs(a - b) > _TOLERANCE for a, b in zip(size, expected, strict=True)):
-            sizes = [f"{width} x {height} pixels" for width, height in (size, expected)]
-            raise WebError(f"the server sent {sizes[0]} instead of {sizes[1]}")
-        path = folder / f"{stem}{_SUFFIXES.get(decoded.format, '.png')}"
-        _write_whole(path, content)
-        return path, size
 
     def _image_content(self, page: ManifestPage) -> tuple[bytes, tuple[int, int] | None]:
         """Return an image file and the size that it should have, asked for as the server understands it."""

@@ -4,11 +4,11 @@ import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
@@ -166,8 +166,11 @@ def prepare(
         earlier_crops = ((key, cut) for key, _, cut in read_sources(output) if "refused" not in cut)
         work.journal.add(earlier_crops, replace=False)
         pages = work.folder / "pages.jsonl"
-        with closing(Workers(workers)) as pool, closing(_Recorder(pages, report, opened, sample_unit)) as recorder:
-            for result in Cropper(work, output, pool, largest_sample(sample_unit)).crop_all(reader.pages(report)):
+        columns_kept = MANIFEST_COLUMNS if opened.index else ()
+        with closing(Workers(workers)) as pool, pages.open("w", encoding="utf-8") as file:
+            recorder = _Recorder(file, report, columns_kept, keeps_layout=sample_unit in ("page", "layout"))
+            cropper = Cropper(work, output, pool, largest_sample(sample_unit))
+            for result in pool.in_order(map(cropper.start, reader.pages(report))):
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
@@ -326,28 +329,28 @@ def _describe_change(change: TextChange) -> str:
     return f"{excerpt(before)} -> {excerpt(after)}"
 
 
+@dataclass(slots=True)
 class _Recorder:
     """Names the samples of cropped pages and lists them in a file, and records failures in the report."""
 
-    def __init__(self, path: Path, report: SourceReport, source: OpenedSource, unit: SampleUnit) -> None:
-        self._file = path.open("w", encoding="utf-8")
-        self._keeps_layout = unit in ("page", "layout")
-        self._columns = MANIFEST_COLUMNS if source.index else ()
-        self._report = report
-        self._stems = UniqueStems()
-        self.candidates: list[SplitCandidate] = []
+    file: TextIO
+    report: SourceReport
+    columns: Sequence[str]
+    keeps_layout: bool
+    stems: UniqueStems = field(default_factory=UniqueStems)
+    candidates: list[SplitCandidate] = field(default_factory=list)
 
     def add(self, result: CropResult) -> None:
         """Record the next page."""
-        self._report.pages += 1
-        self._report.reused += result.is_reused
+        self.report.pages += 1
+        self.report.reused += result.is_reused
         page, crops, cut = result.page, result.crops, crops_to_json(result.crops)
         samples = []
         if isinstance(crops, CropFailure):
             for line in page.lines:
-                self._report.skip(Skipped(crops.reason, line.where, crops.message))
+                self.report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
-            stem = self._stems.take(page.name)
+            stem = self.stems.take(page.name)
             layout: str | CropFailure
             try:
                 layout = layout_xml(page, crops.size)
@@ -358,30 +361,32 @@ class _Recorder:
                     crop = layout
                     cut["lines"][place] = crops_to_json(crop)
                 if isinstance(crop, CropFailure):
-                    self._report.skip(Skipped(crop.reason, line.where, crop.message))
+                    self.report.skip(Skipped(crop.reason, line.where, crop.message))
                     continue
                 is_whole_page = line.outline is None and place == 0
-                name = stem if is_whole_page else self._stems.take_stem(f"{stem}_{place + 1:04d}")
+                name = stem if is_whole_page else self.stems.take_stem(f"{stem}_{place + 1:04d}")
                 name += Path(crop.file).suffix
                 cut["lines"][place][0] = name
                 row = _sample_row(name, line, cropped_outline(line, page, crops.size), page)
-                row |= {column: page.columns.get(column, "") for column in self._columns}
-                if self._keeps_layout:
+                row |= {column: page.columns.get(column, "") for column in self.columns}
+                if self.keeps_layout:
                     row["page_xml"] = layout
                 samples.append((str(result.folder / crop.file), row))
-                given = (page.writer or None, page.document or None, page.page or None, page.split)
-                checked = line.alignment is None
                 candidate = SplitCandidate(
-                    page.name, line.where, line.text, *given, picture=result.picture, is_checked=checked
+                    page.name,
+                    line.where,
+                    line.text,
+                    page.writer or None,
+                    page.document or None,
+                    page.page or None,
+                    page.split,
+                    picture=result.picture,
+                    is_checked=line.alignment is None,
                 )
                 self.candidates.append(candidate)
         names = {"source": page.where, "image": page.name, "picture": result.picture}
         source = {**names, "key": result.key, "cut": cut}
-        self._file.write(json.dumps({"source": source, "samples": samples}) + "\n")
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
+        self.file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 
 
 def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:

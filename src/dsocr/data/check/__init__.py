@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -21,6 +21,7 @@ from dsocr.document import Sample, Split
 from dsocr.formats.tables import escape_formula
 from dsocr.html import BAR, Plot, Thumbnails, render
 from dsocr.io.work import explain_disk_errors, write_file
+from dsocr.text import is_blank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,20 +36,11 @@ _SAMPLE_CHECKS = (
     image_checks.check_neighbours,
     image_checks.check_brightness,
     image_checks.check_sizes,
-    image_checks.check_line_heights,
-    image_checks.check_outlines,
+    image_checks.check_crops,
     split_checks.check_duplicates,
     split_checks.check_near_duplicates,
 )
 _DATASET_CHECKS = (split_checks.check_balance, split_checks.check_crossing, split_checks.check_hashes)
-
-
-class _Processor(Protocol):
-    def unknown_characters(self, text: str) -> str: ...
-
-    def text_ids(self, text: str) -> Sequence[int]: ...
-
-    def distortion(self, width: int, height: int) -> float: ...
 
 
 @dataclass
@@ -208,7 +200,7 @@ def _marked(text: str) -> Sequence[tuple[bool, str]]:
 
 def check_dataset(
     dataset: Dataset,
-    processor: _Processor | None = None,
+    processor: Any = None,
     *,
     max_text_tokens: int | None = None,
     workers: int | None = None,
@@ -216,7 +208,7 @@ def check_dataset(
 ) -> Findings:
     """Run every check on a dataset.
 
-    With the `processor` of a base, its tokenizer and resolution are checked too: characters it cannot write, texts of
+    With the `Processor` of a base, its tokenizer and resolution are checked too: characters it cannot write, texts of
     more than `max_text_tokens` tokens, and images whose letters it sees too tall or too wide. `workers` is the number
     of processes that measure images: 1 stays in this one, None starts one per core if the dataset is worth it.
     `progress` gets the samples done and the total.
@@ -228,9 +220,9 @@ def check_dataset(
         samples.append(item)
         if progress:
             progress(len(samples), max(total, len(samples)))
-    findings.extend(image_checks.check_readable(samples))
     if dataset.card.unit != "layout":
-        findings.extend(text_checks.check_empty(samples))
+        empty = (item for item in samples if is_blank(item.text))
+        findings.extend(Problem("empty-text", "error", "Transcription is empty", item) for item in empty)
     if processor:
         findings.extend(text_checks.check_tokens(samples, processor.text_ids, max_text_tokens))
         findings.extend(image_checks.check_distortion(samples, processor.distortion))

@@ -112,19 +112,13 @@ def measure_image(image: Image.Image) -> ImageStats:
     )
 
 
-def check_readable(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find images that cannot be read."""
-    for item in samples:
-        if item.error:
-            detail = f"{item.sample.id}: {item.error}"
-            yield Problem("unreadable-image", "error", "Image cannot be read", item, detail)
-
-
 def check_brightness(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find blank images, over- or underexposed ones, and light writing on dark among dark on light, or vice versa."""
+    """Find unreadable, blank, over- and underexposed images, and light on dark among dark on light or vice versa."""
     for item in samples:
         stats = item.stats
         if stats is None:
+            detail = f"{item.sample.id}: {item.error}"
+            yield Problem("unreadable-image", "error", "Image cannot be read", item, detail)
             continue
         contrast = stats.lightest - stats.darkest
         if stats.is_blank:
@@ -141,19 +135,14 @@ def check_brightness(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
             yield Problem("inverted-image", "warning", f"Writing is {kind}", item)
 
 
-def check_outlines(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find lines whose outline on the page is not around their baseline, so that the image shows something else."""
+def check_crops(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
+    """Find images of another part of the page, whose outline is off its baseline, of two lines, or of half a line."""
+    pages: dict[Hashable, list[tuple[CheckedSample, int, int]]] = defaultdict(list)
     message = "Outline of the line is off its baseline, so the image may show another part of the page"
     for item in samples:
+        sample = item.sample
         if item.is_off_baseline:
             yield Problem("outline-off-baseline", "warning", message, item)
-
-
-def check_line_heights(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
-    """Find images of unusual height for their page: two lines in one, or part of a line."""
-    pages: dict[Hashable, list[tuple[CheckedSample, int, int]]] = defaultdict(list)
-    for item in samples:
-        sample = item.sample
         if item.size and sample.page and item.text.strip() and "\n" not in item.text:
             pages[sample.writer, sample.document, sample.page].append((item, *item.size))
     message = "Image has an unusual height for its page: it may hold several lines, or part of one"
@@ -227,7 +216,7 @@ def check_densities(samples: Sequence[CheckedSample]) -> Iterator[Problem]:
 
 def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Find the lines whose density is far from the usual density of `reference`."""
-    median, deviation = _median_and_deviation([_log_length(item) - _log_aspect(item) for item in reference])
+    median, deviation = _median_and_deviation([math.log(len(item.text)) - _log_aspect(item) for item in reference])
     limit = max(math.log(_MIN_FACTOR), _MAX_DEVIATIONS * deviation)
     for item in lines:
         length, expected = len(item.text), math.exp(median + _log_aspect(item))
@@ -241,7 +230,7 @@ def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedS
 
 def _check_correlation(lines: Sequence[CheckedSample]) -> Iterator[Problem]:
     """Check that longer texts have wider images in a split, if lengths and widths vary enough to tell."""
-    lengths, widths = [_log_length(item) for item in lines], [_log_aspect(item) for item in lines]
+    lengths, widths = [math.log(len(item.text)) for item in lines], [_log_aspect(item) for item in lines]
     if len(lines) < _MIN_LINES_OF_SPLIT or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
         return
     correlation = statistics.correlation(lengths, widths)
@@ -252,10 +241,6 @@ def _check_correlation(lines: Sequence[CheckedSample]) -> Iterator[Problem]:
         message = "Longer texts do not have wider images: pairs may be shifted or shuffled"
         detail = f"correlation {correlation:.2f}, and {shifted:.2f} with the text of the previous or next line"
         yield Problem("pairs-disagree", "warning", message, lines[0], detail)
-
-
-def _log_length(item: CheckedSample) -> float:
-    return math.log(len(item.text))
 
 
 def _log_aspect(item: CheckedSample) -> float:
@@ -318,7 +303,7 @@ def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
         # In line heights if pages are unknown, because their scans may differ in size.
         width = math.log(item.stats.ink_width) - (0.0 if sample.page else math.log(item.size[1]))
         key = sample.split, sample.writer or "", sample.document or "", sample.page or ""
-        pages[key].append(_PageLine(item, place, _log_length(item), width))
+        pages[key].append(_PageLine(item, place, math.log(len(item.text)), width))
     for lines in pages.values():
         if len(lines) >= _MIN_LINES_OF_PAGE:
             density = statistics.median(line.length - line.width for line in lines)
