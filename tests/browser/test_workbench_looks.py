@@ -12,7 +12,7 @@ from tests.browser.workbench import FIELD, OpenWindow, Served
 
 def test_a_line_without_an_image_says_why(window: Page, served: Served, store: CorrectionStore) -> None:
     with closing(sqlite3.connect(served.corrections)) as connection, connection:
-        connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
+        connection.execute("UPDATE line SET outline = '{\"box\": [9000, 1, 9100, 9]}' WHERE number = 2")
     window.get_by_label(FIELD).press("Alt+ArrowDown")
     expect(window.get_by_text("This line cannot be shown")).to_be_visible()
     window.get_by_label(FIELD).press("Alt+ArrowUp")

@@ -5,12 +5,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from dsocr.document import CellPlace
+from pydantic import TypeAdapter
+
 from dsocr.errors import DataError, option
 from dsocr.inference.review import worth_checking
 from dsocr.io.files import rename
@@ -20,33 +21,34 @@ from dsocr.workbench.stored_lines import (
     StoredLine,
     StoredPage,
     StoredRegion,
-    dump_outline,
     join_lines,
-    load_outline,
     split_line,
 )
 
-VERSION = 5
+VERSION = 6
 TABLES = """
 CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
-    height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT,
-    elements TEXT NOT NULL DEFAULT '[]', regions TEXT NOT NULL DEFAULT '[]');
+    height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT, elements TEXT NOT NULL, regions TEXT NOT NULL);
 CREATE TABLE region (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page,
     outline TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, element INTEGER, version INTEGER NOT NULL,
-    cell TEXT);
+    "table" TEXT NOT NULL, cell TEXT NOT NULL);
 CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
     outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
-    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]',
-    author TEXT NOT NULL DEFAULT '', reviewed_at TEXT NOT NULL DEFAULT '', checked_by TEXT NOT NULL DEFAULT '',
-    note TEXT NOT NULL DEFAULT '', region INTEGER);
+    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL, author TEXT NOT NULL, reviewed_at TEXT NOT NULL,
+    checked_by TEXT NOT NULL, note TEXT NOT NULL, region INTEGER);
 CREATE INDEX line_of_page ON line (page, place);
 CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
-    before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0,
-    regions_before TEXT NOT NULL DEFAULT '[]', regions_after TEXT NOT NULL DEFAULT '[]');
+    before TEXT NOT NULL, after TEXT NOT NULL, regions_before TEXT NOT NULL, regions_after TEXT NOT NULL,
+    undone INTEGER NOT NULL);
 CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 """
+_AS_JSON = {
+    *("elements", "regions", "outline", "cell", "characters"),
+    *("before", "after", "regions_before", "regions_after"),
+}
+"""Columns whose values are JSON; every other column holds the field of that name as it is."""
 _PRIVATE = 0o600
 """Permissions of a file that holds the keys of sessions."""
 _MAX_NUMBER = 2**63 - 1
@@ -63,10 +65,6 @@ _NOT_WRITABLE = {
     sqlite3.SQLITE_READONLY,
 }
 """Results of SQLite that are not the file's fault."""
-_CHANGE = "number, at, who, what, before, after, regions_before, regions_after"
-
-
-Stored = TypeVar("Stored")
 
 
 class StaleError(DataError):
@@ -90,6 +88,12 @@ class Change:
     after: tuple[StoredLine, ...]
     regions_before: tuple[StoredRegion, ...] = ()
     regions_after: tuple[StoredRegion, ...] = ()
+    undone: bool = False
+
+
+Stored = TypeVar("Stored", StoredPage, StoredRegion, StoredLine, Change)
+_TABLES = {StoredPage: "page", StoredRegion: "region", StoredLine: "line", Change: "change"}
+_ROWS = {kind: TypeAdapter[Any](kind) for kind in _TABLES}
 
 
 class CorrectionStore:
@@ -111,31 +115,27 @@ class CorrectionStore:
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         except (OSError, sqlite3.Error) as error:
             raise _write_error(path, error) from error
-        store = cls(connection, path)
+        connection.row_factory = sqlite3.Row
+        store, run = cls(connection, path), connection.execute
         try:
             with store._explained():
-                store._prepare()
+                run("PRAGMA journal_mode = WAL")
+                run("PRAGMA synchronous = FULL")
+                if (problem := run("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                    raise _damage_error(path, problem)
+            with store._transaction():
+                version = run("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    for statement in TABLES.split(";"):
+                        run(statement)
+                    run(f"PRAGMA user_version = {VERSION}")
+            if version not in {0, VERSION}:
+                message = f"written by another release (format {version}; this one reads {VERSION})"
+                raise DataError(message, code="corrections-version", where=path, hint=_copy_hint(path))
         except DataError:
             connection.close()
             raise
         return store
-
-    def _prepare(self) -> None:
-        run = self._connection.execute
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
-        if (problem := run("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise _damage_error(self._path, problem)
-        run("BEGIN IMMEDIATE")
-        version = run("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            for statement in TABLES.split(";"):
-                run(statement)
-            run(f"PRAGMA user_version = {VERSION}")
-        run("COMMIT")
-        if version not in {0, VERSION}:
-            message = f"written by another release (format {version}; this one reads {VERSION})"
-            raise DataError(message, code="corrections-version", where=self._path, hint=_copy_hint(self._path))
 
     def close(self) -> None:
         """Close the file."""
@@ -150,9 +150,8 @@ class CorrectionStore:
         with self._transaction() as run:
             if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
                 return False
-            elements = sorted(element for line in lines for element in line.elements)
-            values = (0, page.name, str(page.image), page.width, page.height, page.writer, page.document, page.markup)
-            number = _insert(run, "page", (*values, json.dumps(elements), json.dumps(page.regions)))
+            elements = tuple(sorted(element for line in lines for element in line.elements))
+            number = _insert(run, replace(page, number=0, elements=elements))
             new_lines = [replace(line, number=0, page=number) for line in lines]
             self._exchange(run, (), (), new_lines, [replace(region, page=number) for region in regions])
         return True
@@ -175,39 +174,39 @@ class CorrectionStore:
 
     def pages(self) -> list[StoredPage]:
         """All pages in the order they were added."""
-        return self._load(_load_page, "* FROM page ORDER BY number")
+        return self._load(StoredPage, "ORDER BY number")
 
     def regions(self, page: int | None = None) -> list[StoredRegion]:
         """The regions of a page, or of all pages, in the order they were added."""
         where, values = ("", ()) if page is None else ("WHERE page = ?", (page,))
-        return self._load(_load_region, f"* FROM region {where} ORDER BY page, number", *values)
+        return self._load(StoredRegion, f"{where} ORDER BY page, number", *values)
 
     def region(self, number: int) -> StoredRegion | None:
         """The region with that number; None if it was removed."""
-        return next(iter(self._load(_load_region, "* FROM region WHERE number = ?", number)), None)
+        return next(iter(self._load(StoredRegion, "WHERE number = ?", number)), None)
 
     def lines(self, page: int | None = None) -> list[StoredLine]:
         """The lines of a page, or of all pages, in order."""
         if page is None:
-            return self._select_lines("ORDER BY page, place, number")
-        return self._select_lines("WHERE page = ? ORDER BY place, number", page)
+            return self._load(StoredLine, "ORDER BY page, place, number")
+        return self._load(StoredLine, "WHERE page = ? ORDER BY place, number", page)
 
     def line(self, number: int) -> StoredLine | None:
         """The line with that number; None if there is none, or it was removed."""
         if not 0 < number <= _MAX_NUMBER:
             return None
-        return next(iter(self._select_lines("WHERE number = ?", number)), None)
+        return next(iter(self._load(StoredLine, "WHERE number = ?", number)), None)
 
     def first(self) -> StoredLine | None:
         """The first line that is not reviewed, else the first of all; None if there are none."""
         order = "ORDER BY state NOT IN ('unread', 'read'), page, place, number LIMIT 1"
-        return next(iter(self._select_lines(order)), None)
+        return next(iter(self._load(StoredLine, order)), None)
 
     def neighbour(self, line: StoredLine, *, before: bool = False) -> StoredLine | None:
         """The next line, or the one before, across page boundaries; None at the end."""
         sign, order = ("<", "DESC") if before else (">", "ASC")
         where = f"(page, place, number) {sign} (?, ?, ?) ORDER BY page {order}, place {order}, number {order}"
-        return next(iter(self._select_lines(f"WHERE {where} LIMIT 1", line.page, line.place, line.number)), None)
+        return next(iter(self._load(StoredLine, f"WHERE {where} LIMIT 1", line.page, line.place, line.number)), None)
 
     def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
@@ -277,8 +276,9 @@ class CorrectionStore:
             now = self.line(line.number)
             if now is None or now.version != line.version or now.is_reviewed:
                 return False
-            read = replace(now, text=text, machine=text, characters=tuple(characters), confidence=confidence)
-            _insert(run, "line", _dump_line(replace(read, state=State.READ, version=_new_stamp(run))))
+            likely = tuple(round(probability, 4) for probability in characters)
+            read = replace(now, text=text, state=State.READ, machine=text, characters=likely, confidence=confidence)
+            _insert(run, replace(read, version=_new_stamp(run)))
         return True
 
     def review(self, line: StoredLine, text: str, state: State, *, who: str, name: str = "") -> StoredLine:
@@ -340,8 +340,8 @@ class CorrectionStore:
         Raises StaleError if somebody changed its lines since; a model may have read them.
         """
         with self._transaction() as run:
-            rest = f"{_CHANGE} FROM change WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1"
-            change = next(iter(self._load(_load_change, rest, who)), None)
+            latest = "WHERE who = ? AND NOT undone ORDER BY number DESC LIMIT 1"
+            change = next(iter(self._load(Change, latest, who)), None)
             if change is None:
                 return None
             now = [self.line(line.number) for line in change.after]
@@ -358,13 +358,13 @@ class CorrectionStore:
                     raise StaleError(None)  # somebody put lines into it
             # with their old versions, so that earlier changes can be undone too
             self._exchange(run, change.after, change.regions_after, change.before, change.regions_before)
-            run("UPDATE change SET undone = 1 WHERE number = ?", (change.number,))
+            _insert(run, replace(change, undone=True))
             _new_stamp(run)
         return change
 
     def history(self) -> list[Change]:
         """The changes that are not undone, the oldest first."""
-        return self._load(_load_change, f"{_CHANGE} FROM change WHERE NOT undone ORDER BY number")
+        return self._load(Change, "WHERE NOT undone ORDER BY number")
 
     def stamp(self) -> int:
         """A number that every change of a line, and every undo, increases."""
@@ -383,14 +383,17 @@ class CorrectionStore:
         with self._lock, self._explained():
             return self._connection.execute(f"SELECT {rest}", values).fetchall()
 
-    def _load(self, load: Callable[[Sequence[Any]], Stored], rest: str, *values: object) -> list[Stored]:
+    def _load(self, kind: type[Stored], rest: str, *values: object) -> list[Stored]:
+        """The rows of a kind's table that the rest of a statement selects."""
         try:
-            return [load(row) for row in self._select(rest, *values)]
+            return [
+                _ROWS[kind].validate_python(
+                    {name: json.loads(value) if name in _AS_JSON else value for name, value in dict(row).items()}
+                )
+                for row in self._select(f"* FROM {_TABLES[kind]} {rest}", *values)
+            ]
         except (ValueError, TypeError) as error:
             raise _damage_error(self._path, error) from error
-
-    def _select_lines(self, rest: str, *values: object) -> list[StoredLine]:
-        return self._load(_load_line, f"* FROM line {rest}", *values)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -422,11 +425,8 @@ class CorrectionStore:
             stamped_lines = [replace(line, version=stamp) for line in new_lines]
             stamped_regions = [replace(region, version=stamp) for region in new_regions]
             after, regions_after = self._exchange(run, before, regions_before, stamped_lines, stamped_regions)
-            sides = [_dump_lines(before), _dump_lines(after), _dump_regions(regions_before)]
-            run(
-                f"INSERT INTO change ({_CHANGE.removeprefix('number, ')}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                (_now(), who, what, *sides, _dump_regions(regions_after)),
-            )
+            sides = tuple(before), tuple(after), tuple(regions_before), tuple(regions_after)
+            _insert(run, Change(0, _now(), who, what, *sides))
         return after
 
     def _exchange(
@@ -443,11 +443,11 @@ class CorrectionStore:
                 run(f"DELETE FROM {table} WHERE number = ?", (each.number,))  # noqa: S608
         numbers: dict[int | None, int] = {}
         for region in new_regions:
-            numbers[region.number] = _insert(run, "region", _dump_region(region))
+            numbers[region.number] = _insert(run, region)
         written = []
         for line in new_lines:
             placed = replace(line, region=numbers.get(line.region, line.region))
-            written.append(replace(placed, number=_insert(run, "line", _dump_line(placed))))
+            written.append(replace(placed, number=_insert(run, placed)))
         return written, [replace(region, number=numbers[region.number]) for region in new_regions]
 
     def _unchanged(
@@ -539,59 +539,9 @@ def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
     return int(run("INSERT INTO stamp DEFAULT VALUES").lastrowid or 0)
 
 
-def _insert(run: Callable[..., sqlite3.Cursor], table: str, row: Sequence[Any]) -> int:
+def _insert(run: Callable[..., sqlite3.Cursor], item: Stored) -> int:
     """Insert a row or replace the one with its number, which is returned; below 1 it gets one that was never used."""
-    values = (row[0] if row[0] > 0 else None, *row[1:])
+    columns = _ROWS[type(item)].dump_python(item, mode="json") | {"number": item.number if item.number > 0 else None}
+    values = [json.dumps(value, ensure_ascii=False) if name in _AS_JSON else value for name, value in columns.items()]
     places = ", ".join("?" * len(values))
-    return int(run(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values).lastrowid or 0)  # noqa: S608
-
-
-def _dump_line(line: StoredLine) -> tuple[Any, ...]:
-    characters = json.dumps([round(probability, 4) for probability in line.characters])
-    texts = (line.text, line.state.value, line.machine, characters)
-    numbers = (line.confidence, line.version, json.dumps(line.elements))
-    people = (line.author, line.reviewed_at, line.checked_by, line.note)
-    return (line.number, line.page, line.place, dump_outline(line.outline), *texts, *numbers, *people, line.region)
-
-
-def _load_line(row: Sequence[Any]) -> StoredLine:
-    number, page, place, outline, text, state, machine, characters, confidence, version, elements, *people = row
-    outline, state = load_outline(outline), State(state)
-    characters, elements = (tuple(json.loads(numbers)) for numbers in (characters, elements))
-    return StoredLine(
-        number, page, place, outline, text, state, machine, characters, confidence, version, elements, *people
-    )
-
-
-def _dump_lines(lines: Sequence[StoredLine]) -> str:
-    return json.dumps([_dump_line(line) for line in lines], ensure_ascii=False)
-
-
-def _load_page(row: Sequence[Any]) -> StoredPage:
-    number, name, image, width, height, writer, document, markup, elements, regions = row
-    imported = tuple(json.loads(elements)), tuple(json.loads(regions))
-    return StoredPage(number, name, Path(image), width, height, writer, document, markup, *imported)
-
-
-def _dump_region(region: StoredRegion) -> tuple[Any, ...]:
-    outline = dump_outline(region.outline)
-    cell = json.dumps([region.table, *astuple(region.cell)]) if region.cell else None
-    return (region.number, region.page, outline, region.kind, region.name, region.element, region.version, cell)
-
-
-def _load_region(row: Sequence[Any]) -> StoredRegion:
-    number, page, outline, kind, name, element, version, cell = row
-    table, *place = json.loads(cell) if cell else [""]
-    at = CellPlace(*place) if cell else None
-    return StoredRegion(number, page, load_outline(outline), kind, name, element, version, table, at)
-
-
-def _dump_regions(regions: Sequence[StoredRegion]) -> str:
-    return json.dumps([_dump_region(region) for region in regions], ensure_ascii=False)
-
-
-def _load_change(row: Sequence[Any]) -> Change:
-    number, at, who, what, before, after, *regions = row
-    old, new = (tuple(_load_line(line) for line in json.loads(side)) for side in (before, after))
-    old_regions, new_regions = (tuple(_load_region(region) for region in json.loads(side)) for side in regions)
-    return Change(number, at, who, what, old, new, old_regions, new_regions)
+    return int(run(f"INSERT OR REPLACE INTO {_TABLES[type(item)]} VALUES ({places})", values).lastrowid or 0)  # noqa: S608

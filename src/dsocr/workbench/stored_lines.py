@@ -3,7 +3,6 @@
 A table is the regions with its id.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -101,18 +100,6 @@ def checked_outline(
     if len(set(corners)) < 3 or min(right - left, bottom - top) < 2:
         raise DataError("the outline has no area", code="edit-invalid", hint="draw at least three corners")
     return Outline.of_polygon(corners, line if len(set(line)) >= 2 else ())
-
-
-def dump_outline(outline: Outline) -> str:
-    """An outline as JSON."""
-    return json.dumps([outline.box, outline.polygon, outline.baseline])
-
-
-def load_outline(text: str) -> Outline:
-    """The outline that `dump_outline` wrote."""
-    (left, top, right, bottom), *point_lists = json.loads(text)
-    polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
-    return Outline((left, top, right, bottom), polygon, baseline)
 
 
 def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
