@@ -145,14 +145,14 @@ def test_lines_of_a_list_are_reviewed_in_its_order(
     lines = [empty_store.line(number) for number in numbers]
     assert [line.text for line in lines if line] == [sample.text for sample in listed]
     session = Session("scans", empty_store, archive, tmp_path, only=found, audited=2)
-    first = session.most_doubtful()
+    first = session.next_line("doubt")
     assert first is not None
     assert first.number == numbers[0]
     empty_store.review(first, first.text, State.ACCEPTED, who="anna")
-    following = session.most_doubtful()
+    following = session.next_line("doubt")
     assert following is not None
     assert following.number == numbers[1]
-    assert session.most_doubtful(following) is None
+    assert session.next_line("doubt", following) is None
     assert session.wrong_texts() is None, "the second is not judged"
     empty_store.review(following, "another text", State.ACCEPTED, who="anna")
     count = session.wrong_texts()

@@ -5,8 +5,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from math import dist
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,8 +58,8 @@ class Archive:
 
     root: Path
     source: Path
-    skipped: tuple[Skipped, ...] = ()
-    detect: FindLines = field(default_factory=lambda: detect_lines)
+    skipped: tuple[Skipped, ...]
+    detect: FindLines
 
     def read(self, name: str) -> bytes:
         """An image file, or a page of a PDF (`scans.pdf#3`). Raises DataError if it is missing or damaged."""
@@ -132,7 +133,7 @@ def open_archive(
     folder: Path,
     fetch: FetchOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
-    detect: FindLines | None = None,
+    detect: FindLines = detect_lines,
 ) -> Iterator[Archive]:
     """The files of a source until the block ends; archive files are unpacked into `folder`, pages of manifests fetched.
 
@@ -151,7 +152,7 @@ def open_archive(
             message = "a single file must be a PDF or an archive"
             raise DataError(message, code="source-not-supported", where=source, hint=hint)
         root = held.path if held.path.is_dir() else held.path.parent
-        yield Archive(root, held.path, skipped, detect or detect_lines)
+        yield Archive(root, held.path, skipped, detect)
 
 
 def _split_name(name: str) -> tuple[str, int]:
@@ -198,11 +199,16 @@ def import_pages(
     for done, name in enumerate(missing, start=1):
         if (size := _image_size(archive, name, notes)) is not None:
             try:
-                image = patterns.apply(_detect_lines(archive, name, size), notes)
+                file, number = _split_name(name)
+                is_line = not number and guess_shows(size) == "line"
+                lines = [Line("", name)] if is_line else archive.detect(archive.read(name), name)
             except DataError as error:  # such as a blank page
                 notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, error.message))
-            else:
-                added += _add_page(store, archive, image, name, size, None, tables=tables)
+            else:  # named as `transcribe` names it
+                stem = Path(file).with_suffix("").as_posix()
+                page = f"{stem}_{number:04d}" if number else stem
+                image = Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
+                added += _add_page(store, archive, patterns.apply(image, notes), name, size, None, tables=tables)
         progress(done, len(missing))
     patterns.require_matches()
     return added
@@ -252,14 +258,11 @@ def find_lines(
         for line in listed:
             outline = scale_outline(line.outline, image, (page.width, page.height))
             middle = center(outline) if outline else (page.width / 2, page.height / 2)
-
-            def distance(candidate: StoredLine, x: float = middle[0], y: float = middle[1]) -> float:
-                across, down = center(candidate.outline)
-                return abs(across - x) + abs(down - y)
-
-            if (nearest := min(stored, key=distance, default=None)) is not None:
-                numbers[line.where, comparable(line.text)] = nearest.number
-                numbers.setdefault((line.where, ""), nearest.number)
+            distances = [(dist(center(candidate.outline), middle), candidate.number) for candidate in stored]
+            if distances:
+                _, nearest = min(distances)
+                numbers[line.where, comparable(line.text)] = nearest
+                numbers.setdefault((line.where, ""), nearest)
     if not numbers:
         message = f"none of the {len(places)} listed lines is in {archive.source.name}"
         raise DataError(message, code="nothing-matches", hint="open the source that the dataset was prepared from")
@@ -303,16 +306,6 @@ def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[
     message = f"its text has {len(texts)} lines but {len(lines)} were found on the page; they are shown without text"
     notes.skip(Skipped(SkipReason.NO_OUTLINE, image.where, message))
     return replace(image, lines=tuple(lines)) if lines else image
-
-
-def _detect_lines(archive: Archive, name: str, size: tuple[int, int]) -> Page:
-    """An image without metadata, with the lines detected on it; its page has the name that `transcribe` gives it."""
-    file, number = _split_name(name)
-    stem = Path(file).with_suffix("").as_posix()
-    is_line = not number and guess_shows(size) == "line"
-    lines = [Line("", name)] if is_line else archive.detect(archive.read(name), name)
-    page = f"{stem}_{number:04d}" if number else stem
-    return Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
 
 
 def _image_names(archive: Archive, notes: SourceReport) -> Iterator[str]:

@@ -18,7 +18,7 @@ from PIL import Image
 from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.splits import page_key
-from dsocr.document import Sample, SkipReason, Split
+from dsocr.document import SkipReason, Split
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.decide import count_errors, is_better
 from dsocr.evaluation.metrics import ErrorRate, pool
@@ -389,17 +389,16 @@ class Learner:
     def _judge(self, run: Path) -> Lesson:
         dataset = Dataset.open(load_run_config(RunFolder(run).config).dataset)
         samples, learnt = dataset.samples(Split.VALIDATION), dataset.samples(Split.TRAIN)
-        same_pages = not _pages(samples).isdisjoint(_pages(learnt))
+        pages, learnt_pages = (
+            {page_key(sample.document, sample.page) or sample.id for sample in part} for part in (samples, learnt)
+        )
+        same_pages = not pages.isdisjoint(learnt_pages)
         before = None if self._first is None else count_errors(self._first(), samples)
         after = count_errors(self._load(run), samples)
         if before is None:
             return Lesson(len(learnt), len(samples), None, pool(after), same_pages)
         better = is_better(samples, (old.errors for old in before), (new.errors for new in after))
         return Lesson(len(learnt), len(samples), pool(before), pool(after), same_pages, better)
-
-
-def _pages(samples: Sequence[Sample]) -> set[str]:
-    return {page_key(sample.document, sample.page) or sample.id for sample in samples}
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:

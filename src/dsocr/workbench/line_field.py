@@ -158,7 +158,12 @@ def load_keyboard(work: Path, language: Language) -> Keyboard:
     for path in (Path(__file__).with_name(FILE), work / FILE):
         if not path.is_file():
             continue
-        held = _read(path)
+        hint = "see the guide of the workbench for an example"
+        try:
+            held = _File.model_validate(read_yaml(path, example="shorthands: {dsq: dominus}", hint=hint))
+        except ValidationError as error:
+            message = "; ".join(problems_in(error))
+            raise ConfigError(message, code="keyboard-invalid", where=path, hint=hint) from error
         for letters in held.sets:
             name = letters.name
             if not isinstance(name, str):
@@ -171,11 +176,3 @@ def load_keyboard(work: Path, language: Language) -> Keyboard:
 def label_of(key: str) -> str:
     """What a key is labelled with: a combining sign needs a letter to stand on."""
     return f"◌{key}" if unicodedata.combining(key[0]) else key
-
-
-def _read(path: Path) -> _File:
-    hint = "see the guide of the workbench for an example"
-    try:
-        return _File.model_validate(read_yaml(path, example="shorthands: {dsq: dominus}", hint=hint))
-    except ValidationError as error:
-        raise ConfigError("; ".join(problems_in(error)), code="keyboard-invalid", where=path, hint=hint) from error

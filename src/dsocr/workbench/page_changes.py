@@ -64,7 +64,13 @@ def carry_out(store: CorrectionStore, page: StoredPage, edit: Mapping[str, Any],
     match edit["what"]:
         case "reshape":
             outlines = {s["number"]: checked_outline(page, s["polygon"], s["baseline"]) for s in edit["shapes"]}
-            store.change("reshaped", who, lines, [_reshaped(line, outlines[line.number]) for line in lines])
+            edited = [  # texts and reviews stay, readings do not
+                replace(line, outline=outlines[line.number])
+                if line.is_reviewed
+                else redrawn(line, line.text, outlines[line.number])
+                for line in lines
+            ]
+            store.change("reshaped", who, lines, edited)
         case "addLine":
             baseline = within(page, edit["baseline"])
             drawn = outline_of_baseline(baseline, [line.outline for line in store.lines(page.number)])
@@ -131,11 +137,6 @@ def _seen(line: StoredLine | None, page: StoredPage, version: int) -> StoredLine
     if line is None or line.page != page.number or version_by_hand(line) != version:
         raise StaleError(line)
     return line
-
-
-def _reshaped(line: StoredLine, outline: Outline) -> StoredLine:
-    """The line in another outline; texts and reviews stay, readings do not."""
-    return replace(line, outline=outline) if line.is_reviewed else redrawn(line, line.text, outline)
 
 
 def _add_line(store: CorrectionStore, outline: Outline, page: int, who: str) -> int:

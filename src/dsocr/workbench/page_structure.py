@@ -151,9 +151,8 @@ class PageStructure:
 
     def _change_tables(self) -> None:
         """Find the elements of tables, and give tables with changed cells their size and outline."""
-        now, former = (
-            {table.id: table for table in tables_of(regions.values())} for regions in (self._regions, self._former)
-        )
+        states = self._regions, self._former
+        now, former = ({table.id: table for table in tables_of(regions.values())} for regions in states)
         known = {self._containers[place]: region for place, region in self._former.items() if region.cell}
         for element in self._tree.iter("TableRegion"):
             id_ = next((known[cell].table for cell in element.iter(*_CONTAINERS) if cell in known), None)
@@ -163,7 +162,11 @@ class PageStructure:
                 self._removed.add(element)
                 continue
             self._tables[id_] = element
-            if _cells_in_file(self._regions, id_) != _cells_in_file(self._former, id_):
+            cells, former_cells = (
+                {(cell.element, cell.cell, cell.outline) for cell in regions.values() if cell.table == id_}
+                for regions in states
+            )
+            if cells != former_cells:
                 self._changed_tables.add(id_)
                 if (outline := now[id_].outline) and outline != former[id_].outline:
                     self._reshape(element, outline)
@@ -239,7 +242,10 @@ class PageStructure:
             ids = [ranked[rank].get("id") for rank in sorted(ranked)]
             if id_ in self._changed_tables or [name for name in read if name in set(ids)] != ids:
                 self._changed_tables.add(id_)
-                self._exchange([*cells], _in_line_order(cells, ranks))
+                last, order = -1, dict[Element, int]()
+                for cell, region in sorted(cells.items(), key=lambda item: astuple(item[1].cell or CellPlace(0, 0))):
+                    last = order[cell] = ranks.get(region.number, last)
+                self._exchange([*cells], sorted(order, key=order.__getitem__))
 
     def _order_regions(self) -> None:
         """Give a PAGE file a reading order of its regions, a table as one, if it reads them in another one."""
@@ -443,28 +449,6 @@ def _arrange(container: Element, items: Sequence[Element]) -> None:
 def _rank(element: Element) -> int:
     match = _RANK.search(element.get("custom"))
     return int(match[1]) if match and match[1] else _NO_RANK
-
-
-def _in_line_order(cells: Mapping[Element, StoredRegion], ranks: Mapping[int | None, int]) -> list[Element]:
-    """The elements of cells by the ranks of their regions; one without a rank follows the cell before it."""
-
-    def place(element: Element) -> tuple[int, int]:
-        cell = cells[element].cell
-        return (cell.row, cell.column) if cell else (0, 0)
-
-    last, keys = -1, dict[Element, tuple[int, tuple[int, int]]]()
-    for element in sorted(cells, key=place):
-        last = ranks.get(cells[element].number, last)
-        keys[element] = last, place(element)
-    return sorted(keys, key=keys.__getitem__)
-
-
-def _cells_in_file(regions: Mapping[int, StoredRegion], table: str) -> set[tuple[int | None, CellPlace, Outline]]:
-    return {
-        (region.element, region.cell, region.outline)
-        for region in regions.values()
-        if region.cell and region.table == table
-    }
 
 
 def _table_size(table: Table) -> dict[str, str]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from nicegui import events, ui
 
-from dsocr.document import Table
 from dsocr.formats.page import REGION_TYPES
 from dsocr.registers.edits import nodes_of
 from dsocr.text import percentage
@@ -89,33 +88,39 @@ class PageView(ui.element, component="page_view.js", esm={"dsocr-workbench": "sc
         self._props.update(
             {
                 "page": {"number": page.number, "width": page.width, "height": page.height},
-                "lines": [_shape(line) for line in lines],
-                "regions": [_region(region) for region in regions if region.cell is None],
-                "tables": [_table(table, version_of(table.id, regions)) for table in tables_of(regions)],
+                "lines": [
+                    {
+                        "number": line.number,
+                        "version": version_by_hand(line),
+                        "state": line.state.value,
+                        "polygon": line.outline.border,
+                        "baseline": line.outline.baseline,
+                        "region": line.region,
+                    }
+                    for line in lines
+                ],
+                "regions": [
+                    {
+                        "number": region.number,
+                        "version": region.version,
+                        "kind": region.kind,
+                        "polygon": region.outline.border,
+                    }
+                    for region in regions
+                    if region.cell is None
+                ],
+                "tables": [
+                    {
+                        "id": table.id,
+                        "version": version_of(table.id, regions),
+                        "nodes": nodes_of(table).round(1).tolist(),
+                        "cells": [(int(cell.id), *astuple(cell.place)[:4]) for cell in table.cells],
+                    }
+                    for table in tables_of(regions)
+                ],
                 "selected": selected,
             }
         )
-
-
-def _shape(line: StoredLine) -> Mapping[str, Any]:
-    return {
-        "number": line.number,
-        "version": version_by_hand(line),
-        "state": line.state.value,
-        "polygon": line.outline.border,
-        "baseline": line.outline.baseline,
-        "region": line.region,
-    }
-
-
-def _region(region: StoredRegion) -> Mapping[str, Any]:
-    border = region.outline.border
-    return {"number": region.number, "version": region.version, "kind": region.kind, "polygon": border}
-
-
-def _table(table: Table, version: int | None) -> Mapping[str, Any]:
-    cells = [(int(cell.id), *astuple(cell.place)[:4]) for cell in table.cells]
-    return {"id": table.id, "version": version, "nodes": nodes_of(table).round(1).tolist(), "cells": cells}
 
 
 class PageOverview(ui.element, component="page_overview.js"):

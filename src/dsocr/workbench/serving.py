@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Literal
 
 from fastapi import Response
 from nicegui import app, ui
@@ -98,23 +99,19 @@ class TokenMiddleware:
 
 
 def _add_routes(session: Session, default: Language) -> None:
-    def respond(make: Callable[[], bytes]) -> Response:
+    @app.get("/picture/{kind}/{number}")
+    def picture(kind: Literal["page", "line", "thumbnail"], number: int, width: int = 0) -> Response:
         try:
-            return Response(make(), media_type="image/jpeg")
+            match kind:
+                case "page":
+                    content = session.pictures.page(number, width)
+                case "line":
+                    content = session.line_jpeg(number)
+                case "thumbnail":
+                    content = session.pictures.thumbnail(number)
         except DsocrError as error:
             return Response(str(error), status_code=404, media_type="text/plain")
-
-    @app.get("/picture/page/{number}")
-    def page_image(number: int, width: int = 0) -> Response:
-        return respond(lambda: session.pictures.page(number, width))
-
-    @app.get("/picture/line/{number}")
-    def line_image(number: int) -> Response:
-        return respond(lambda: session.line_jpeg(number))
-
-    @app.get("/picture/thumbnail/{number}")
-    def thumbnail(number: int) -> Response:
-        return respond(lambda: session.pictures.thumbnail(number))
+        return Response(content, media_type="image/jpeg")
 
     @app.get("/pages.json")
     def pages() -> list[tuple[int, str, int, int]]:

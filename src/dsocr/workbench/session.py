@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from dsocr.errors import DataError
 from dsocr.evaluation.audit import WrongTexts
@@ -39,6 +41,11 @@ _TO_TRANSCRIBE = 60
 _MAX_PAUSE = 300
 """Seconds between two lines that are not work but a pause."""
 _MIN_INTERVALS = 5
+_KEPT_ERRORS = 100_000
+"""Counted errors of lines that are kept, so that only changed lines are compared again."""
+
+Order = Literal["pages", "doubt", "check"]
+"""Lines in the order of the source, the most doubtful first (or those of `only`), or those to check a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class Session:
         self.id = store.setting("id") or secrets.token_hex(8)  # tells sources of the same name apart
         store.set_setting("id", self.id)
         self._words: tuple[int, WordList] | None = None
-        self._errors: dict[tuple[int, int], ErrorRate] = {}
+        self._count_errors = lru_cache(_KEPT_ERRORS)(character_errors)
         self._statistics: tuple[int, Statistics] | None = None
         self._statistics_lock = threading.Lock()
 
@@ -195,34 +202,19 @@ class Session:
             raise DataError(f"there is no line {number}", code="no-such-place")
         return self.pictures.line(line)
 
-    def why_no_image(self, number: int) -> str:
-        """Why a line cannot be shown; empty if it can."""
-        try:
-            self.line_jpeg(number)
-        except DataError as error:
-            return error.message
-        return ""
-
     def statistics(self) -> Statistics:
         """Counts and the model's errors, computed once after each change for all windows."""
         stamp = self.store.stamp()
         with self._statistics_lock:
             if self._statistics is None or self._statistics[0] != stamp:
-                judged = self.store.judged()
-                known = self._errors  # of the lines that were not changed since
-                self._errors = {
-                    (number, version): known.get((number, version)) or character_errors(text, machine)
-                    for number, version, text, machine, _ in judged
-                }
-                sure = [(line[-1], rate) for line, rate in zip(judged, self._errors.values(), strict=True)]
+                judged = [(sure, self._count_errors(text, machine)) for text, machine, sure in self.store.judged()]
                 waiting = self.store.confidences()
                 rated = [confidence for _, confidence, _ in waiting if confidence is not None]
                 calibration = self.calibration
                 mean = sum(rated) / len(rated) if rated else None
                 unfamiliar = mean if calibration and calibration.is_unfamiliar(mean, len(rated)) else None
-                outlook = estimate_outlook(sure, waiting)
-                statistics = Statistics(pool(self._errors.values()), len(judged), outlook, unfamiliar)
-                self._statistics = (stamp, statistics)
+                errors, outlook = pool(rate for _, rate in judged), estimate_outlook(judged, waiting)
+                self._statistics = (stamp, Statistics(errors, len(judged), outlook, unfamiliar))
             return self._statistics[1]
 
     def advice(self) -> Advice | None:
@@ -255,16 +247,23 @@ class Session:
             return Advice("hand_read", measured, can_learn)
         return Advice("hand_read_waits", {**measured, "left": learner.wanted() - accepted})
 
-    def most_doubtful(self, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
-        """The most doubtful line that is not reviewed, or the first of `only`; None if there is no other.
+    def next_line(
+        self, order: Order, after: StoredLine | None = None, *, visitor: str = "", name: str = ""
+    ) -> StoredLine | None:
+        """The next line of an order; None if there is no other.
 
-        Lines that another visitor than this one is at are left to them.
+        Lines that another visitor than this one is at are left to them, unless the order is that of the pages. `name`
+        is the visitor's.
         """
-        waiting = self.store.by_doubt()
-        if self.only:
+        if order == "pages":
+            return self.store.neighbour(after) if after else None
+        waiting = self.store.to_check(name) if order == "check" else self.store.by_doubt()
+        if order == "doubt" and self.only:
             left = set(waiting)
             waiting = [number for number in self.only if number in left]
-        return self._first(waiting, except_for, visitor)
+        taken = {line for line, _ in self.presence.others(visitor)} | ({after.number} if after else set())
+        number = next((number for number in waiting if number not in taken), None)
+        return None if number is None else self.store.line(number)
 
     def wrong_texts(self) -> WrongTexts | None:
         """How many texts of an audit are wrong: accepted unchanged they are right; None until enough are accepted."""
@@ -303,15 +302,6 @@ class Session:
             likely = reader.log_likelihoods(image, [text[:start] + other + text[end:] for other in candidates])
             candidates = [other for _, other in sorted(zip(likely, candidates, strict=True), reverse=True)]
         return candidates[:limit]
-
-    def next_to_check(self, name: str, except_for: StoredLine | None = None, *, visitor: str = "") -> StoredLine | None:
-        """The first line that somebody of another name reviewed and nobody checked; None if there is no other."""
-        return self._first(self.store.to_check(name), except_for, visitor)
-
-    def _first(self, waiting: Sequence[int], except_for: StoredLine | None, visitor: str) -> StoredLine | None:
-        taken = {line for line, _ in self.presence.others(visitor)} | ({except_for.number} if except_for else set())
-        number = next((number for number in waiting if number not in taken), None)
-        return None if number is None else self.store.line(number)
 
 
 def estimate_outlook(

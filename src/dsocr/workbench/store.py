@@ -218,10 +218,9 @@ class CorrectionStore:
         after = self.following(line)
         return line.place + 1 if after is None else (line.place + after.place) / 2
 
-    def judged(self) -> list[tuple[int, int, str, str, float | None]]:
-        """Number, version, accepted text, reading and confidence of every accepted line that a model had read."""
-        columns = "number, version, text, machine, confidence"
-        return self._select(f"{columns} FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
+    def judged(self) -> list[tuple[str, str, float | None]]:
+        """Accepted text, reading and confidence of every accepted line that a model had read."""
+        return self._select("text, machine, confidence FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
 
     def confidences(self) -> list[tuple[bool, float | None, int]]:
         """Of every line with a text that is reviewed or a model read: whether it is, its confidence, its characters."""

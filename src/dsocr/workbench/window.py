@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, get_args
 
 from nicegui import background_tasks, events, run, ui
 
-from dsocr.errors import DsocrError
+from dsocr.errors import DataError, DsocrError
 from dsocr.text import percentage
 from dsocr.workbench.archive import detect_outlines
 from dsocr.workbench.dialogs import (
@@ -32,17 +33,14 @@ from dsocr.workbench.page_changes import (
     search_tables,
 )
 from dsocr.workbench.page_view import DOUBT_COLOURS, LineList, PageOverview, PageView, highlighted_html
-from dsocr.workbench.session import Outlook, Session, seconds_a_line
+from dsocr.workbench.session import Order, Outlook, Session, seconds_a_line
 from dsocr.workbench.store import StaleError
-from dsocr.workbench.stored_lines import State, StoredLine, StoredPage, line_at
+from dsocr.workbench.stored_lines import State, StoredLine, line_at
 from dsocr.workbench.words import Hit, replace_all, word_at
 
 _POLL_SECONDS = 1.5
 _TARGETS = (0.05, 0.02, 0.01, 0.005)
 """CERs to work towards, one after another."""
-
-Order = Literal["pages", "doubt", "check"]
-"""Which line comes next."""
 
 
 class Window:
@@ -53,7 +51,7 @@ class Window:
         self._store = session.store
         self._language = language
         self._visitor = visitor
-        doubtful = session.most_doubtful() if session.only else None
+        doubtful = session.next_line("doubt") if session.only else None
         self._line = (session.find(at) if at else None) or doubtful or session.store.first()
         self._order: Order = "doubt" if session.only else "pages"
         self._keyboard = load_keyboard(session.work, language)
@@ -122,7 +120,9 @@ class Window:
             with ui.button(icon="menu").props(f'flat dense aria-label="{self._t("menu")}"'), ui.menu():
                 actions = {
                     "search": self._search,
-                    "your_name": self._ask_name,
+                    "your_name": lambda: open_name_dialog(
+                        self._name, self._t, partial(self._store.name_person, self._visitor)
+                    ),
                     "keys": lambda: open_help_dialog(self._t),
                 }
                 for word, action in actions.items():
@@ -137,13 +137,10 @@ class Window:
                 self._learning_switch = ui.switch(self._t("learn"), value=learner.is_on).props("dense")
                 self._learning_switch.on_value_change(lambda event: setattr(learner, "is_on", bool(event.value)))
             self._advice = ui.label().classes("font-semibold").props('role="status"')
-            self._learn_now = ui.button(self._t("learn_now"), icon="school", on_click=self._start_learning)
+            self._learn_now = ui.button(self._t("learn_now"), icon="school")
+            self._learn_now.on_click(lambda: self._learning_switch.set_value(True))
             self._learn_now.props("outline dense no-caps").set_visibility(False)
             self._activity = ui.label().classes("text-amber-700 dark:text-amber-400").props('role="status"')
-
-    def _start_learning(self) -> None:
-        self._learning_switch.set_value(True)
-        self._learn_now.set_visibility(False)
 
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 flex-none"):
@@ -312,9 +309,11 @@ class Window:
         return self._t("plan", lines=self._store.counts()[State.ACCEPTED])
 
     async def _show_image_error(self) -> None:
-        line = self._line
-        if line is not None and (why := await run.io_bound(self._session.why_no_image, line.number)):
-            self._image_error.set_text(self._t("no_image", why=why))
+        if self._line is not None:
+            try:
+                await run.io_bound(self._session.line_jpeg, self._line.number)
+            except DataError as error:
+                self._image_error.set_text(self._t("no_image", why=error.message))
 
     # Selecting lines
 
@@ -336,8 +335,9 @@ class Window:
         self._show()
 
     def _move(self, *, back: bool = False) -> None:
-        if self._line and (neighbour := self._store.neighbour(self._line, before=back)):
-            self._select(neighbour.number)
+        """Go to the line beside; at an end it is shown again, or the first line if it was removed."""
+        if self._line is not None:
+            self._select((self._store.neighbour(self._line, before=back) or self._line).number)
 
     def _select_next(self) -> None:
         """Go to the next line to review, in the selected order."""
@@ -349,11 +349,7 @@ class Window:
         self._show()
 
     def _next_by_order(self, after: StoredLine | None = None) -> StoredLine | None:
-        if self._order == "doubt":
-            return self._session.most_doubtful(after, visitor=self._visitor)
-        if self._order == "check":
-            return self._session.next_to_check(self._name, after, visitor=self._visitor)
-        return self._store.neighbour(after) if after else None
+        return self._session.next_line(self._order, after, visitor=self._visitor, name=self._name)
 
     def _page_clicked(self, x: float, y: float) -> None:
         if self._line is not None and (hit := line_at(self._store.lines(self._line.page), x, y)) is not None:
@@ -376,7 +372,7 @@ class Window:
             "next": lambda _: self._move(),
             "previous": lambda _: self._move(back=True),
             "go": lambda action: self._select(action.to or 0),
-            "leave": lambda _: self._leave_removed(),
+            "leave": lambda _: self._move(),
             "accept": lambda action: self._review(action, State.ACCEPTED),
             "unreadable": lambda action: self._review(action, State.UNREADABLE),
             "split": self._split,
@@ -457,22 +453,18 @@ class Window:
                 ui.notify(self._t("found_lines", removed=removed, added=added), type="positive")
                 self._line = self._store.lines(page.number)[0]
             elif edit["what"] == FIND_TABLES:
-                await self._find_tables(page)
+                ui.notify(self._t("finding_tables"))
+                lines, archive = self._store.lines(page.number), self._session.archive
+                search = await run.io_bound(lambda: search_tables(archive.page_image(page), lines))
+                if search is not None:  # else the workbench is shutting down
+                    tables = put_tables(self._store, page.number, search, who=self._user)
+                    ui.notify(self._t("found_tables", tables=tables), type="positive")
+                self._refresh()
             else:
                 select = carry_out(self._store, page, edit, who=self._user)
                 self._refresh(select)
             self._read_unread()
         self._show(notified=True)
-
-    async def _find_tables(self, page: StoredPage) -> None:
-        lines, archive = self._store.lines(page.number), self._session.archive
-        ui.notify(self._t("finding_tables"))
-        search = await run.io_bound(lambda: search_tables(archive.page_image(page), lines))
-        if search is None:  # the workbench is shutting down
-            return
-        tables = put_tables(self._store, page.number, search, who=self._user)
-        ui.notify(self._t("found_tables", tables=tables), type="positive")
-        self._refresh()
 
     def _refresh(self, number: int | None = None) -> None:
         """Read the selected line again, or select another one."""
@@ -540,14 +532,6 @@ class Window:
 
         page = self._line.page if self._line else None
         open_search_dialog(self._session, self._t, page, self._select, replace_hits)
-
-    def _ask_name(self) -> None:
-        open_name_dialog(self._name, self._t, lambda name: self._store.name_person(self._visitor, name))
-
-    def _leave_removed(self) -> None:
-        neighbour = self._store.neighbour(self._line) if self._line else None
-        self._line = neighbour or self._store.first()
-        self._show()
 
     # Training
 
