@@ -242,20 +242,17 @@ class ServedModels:
             if number == 0 or is_whole:  # a whole network fits beside any other
                 reader = LocalReader.of_adapter(folder)
             elif (settings.base, settings.base_revision) == (first.base, first.base_revision):
-                reader = self._add(folder, settings, self._keys[name])
+                network = self._readers[self.default].network
+                add_adapter(network, folder, self._keys[name])
+                processor = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
+                generation, calibration = Generation(**settings.generation), Calibration.load(folder)
+                reader = LocalReader(network, processor, generation, settings.text_policy, calibration)
             else:
                 hint = "start another server for it"
                 message = f"the adapter is for base {settings.base}, not {first.base}"
                 raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
             self._readers[name] = reader.with_script(script)
             self._units[name] = settings.unit
-
-    def _add(self, folder: Path, settings: ReadingSettings, key: str) -> LocalReader:
-        network = self._readers[self.default].network
-        add_adapter(network, folder, key)
-        processor = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
-        generation, calibration = Generation(**settings.generation), Calibration.load(folder)
-        return LocalReader(network, processor, generation, settings.text_policy, calibration)
 
     @property
     def batch_size(self) -> int:
