@@ -45,8 +45,15 @@ CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE person (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 """
 _AS_JSON = {
-    *("elements", "regions", "outline", "cell", "characters"),
-    *("before", "after", "regions_before", "regions_after"),
+    "elements",
+    "regions",
+    "outline",
+    "cell",
+    "characters",
+    "before",
+    "after",
+    "regions_before",
+    "regions_after",
 }
 """Columns whose values are JSON; every other column holds the field of that name as it is."""
 _PRIVATE = 0o600
